@@ -1,0 +1,65 @@
+# thdpack: `make help` lists what there is. Everything runs in .venv, which the first target makes.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+FASTA ?= data/sample.fasta
+OUT ?= data/sample
+OPTS ?=
+TESTS ?= tests
+
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+KERNELS := $(wildcard packers/*.pyx pipeline/*.pyx)
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@echo 'variables: FASTA="a.fasta.gz dir/*.faa s3://bucket/x.fa" OUT=data/uniref50 OPTS="--capacity 16384"'
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/core: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
+	@echo 'installing thdpack into $(VENV) and compiling its kernels; once, about a minute'
+	$(PIP) --editable .
+	$(VENV)/bin/python -m compileall -q schemas packers pipeline
+	touch $@
+
+$(VENV)/dev: $(VENV)/core
+	$(PIP) --editable '.[report,dev]'
+	touch $@
+
+setup: $(VENV)/dev ## install core, report and dev, and compile what is compiled once
+
+preprocess: $(VENV)/core ## FASTA → dataset: FASTA="…" OUT=… OPTS="…"; the sample by default
+	$(VENV)/bin/thdpack preprocess $(FASTA) --out $(OUT) $(OPTS)
+
+verify: $(VENV)/core ## check the dataset OUT, records against buckets too
+	$(VENV)/bin/thdpack verify $(OUT) --deep
+
+stats: $(VENV)/core ## what the dataset OUT holds
+	$(VENV)/bin/thdpack inspect $(OUT)
+
+train: $(VENV)/core ## add torch and transformers to .venv (the trainer that uses them is not written yet)
+	$(PIP) --editable '.[train,hf]'
+
+check: $(VENV)/dev ## ruff, mypy --strict, import-linter
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+test: $(VENV)/dev ## all tests, or TESTS=tests/unit
+	$(VENV)/bin/pytest $(TESTS)
+
+bench: $(VENV)/dev ## packers on the sample's lengths, and the whole job; see docs/benchmarks.md for more
+	$(VENV)/bin/python -m benchmarks.packing --fasta $(FASTA)
+	$(VENV)/bin/python -m benchmarks.preprocess --fasta $(FASTA)
+
+clean: ## remove .venv, caches and compiled kernels; datasets stay
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -f packers/*.so packers/*.c pipeline/*.so pipeline/*.c
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help setup preprocess verify stats train check test bench clean

@@ -1,0 +1,100 @@
+"""`balanced`: every bucket filled to the last few tokens and equally expensive in attention.
+
+Sequences are read in windows worth 512 buckets. A window is gone through from long to short, each sequence going to the
+bucket with the least Σ length² that has room (LPT scheduling with a capacity). A last pass then closes the gaps: it adds
+a waiting sequence that fits a gap exactly, or exchanges a packed one for a waiting one that is longer by the gap.
+What stays waiting opens the next window, so no sequence waits long and every bucket is a fair sample of lengths.
+
+Costs about 0.25 µs a sequence on one core. Not for streams sorted by length: shuffle first.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packers import balanced_kernel as kernel
+from packers._check import checked_lengths
+
+WINDOW_BUCKETS: Final = 512
+"""Buckets filled together: 256 leave a spread of 0.0066, 512 of 0.0038 (16,384 tokens, Swiss-Prot). See docs/decisions/."""
+
+RESERVE: Final = 512
+"""Sequences read past the window, for the last pass to choose from. Too few, and some gaps find no match."""
+
+_LAST_RESERVE: Final = 64
+"""The same, where the stream ends."""
+_SLACK: Final = 1024
+"""One part in so many of a bucket is kept for the last pass."""
+
+
+def pack_balanced(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True) -> NDArray[np.int32]:
+    """Assign each sequence to a bucket so that buckets are full and their Σ length² is nearly equal.
+
+    Args:
+        lengths: int64[N], tokens per sequence, specials included, in shuffled order.
+        capacity: tokens per bucket.
+        max_seqs: most sequences in a bucket.
+        final: place everything, the last bucket part-filled; otherwise leave what does not fill a bucket.
+    Returns:
+        int32[N], bucket of each sequence, numbered from 0 without gaps; -1 where `final` is off and it was left.
+    Raises:
+        ValueError: a length is outside 1..capacity, or max_seqs is below 1.
+    Source: LPT list scheduling (Graham, SIAM J. Appl. Math. 1969) with a capacity; the last pass is ours.
+    """
+    lengths = checked_lengths(lengths, capacity=capacity, max_seqs=max_seqs)
+    if lengths.size == 0:
+        return np.empty(0, dtype=np.int32)
+    wanted_seqs = min(max_seqs, _comfortable_seqs(capacity / float(lengths.mean())))
+    bucket_of = np.full(lengths.size, -1, dtype=np.int32)
+    by_length = np.full(int(lengths.max()) + 1, -1, dtype=np.int64)  # scratch, all -1 between uses
+    read = np.concatenate(([0], np.cumsum(lengths)))  # tokens before each sequence
+    waiting = np.empty(0, dtype=np.int64)  # indices into `lengths`, in stream order
+    cursor = 0
+    first_bucket = 0
+    while True:
+        want = WINDOW_BUCKETS * capacity - int(lengths[waiting].sum())
+        stop = max(cursor, int(np.searchsorted(read, read[cursor] + want)))
+        stop = min(stop + RESERVE, lengths.size)
+        queue = np.concatenate((waiting, np.arange(cursor, stop)))
+        cursor = stop
+        at_end = cursor == lengths.size
+        buckets = _buckets_of_window(lengths[queue], capacity, at_end=at_end, final=final)
+        if buckets == 0:
+            break
+        # a little less than fits, or the shortest sequences find no room and pile up at the end of the stream
+        enough = int(np.searchsorted(np.cumsum(lengths[queue]), buckets * (capacity - capacity // _SLACK)))
+        members = kernel.long_to_short(lengths, queue[:enough])
+        free = np.full(buckets, capacity, dtype=np.int64)
+        cost, count = np.zeros(buckets, dtype=np.int64), np.zeros(buckets, dtype=np.int64)
+        kernel.place(lengths, members, capacity, wanted_seqs, bucket_of, first_bucket, by_length, free, cost, count)
+        candidates = np.concatenate((members[bucket_of[members] < 0], queue[enough:]))
+        kernel.close_gaps(lengths, members, candidates, wanted_seqs, bucket_of, first_bucket, by_length, free, cost, count)
+        waiting = queue[bucket_of[queue] < 0]
+        first_bucket += buckets
+        if at_end and not final:
+            break
+    if final:
+        rest = kernel.long_to_short(lengths, queue)
+        kernel.place_rest(lengths, rest, capacity, max_seqs, bucket_of, first_bucket)
+    return bucket_of
+
+
+def _comfortable_seqs(mean: float) -> int:
+    """Most sequences for a bucket of `mean` on average: one below a power of two, which leaves a slot for the tail."""
+    most = 31
+    while most < 1.2 * mean:
+        most = 2 * most + 1
+    return most
+
+
+def _buckets_of_window(lengths: NDArray[np.int64], capacity: int, *, at_end: bool, final: bool) -> int:
+    """How many buckets the queue fills, with some of it left for the last pass to choose from."""
+    tokens = int(lengths.sum())
+    buckets = min(WINDOW_BUCKETS, tokens // capacity)
+    if at_end:
+        reserve = _LAST_RESERVE * tokens // max(lengths.size, 1)
+        return max(min(buckets, (tokens - reserve) // capacity), int(final and buckets > 0))
+    return buckets

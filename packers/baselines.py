@@ -1,0 +1,80 @@
+"""`next-fit`, `best-fit` and `bfd` (best-fit decreasing), the packers that `balanced` is compared with."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packers import baselines_kernel as kernel
+from packers._check import checked_lengths
+
+
+def pack_next_fit(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True) -> NDArray[np.int32]:
+    """Assign each sequence to the one open bucket; open the next where it has no room.
+
+    Args:
+        lengths: int64[N], tokens per sequence, specials included, in shuffled order.
+        capacity: tokens per bucket.
+        max_seqs: most sequences in a bucket.
+        final: keep the last bucket, which is part-filled; otherwise leave its sequences.
+    Returns:
+        int32[N], bucket of each sequence, numbered from 0; -1 where it was left.
+    Raises:
+        ValueError: a length is outside 1..capacity, or max_seqs is below 1.
+    Source: next-fit (Johnson, MIT 1973).
+    """
+    return pack_best_fit(lengths, capacity=capacity, max_seqs=max_seqs, final=final, num_open=1)
+
+
+def pack_best_fit(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True, num_open: int = 8) -> NDArray[np.int32]:
+    """Assign each sequence to the fullest of `num_open` open buckets that has room; where none has, close the fullest.
+
+    Args:
+        lengths: int64[N], tokens per sequence, specials included, in shuffled order.
+        capacity: tokens per bucket.
+        max_seqs: most sequences in a bucket.
+        final: keep the buckets still open at the end; otherwise leave their sequences.
+        num_open: buckets kept open.
+    Returns:
+        int32[N], bucket of each sequence, numbered from 0; -1 where it was left.
+    Raises:
+        ValueError: a length is outside 1..capacity, or max_seqs is below 1.
+    Source: bounded-space best-fit (Csirik & Johnson, Algorithmica 2001).
+    """
+    checked = checked_lengths(lengths, capacity=capacity, max_seqs=max_seqs)
+    buckets, still_open = kernel.best_fit(checked, capacity, max_seqs, num_open)
+    if not final:
+        buckets[np.isin(buckets, still_open)] = -1
+    return _renumbered(buckets)
+
+
+def _renumbered(buckets: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The same buckets, numbered from 0 without gaps; -1 stays."""
+    numbers, renumbered = np.unique(buckets, return_inverse=True)
+    return (renumbered - np.count_nonzero(numbers < 0)).astype(np.int32)
+
+
+def pack_best_fit_decreasing(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True) -> NDArray[np.int32]:
+    """Sort all sequences from long to short, then give each to the fullest bucket that has room.
+
+    Fills well, and makes buckets of equal lengths: their Σ length² differ by half. Kept to show that.
+
+    Args:
+        lengths: int64[N], tokens per sequence, specials included.
+        capacity: tokens per bucket.
+        max_seqs: most sequences in a bucket.
+        final: keep the emptiest bucket; otherwise leave its sequences.
+    Returns:
+        int32[N], bucket of each sequence, numbered from 0; -1 where it was left.
+    Raises:
+        ValueError: a length is outside 1..capacity, or max_seqs is below 1.
+    Source: best-fit decreasing (Johnson et al., SIAM J. Comput. 1974).
+    """
+    checked = checked_lengths(lengths, capacity=capacity, max_seqs=max_seqs)
+    if checked.size == 0:
+        return np.empty(0, dtype=np.int32)
+    order = np.argsort(-checked, kind="stable")
+    buckets, free = kernel.best_fit_decreasing(checked, order, capacity, max_seqs)
+    if not final:
+        buckets[buckets == np.argmax(free)] = -1
+    return _renumbered(buckets)

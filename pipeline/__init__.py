@@ -1,0 +1,1 @@
+"""FASTA → shards → reader. Torch-free; `python -m pipeline` is the `thdpack` command."""

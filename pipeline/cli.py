@@ -1,0 +1,198 @@
+"""The `thdpack` command. Imports what a subcommand needs when it runs, so that --help is quick."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Optional
+
+import tyro
+
+from pipeline.options import PreprocessOptions
+from schemas.errors import ThdpackError
+
+INPUTS_HELP = """Files, folders, globs, URLs (s3://…, https://…) or - for standard input. FASTA, plain or gz, bgz, zst, xz, bz2;
+Parquet or Arrow with a sequence column."""
+OUT_HELP = "Folder of the dataset. It is made if missing; what is there stays valid until the new manifest replaces the old."
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreprocessArguments(PreprocessOptions):
+    __doc__ = PreprocessOptions.__doc__
+    # how the command line spells two of them; the options themselves know nothing of tyro, which workers need not load
+
+    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)]
+    out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyOptions:
+    """Check a dataset: hashes, schema, every invariant of every bucket. One line for each thing that is wrong, exit 1.
+
+    Example: thdpack verify data/uniref50 --deep
+    """
+
+    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    """Folder of the dataset."""
+    deep: bool = False
+    """Also read records/ and compare every record with the buckets it went to."""
+    workers: Optional[int] = None  # noqa: UP045 (tyro loads typeguard, 0.1 s, to understand `int | None`)
+    """Processes to use. Default: all cores."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InspectOptions:
+    """Look into a dataset: its summary, one bucket drawn with its sequences, or the fate of one record.
+
+    Example: thdpack inspect data/uniref50 --record P69905
+    """
+
+    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    """Folder of the dataset."""
+    split: str = "train"
+    """Split that --bucket counts in."""
+    bucket: Optional[int] = None  # noqa: UP045
+    """Draw this bucket of the split, counted from 0."""
+    record: Optional[str] = None  # noqa: UP045
+    """Tell where the records with this id went, or why they did not."""
+
+
+_COMMANDS: dict[str, Callable[..., Any]] = {"preprocess": PreprocessArguments, "verify": VerifyOptions, "inspect": InspectOptions}
+
+
+def main() -> None:
+    """Entry point. Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 130 interrupted."""
+    code = 1
+    # runs after every other exit handler: taking the interpreter apart would take 0.2 s more, a tenth of a short run
+    atexit.register(lambda: os._exit(code))
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = _run(sys.argv[1:])
+        sys.stdout.flush()
+    except ThdpackError as error:
+        print(f"thdpack: {error}", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        print("thdpack: interrupted; nothing is broken, the same command goes on from here", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    except SystemExit as leaving:  # tyro's --help and usage errors
+        code = leaving.code if isinstance(leaving.code, int) else 0
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] in (["preprocess"], ["verify"]) and not {"-h", "--help"} & set(arguments):
+        from pipeline.executors import preload
+
+        preload()
+    if arguments == ["--version"]:
+        from schemas import __version__
+
+        print(f"thdpack {__version__}")
+        return 0
+    try:
+        options = _parsed(arguments)
+    except ValueError as error:
+        print(f"thdpack: {error}", file=sys.stderr)
+        return 2
+    if isinstance(options, PreprocessArguments):
+        return _preprocess(PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)}))
+    if isinstance(options, VerifyOptions):
+        return _verify(options)
+    return _inspect(options)
+
+
+def _parsed(arguments: list[str]) -> Any:
+    """The options of the subcommand that was named."""
+    config = (tyro.conf.FlagCreatePairsOff,)
+    if arguments and arguments[0] in _COMMANDS:  # without building the parsers of the others
+        return tyro.cli(_COMMANDS[arguments[0]], prog=f"thdpack {arguments[0]}", args=arguments[1:], config=config)
+    description = "Turn protein FASTA into packed, tokenized Arrow shards, once, and check and inspect them."
+    return tyro.extras.subcommand_cli_from_dict(_COMMANDS, prog="thdpack", description=description, args=arguments, config=config)
+
+
+def _preprocess(options: PreprocessOptions) -> int:
+    from pipeline.build import build
+    from pipeline.progress import reporter
+    from pipeline.summary import summary_lines
+
+    if not options.inputs:
+        print("thdpack: no input given: name files, folders, globs, URLs, or - for standard input", file=sys.stderr)
+        return 2
+    if options.dry_run:
+        return _dry_run(options)
+    started = time.perf_counter()
+    with reporter(as_json=options.log_json) as report:
+        built = build(options, report)
+    seconds = time.perf_counter() - started
+    manifest = built.manifest
+    size = sum(entry.bytes for entry in manifest.inputs)
+    if options.log_json:
+        summary = {"event": "summary", "fresh": built.fresh, "seconds": round(seconds, 3), "dataset": options.out, "manifest_digest": manifest.digest}
+        print(json.dumps({**summary, "records": dict(manifest.records_by_status), "input_bytes": size}), flush=True)
+        return 0
+    if not built.fresh:
+        print("already built from these inputs and options; nothing to do")
+    for name, value in summary_lines(manifest):
+        print(f"{name:>16}  {value}")
+    if built.fresh:
+        print(f"{'speed':>16}  {size / seconds / 1e6:,.0f} MB/s of input ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified")
+    print(f"{'dataset':>16}  {Path(options.out)}")
+    return 0
+
+
+def _dry_run(options: PreprocessOptions) -> int:
+    from pipeline.plan import plan
+
+    if "-" in options.inputs:
+        print("thdpack: --dry-run cannot look at standard input without using it up", file=sys.stderr)
+        return 2
+    planned = plan(options)
+    for source in planned.sources:
+        print(f"{source.bytes:>16,} bytes  {source.format}, {source.compression}  {source.url}")
+    for name in planned.passed_over:
+        print(f"     passed over  {name}")
+    print(f"would read {planned.input_bytes:,} bytes in {len(planned.ranges)} tasks, into {planned.partitions} partitions")
+    print(f"would need about {1.1 * planned.fasta_bytes / 1e6:,.1f} MB in {options.out} for the dataset and as much again while it is built")
+    return 0
+
+
+def _verify(options: VerifyOptions) -> int:
+    from pipeline.verify_dataset import verify_dataset
+
+    problems = verify_dataset(Path(options.dataset), deep=options.deep, workers=options.workers)
+    for problem in problems:
+        print(problem)
+    if not problems:
+        print(f"{options.dataset}: verified, nothing wrong")
+    return 1 if problems else 0
+
+
+def _inspect(options: InspectOptions) -> int:
+    from pipeline.inspect import show_bucket, show_record, show_summary
+
+    dataset = Path(options.dataset)
+    if options.bucket is not None:
+        show_bucket(dataset, options.split, options.bucket)
+    elif options.record is not None:
+        show_record(dataset, options.record)
+    else:
+        show_summary(dataset)
+    return 0

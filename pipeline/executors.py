@@ -1,0 +1,118 @@
+"""Running tasks in parallel. An executor takes tasks and gives their outcomes; the bytes they write do not depend on it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from schemas.errors import BuildError
+
+if TYPE_CHECKING:
+    from pipeline.markers import Outcome
+    from pipeline.tasks import Task
+
+_KILLED = "a worker process was killed, perhaps for lack of memory (see --memory); run the same command to go on"
+_CONTEXT = multiprocessing.get_context("forkserver")
+
+
+def preload() -> None:
+    """Start importing what workers need, in the background; called first thing, it costs the user no time."""
+    from multiprocessing import forkserver
+
+    _CONTEXT.set_forkserver_preload(["pipeline.markers", "pipeline.partition", "pipeline.reduce", "pipeline.verify"])
+    forkserver.ensure_running()
+
+
+class Executor(Protocol):
+    """Runs tasks; each outcome is passed on as it comes."""
+
+    def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None: ...
+
+
+class ProcessExecutor:
+    """Tasks in processes of this machine.
+
+    Workers die with the process that started them, also when that is killed, and leave only unfinished temporary files.
+    """
+
+    def __init__(self, workers: int, out: Path) -> None:
+        self._out = out
+        self._bytes = _CONTEXT.Value("q", 0)
+        self._pool = ProcessPoolExecutor(workers, mp_context=_CONTEXT, initializer=_start_worker, initargs=(self._bytes,))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for child in multiprocessing.active_children():  # idle, or, after an error, at work on what is not yet named
+            child.kill()
+        # waits for the pool's thread too: left running, it races the interpreter's exit for its pipe and prints a traceback
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
+        """Run all tasks; the first error ends it.
+
+        Args:
+            on_outcome: called with each task's index and outcome, in the order they finish.
+            on_bytes: called with the bytes read since the last call, several times a second.
+        Raises:
+            ThdpackError: what a task raises; BuildError if a worker was killed.
+        """
+        try:
+            pending: dict[Future[Any], int] = {self._pool.submit(_work, task, self._out): i for i, task in enumerate(tasks)}
+        except (BrokenProcessPool, EOFError, ConnectionError) as error:  # the last two: the process that forks workers is gone
+            raise BuildError(_KILLED) from error
+        seen = self._bytes.value
+        try:
+            while pending:
+                done, _ = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
+                for future in done:
+                    on_outcome(pending.pop(future), future.result())
+                now = self._bytes.value
+                on_bytes(now - seen)
+                seen = now
+        except BrokenProcessPool as error:
+            raise BuildError(_KILLED) from error
+
+
+_counter: Any = None
+
+
+def _start_worker(counter: Any) -> None:
+    """In a new worker: Ctrl-C is the parent's business, and the parent's death is ours."""
+    global _counter
+    _counter = counter
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _count(number: int) -> None:
+    with _counter.get_lock():
+        _counter.value += number
+
+
+def _work(task: Task, out: Path) -> Outcome:
+    from pipeline.markers import run_once
+
+    return run_once(task, out, _count)
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,7 @@
+"""See hash_kernel.pyx."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+def xxh3_128_digests(values: NDArray[np.uint8], ends: NDArray[np.int64], digests: NDArray[np.uint8]) -> None:
+    """Write the digest of each run values[ends[i-1]:ends[i]] into `digests`, uint8[16 · N], as `xxhash.xxh3_128_digest` gives it."""

@@ -1,0 +1,57 @@
+"""Hashes of sequences, and the three decisions that hang on them: partition, split, place in the shuffle."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.hash_kernel import xxh3_128_digests
+
+HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
+"""An xxh3_128 as its 16 digest bytes, seen as two integers."""
+
+
+def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.void]:
+    """xxh3_128 of each sequence's residue tokens (no specials, before any cropping).
+
+    Args:
+        tokens: uint8[T], all sequences one after another.
+        ends: int64[N], where each ends.
+    Returns:
+        HASH[N].
+    """
+    digests = np.empty(16 * ends.size, dtype=np.uint8)
+    if ends.size:
+        xxh3_128_digests(tokens, ends, digests)
+    return digests.view(HASH)
+
+
+def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64]:
+    """Partition of each sequence, int64[N] in 0..partitions - 1, from the hash's upper bits."""
+    upper = (hashes["high"].astype(np.uint64) >> np.uint64(32)) * np.uint64(partitions)
+    return (upper >> np.uint64(32)).astype(np.int64)
+
+
+def in_valid(hashes: NDArray[np.void], fraction: float) -> NDArray[np.bool_]:
+    """Whether each sequence is held out, bool[N], from the hash's lower half, which no partition depends on."""
+    return (hashes["low"].astype(np.uint64) >> np.uint64(11)) < np.uint64(round(fraction * 2**53))
+
+
+def shuffle_keys(hashes: NDArray[np.void], ordinals: NDArray[np.int64], pieces: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """Sort keys of the global shuffle, uint64[N].
+
+    Source: the finalizer of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014), applied to one input after another.
+    """
+    key = _mix(np.full(hashes.size, seed, dtype=np.uint64))
+    for part in (hashes["high"], hashes["low"], ordinals, pieces):
+        key = _mix(key ^ part.astype(np.uint64))
+    return key
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    z = values + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

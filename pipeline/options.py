@@ -1,0 +1,141 @@
+"""What `thdpack preprocess` is asked for. Checked once, here; the rest of the pipeline trusts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, Optional
+
+from schemas.shard import round_up
+
+Format = Literal["auto", "fasta", "parquet", "arrow", "swiss", "genbank", "embl"]
+
+_NOT_IN_BYTES: Final = frozenset({"inputs", "out", "workers", "memory", "overwrite", "dry_run", "log_json"})
+"""Options that change how a build runs, never what it writes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreprocessOptions:
+    """Turn protein sequences into a dataset: packed, tokenized Arrow shards with precomputed cu_seqlens.
+
+    Reads every input once, removes exact duplicates, shuffles globally, packs sequences into buckets of `--capacity` tokens,
+    verifies what it wrote, and only then writes manifest.json. The same command resumes a build that was interrupted.
+
+    Example: thdpack preprocess uniref50.fasta.gz --out data/uniref50
+    """
+
+    inputs: tuple[str, ...]
+    out: str
+
+    capacity: int = 16_384
+    """Tokens per bucket, <cls> and <eos> included. One bucket is one row of a training step: 16384 suits one GPU at 650M
+    parameters; take more for small models, less if memory is short."""
+    max_seq_len: int = 1_024
+    """Longest sequence in tokens, <cls> and <eos> included. ESM-2 was trained with 1024."""
+    long: Literal["truncate", "split", "drop"] = "truncate"
+    """Records longer than max-seq-len: keep their first residues, cut them into consecutive pieces, or leave them out."""
+    min_residues: int = 1
+    """Leave out records with fewer residues."""
+    on_invalid: Literal["unk", "skip", "error"] = "unk"
+    """A letter outside the vocabulary (J, digits, …): becomes <unk> and is counted, leaves its record out, or ends the build
+    with file and line."""
+    dedup: Literal["exact", "none"] = "exact"
+    """Of records with the same residues keep the first in input order, or keep all."""
+    valid_fraction: float = 0.01
+    """Share of records held out as the valid split. Decided by each sequence's hash, so it does not depend on the order of
+    inputs, and duplicates never sit on both sides."""
+    seed: int = 0
+    """Seed of the global shuffle."""
+    packer: Literal["balanced", "best-fit", "next-fit", "bfd"] = "balanced"
+    """How sequences are put into buckets. `balanced` fills 99.99 % and makes buckets cost the same in attention; the others
+    are there for comparison."""
+    max_seqs: Optional[int] = None  # noqa: UP045 (tyro loads typeguard, 0.1 s, to understand `int | None`)
+    """Most sequences in a bucket. Default: max(127, capacity / 128 - 1). Attention kernels get slower by their number."""
+    length_multiple: int = 1
+    """Pad each sequence to a multiple of this, for kernels that want it (ring attention: 2 × context-parallel size)."""
+    compression: Literal["none", "zstd"] = "none"
+    """Of shards. `none` is read in place (zero copies); zstd takes 0.53 of the space."""
+    shard_mb: int = 64
+    """Aim for shards of this many MiB."""
+    format: Format = "auto"
+    """Format of the inputs; `auto` goes by the file name. swiss, genbank and embl are read through Biopython."""
+    sequence_column: str = "sequence"
+    """Parquet and Arrow inputs: the column with the residues."""
+    id_column: str = "id"
+    """Parquet and Arrow inputs: the column with the record id. If there is no column `id`, ids are left empty."""
+
+    workers: Optional[int] = None  # noqa: UP045
+    """Processes to use. Default: all cores. Never changes the bytes written."""
+    memory: Optional[str] = None  # noqa: UP045
+    """Stay below this much memory, such as 2G, by running less at once. Never changes the bytes written."""
+    overwrite: bool = False
+    """Replace a dataset that was built from other inputs or options."""
+    dry_run: bool = False
+    """Say what would be done, and do nothing."""
+    log_json: bool = False
+    """One JSON object a line on standard output instead of text, for machines."""
+
+    def __post_init__(self) -> None:
+        self._check_sizes()
+        self._check_choices()
+        if self.memory is not None:
+            parse_bytes(self.memory)
+
+    def _check_sizes(self) -> None:
+        if self.capacity < 3:
+            raise ValueError(f"--capacity is {self.capacity}, need room for <cls> residue <eos>: at least 3")
+        if self.capacity > 1 << 24:
+            raise ValueError(f"--capacity is {self.capacity}, expected at most {1 << 24}")
+        if self.max_seq_len < 3:
+            raise ValueError(f"--max-seq-len is {self.max_seq_len}, need room for <cls> residue <eos>: at least 3")
+        if self.length_multiple < 1:
+            raise ValueError(f"--length-multiple is {self.length_multiple}, expected at least 1")
+        if self.longest_span > self.capacity:
+            raise ValueError(f"--max-seq-len {self.max_seq_len} does not fit --capacity {self.capacity}: no sequence may be longer than a bucket")
+        if self.capacity % self.length_multiple:
+            raise ValueError(f"--capacity {self.capacity} is not a multiple of --length-multiple {self.length_multiple}")
+        if self.shard_mb < 1:
+            raise ValueError(f"--shard-mb is {self.shard_mb}, expected at least 1")
+
+    def _check_choices(self) -> None:
+        if self.min_residues < 1:
+            raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1: an empty sequence teaches nothing")
+        if not 0 <= self.valid_fraction <= 1:
+            raise ValueError(f"--valid-fraction is {self.valid_fraction}, expected 0..1")
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"--seed is {self.seed}, expected 0..2^63 - 1")
+        if self.max_seqs is not None and self.max_seqs < 1:
+            raise ValueError(f"--max-seqs is {self.max_seqs}, expected at least 1")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers is {self.workers}, expected at least 1")
+
+    @property
+    def longest_span(self) -> int:
+        """Longest sequence with its length-multiple padding, in tokens; tail pieces are no longer either."""
+        return round_up(self.max_seq_len, self.length_multiple)
+
+    @property
+    def most_seqs(self) -> int:
+        """Most sequences in a bucket."""
+        return self.max_seqs if self.max_seqs is not None else max(127, self.capacity // 128 - 1)
+
+    def shape(self) -> dict[str, Any]:
+        """Every option that shapes the dataset's bytes, by name."""
+        shape = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_IN_BYTES}
+        return {**shape, "max_seqs": self.most_seqs}
+
+
+def parse_bytes(text: str) -> int:
+    """`512M`, `2G`, `1.5GiB` or a plain number as bytes (powers of 1024).
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}.get(number[-1:], 1)
+    try:
+        value = float(number[:-1] if scale > 1 else number)
+    except ValueError as error:
+        raise ValueError(f"--memory {text!r} is no size, expected something like 512M or 2G") from error
+    if value <= 0:
+        raise ValueError(f"--memory {text!r} is no size, expected something like 512M or 2G")
+    return int(value * scale)

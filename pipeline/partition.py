@@ -1,0 +1,167 @@
+"""The map stage: read a piece of an input, tokenize it, and leave its records sorted into partitions in one spill file.
+
+A spill is an Arrow IPC file. Each block of records gives `partitions` record batches, one for each partition in order, so
+batch i belongs to partition i % partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.arrays import gathered
+from pipeline.compression import decompressed
+from pipeline.hashing import partitions_of, sequence_hashes
+from pipeline.options import PreprocessOptions
+from pipeline.readers import line_at, read_fasta, read_seqio, read_table
+from pipeline.sources import Source
+from pipeline.spill_kernel import pack
+from pipeline.storage import open_input, written_atomically
+from pipeline.tasks import MapTask, OnBytes
+from pipeline.tokenize import Letter, RecordBlock, letter_classes
+from schemas.errors import InputError
+from schemas.records import Status
+from schemas.vocabulary import ESM2
+
+STATUS_CODES: Final = tuple(Status)
+"""A spill stores the status as its place in this tuple."""
+_KEPT, _INVALID, _TOO_SHORT, _TOO_LONG = (STATUS_CODES.index(s) for s in (Status.KEPT, Status.INVALID, Status.TOO_SHORT, Status.TOO_LONG))
+
+SPILL_SCHEMA: Final = pa.schema(
+    [
+        ("number", pa.int64()),  # of the record within its task
+        ("id", pa.binary()),
+        ("offset", pa.int64()),
+        ("unknown", pa.int64()),
+        ("hash", pa.binary(16)),
+        ("status", pa.int8()),
+        ("residues", pa.int64()),
+        ("packed", pa.large_binary()),  # tokens at 5 bits each
+    ]
+)
+
+
+def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
+    """Write a map task's spill; return what later tasks need to know of it.
+
+    Raises:
+        InputError: the input cannot be read or breaks a rule.
+        BuildError: the spill cannot be written.
+    """
+    records = residues = 0
+    input_hash = None
+    with written_atomically(task.spill, scratch=task.work, durable=False) as file, pa.ipc.new_file(file, SPILL_SCHEMA) as writer:
+        for block, final_hash in _blocks(task, on_bytes):
+            input_hash = final_hash or input_hash
+            if len(block):
+                _refuse_unknown(task, block)
+                _write(writer, block, records, task)
+                records += len(block)
+                residues += int(block.ends[-1])
+    return {"spills": [[task.spill.name, file.bytes, file.xxh3_128]], "records": records, "residues": residues, "input_xxh3_128": input_hash}
+
+
+def _blocks(task: MapTask, on_bytes: OnBytes) -> Iterator[tuple[RecordBlock, str | None]]:
+    options = task.options
+    if task.source.format == "fasta":
+        return read_fasta(task.source, ESM2, task.begin, task.end, on_bytes)
+    if task.source.format in ("parquet", "arrow"):
+        table = read_table(task.source, ESM2, options.sequence_column, options.id_column, on_bytes)
+        return ((block, None) for block in table)
+    return read_seqio(task.source, ESM2, on_bytes)
+
+
+def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
+    """Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
+
+    Raises:
+        InputError: names the line, or the record where the format has no lines to name.
+    """
+    if task.options.on_invalid != "error" or not block.unknown.any():
+        return
+    first = int(np.flatnonzero(block.unknown)[0])
+    offset = int(block.offset[first])
+    if task.source.format == "fasta":
+        letter, line = _first_unknown(task.source, offset)
+        raise InputError(f"letter {letter!r} is outside the vocabulary (--on-invalid unk would read it as <unk>)", source=task.source.url, line=line)
+    name = bytes(block.ids[block.id_ends[first - 1] if first else 0 : block.id_ends[first]]).decode()
+    raise InputError(f"record {offset} ({name}) has a letter outside the vocabulary (--on-invalid unk would read it as <unk>)", source=task.source.url)
+
+
+def _first_unknown(source: Source, offset: int) -> tuple[str, int]:
+    """The first unknown letter of the record at `offset`, and its line."""
+    classes = letter_classes(ESM2)
+    with open_input(source.url) as raw:
+        stream = decompressed(raw, source.compression)
+        for _ in range(offset // (1 << 20)):
+            stream.read(1 << 20)
+        stream.read(offset % (1 << 20))
+        line, starred = line_at(source, offset), None
+        stream.readline()
+        for number, text in enumerate(stream, line + 1):
+            if text.startswith(b">"):
+                break
+            for letter in "" if text.startswith(b";") else text.decode().rstrip():
+                kind = classes[ord(letter)] if ord(letter) < 128 else Letter.UNKNOWN
+                if kind == Letter.STAR and starred is None:
+                    starred = letter, number  # unknown unless it is the record's last
+                elif kind in (Letter.UNKNOWN, Letter.ODD):
+                    return starred or (letter, number)
+                elif kind < 64 and starred is not None:
+                    return starred
+    return starred or ("?", line)
+
+
+def _write(writer: pa.ipc.RecordBatchWriter, block: RecordBlock, first: int, task: MapTask) -> None:
+    """One record batch for each partition."""
+    hashes = sequence_hashes(block.tokens, block.ends)
+    status = _status(block, task.options)
+    partition = partitions_of(hashes, task.partitions)
+    order = np.argsort(partition.astype(np.uint16) if task.partitions <= 1 << 16 else partition, kind="stable")
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(first + order),
+            gathered(block.ids, _begins(block.id_ends)[order], block.id_ends[order], pa.binary()),
+            pa.array(block.offset[order]),
+            pa.array(block.unknown[order]),
+            pa.Array.from_buffers(pa.binary(16), len(block), [None, pa.py_buffer(hashes[order])]),
+            pa.array(status[order]),
+            pa.array(np.diff(block.ends, prepend=0)[order]),
+            _packed(block, order),
+        ],
+        schema=SPILL_SCHEMA,
+    )
+    edges = np.searchsorted(partition[order], np.arange(task.partitions + 1)).tolist()
+    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+        writer.write_batch(batch.slice(start, stop - start))
+
+
+def _status(block: RecordBlock, options: PreprocessOptions) -> NDArray[np.int8]:
+    """Which records are left out for what they are; duplicates are found later."""
+    residues = np.diff(block.ends, prepend=0)
+    status = np.full(len(block), _KEPT, dtype=np.int8)
+    if options.long == "drop":
+        status[residues > options.max_seq_len - 2] = _TOO_LONG
+    status[residues < options.min_residues] = _TOO_SHORT
+    if options.on_invalid == "skip":
+        status[block.unknown > 0] = _INVALID
+    return status
+
+
+def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
+    """The tokens of each record, in a new order, as a large_binary array of packed runs."""
+    assert ESM2.in_sequence[-1] < 32
+    begin, end = _begins(block.ends)[order], block.ends[order]
+    offsets = np.concatenate(([0], np.cumsum((5 * (end - begin) + 7) // 8)))
+    out = np.empty(int(offsets[-1]) + 3, dtype=np.uint8)
+    pack(block.tokens, begin, end, out)
+    return pa.Array.from_buffers(pa.large_binary(), order.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def _begins(ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where runs begin that lie end to end."""
+    return np.concatenate(([0], ends[:-1]))

@@ -1,0 +1,50 @@
+"""What a build will do, told from the sizes and names of its inputs: the cut into map tasks and partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pipeline.options import PreprocessOptions
+from pipeline.sources import Source, cut, find_sources
+
+PARTITION_BYTES: Final = 56 << 20
+"""About how much FASTA goes into one partition: what a reduce task holds in memory, and about one shard."""
+_EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
+"""How much larger than its archive FASTA is taken to be, for the number of partitions only."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What a build will do, from sizes and names alone."""
+
+    sources: tuple[Source, ...]
+    passed_over: tuple[str, ...]
+    ranges: tuple[tuple[int, int, int], ...]
+    """(source index, begin, end) of each map task."""
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(source.bytes for source in self.sources)
+
+    @property
+    def fasta_bytes(self) -> int:
+        """The inputs' size decompressed, as far as it can be guessed."""
+        return sum(source.bytes * _EXPANSION[source.compression] for source in self.sources)
+
+    @property
+    def partitions(self) -> int:
+        """A function of the inputs' sizes alone: it shows in the dataset."""
+        return max(1, -(-self.fasta_bytes // PARTITION_BYTES))
+
+
+def plan(options: PreprocessOptions, *, spool: Path | None = None) -> Plan:
+    """Find the inputs and cut them into tasks; reads a few bytes of each.
+
+    Raises:
+        InputError: an input is missing, unreadable or named twice.
+    """
+    sources, passed_over = find_sources(options, spool=spool)
+    ranges = [(i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source)]
+    return Plan(sources=tuple(sources), passed_over=tuple(passed_over), ranges=tuple(ranges))

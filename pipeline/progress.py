@@ -1,0 +1,128 @@
+"""How far a build is: a bar in a terminal, plain lines elsewhere, JSON lines for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_PLAIN_SECONDS = 10.0
+
+
+class Reporter(Protocol):
+    """Told what happens; shows it somewhere."""
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        """A new phase starts, which will read about `total_bytes`."""
+
+    def advance(self, done_bytes: int) -> None:
+        """So many bytes more of the phase are done."""
+
+    def note(self, text: str, **values: Any) -> None:
+        """Something the user should know; `values` are for machines."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+def reporter(*, as_json: bool) -> Reporter:
+    """The reporter that suits where output goes."""
+    if as_json:
+        return JsonReporter()
+    return TerminalReporter() if sys.stderr.isatty() else PlainReporter()
+
+
+class PlainReporter:
+    """A line when a phase starts and every ten seconds, on standard error."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        self._name, self._total, self._done = name, total_bytes, 0
+        self._started = self._said = time.monotonic()
+        print(f"{name} ({total_bytes / 1e6:,.1f} MB)", file=sys.stderr, flush=True)
+
+    def advance(self, done_bytes: int) -> None:
+        self._done += done_bytes
+        now = time.monotonic()
+        if now - self._said >= _PLAIN_SECONDS:
+            self._said = now
+            rate = self._done / (now - self._started)
+            left = max(self._total - self._done, 0) / rate if rate else 0
+            share = min(100.0, 100 * self._done / max(self._total, 1))
+            print(f"{self._name}: {share:.0f} %, {rate / 1e6:.0f} MB/s, about {left:.0f} s left", file=sys.stderr, flush=True)
+
+    def note(self, text: str, **values: Any) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+class JsonReporter:
+    """One JSON object a line on standard output: {"event": "phase" | "progress" | "note" | …}."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        self._name, self._total, self._done, self._said = name, total_bytes, 0, time.monotonic()
+        self._say("phase", name=name, total_bytes=total_bytes)
+
+    def advance(self, done_bytes: int) -> None:
+        self._done += done_bytes
+        if time.monotonic() - self._said >= 1.0:
+            self._said = time.monotonic()
+            self._say("progress", name=self._name, done_bytes=self._done, total_bytes=self._total)
+
+    def note(self, text: str, **values: Any) -> None:
+        self._say("note", text=text, **values)
+
+    def _say(self, event: str, **values: Any) -> None:
+        print(json.dumps({"event": event, **values}), flush=True)
+
+
+class TerminalReporter:
+    """A progress bar with rate and remaining time."""
+
+    _bar: Progress
+    _task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+        columns = (TextColumn("{task.description:<34}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self._finish()
+        self._bar.stop()
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        self._finish()
+        self._task = self._bar.add_task(name, total=max(total_bytes, 1))
+
+    def _finish(self) -> None:
+        if self._task is not None:
+            self._bar.update(self._task, completed=self._bar.tasks[self._task].total)
+
+    def advance(self, done_bytes: int) -> None:
+        if done_bytes and self._task is not None:
+            self._bar.advance(self._task, done_bytes)
+
+    def note(self, text: str, **values: Any) -> None:
+        self._bar.console.print(text, highlight=False, markup=False)

@@ -1,0 +1,249 @@
+"""The reduce stage: records in, shards and a row in records/ for each out.
+
+One partition at a time, duplicates go, order is shuffled, sequences are packed. What fills no bucket is left in a rest file;
+the rests of many partitions are packed together, at last everything that is still left, so that each split ends with at
+most one part-filled bucket.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.arrays import gathered, one_chunk, runs, taken
+from pipeline.hashing import HASH, in_valid, shuffle_keys
+from pipeline.options import PreprocessOptions
+from pipeline.partition import STATUS_CODES
+from pipeline.records import RecordRows, write_records
+from pipeline.shards import Sequences, WrittenSplit, write_split
+from pipeline.spill_kernel import unpack
+from pipeline.storage import written_atomically
+from pipeline.tasks import Job, OnBytes, ReduceTask, RestTask
+from schemas.records import Status
+from schemas.shard import SPLITS
+
+_KEPT: Final = STATUS_CODES.index(Status.KEPT)
+_DUPLICATE: Final = STATUS_CODES.index(Status.DUPLICATE)
+
+REST_SCHEMA: Final = pa.schema(
+    [
+        ("split", pa.int8()),
+        ("key", pa.uint64()),
+        ("ordinal", pa.int64()),
+        ("start", pa.int64()),
+        ("tokens", pa.large_binary()),
+        # the record's row; written to records/ with its first sequence
+        ("id", pa.binary()),
+        ("source", pa.int32()),
+        ("offset", pa.int64()),
+        ("residues", pa.int64()),
+        ("unknown", pa.int64()),
+        ("hash", pa.binary(16)),
+    ]
+)
+
+
+def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
+    """Write shards, records and rest of one partition; return what the manifest needs.
+
+    Raises:
+        BuildError: a file cannot be written.
+    """
+    rows, tokens, begin = _read_spills(task)
+    on_bytes(tokens.size)
+    options = task.job.options
+    rows.status, rows.duplicate_of = _without_duplicates(rows, exact=options.dedup == "exact")
+    sequences, row = _sequences(rows, begin, options)
+    valid = in_valid(rows.hash, options.valid_fraction)
+    rows.split = np.where(rows.status == _KEPT, valid.astype(np.int8), -1).astype(np.int8)
+    counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
+    return {
+        "status": dict(zip(STATUS_CODES, counts.tolist(), strict=True)),
+        "residues_in": int(rows.residues.sum()),
+        **_pack_and_write(task.job, f"{task.partition:05d}", rows, sequences, row, tokens, rest=task.rest),
+    }
+
+
+def _read_spills(task: ReduceTask) -> tuple[RecordRows, NDArray[np.uint8], NDArray[np.int64]]:
+    """The partition's records in input order, their residue tokens end to end, and where each record's begin."""
+    tables, ordinals, sources = [], [], []
+    for spill in task.spills:
+        with pa.memory_map(str(spill.path)) as file:
+            reader = pa.ipc.open_file(file)
+            batches = [reader.get_batch(i) for i in range(task.partition, reader.num_record_batches, task.partitions)]
+            table = pa.Table.from_batches(batches, schema=reader.schema)
+        tables.append(table)
+        ordinals.append(table.column("number").to_numpy() + spill.first_ordinal)
+        sources.append(np.full(table.num_rows, spill.source, dtype=np.int32))
+    table = pa.concat_tables(tables)
+    residues = table.column("residues").to_numpy()
+    edges = np.concatenate(([0], np.cumsum(residues)))
+    tokens = np.empty(int(edges[-1]), dtype=np.uint8)
+    record = 0
+    for chunk in table.column("packed").chunks:
+        unpack(runs(chunk)[0], residues[record : record + len(chunk)], tokens[edges[record] :])
+        record += len(chunk)
+    rows = RecordRows(
+        ordinal=np.concatenate(ordinals),
+        id=one_chunk(table.column("id")),
+        source=np.concatenate(sources),
+        offset=table.column("offset").to_numpy(),
+        residues=residues,
+        unknown=table.column("unknown").to_numpy(),
+        hash=_hashes(table.column("hash")),
+        status=table.column("status").to_numpy(),
+    )
+    return rows, tokens, edges[:-1]
+
+
+def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
+    """Write the shards and records of rests; return what the manifest needs.
+
+    Raises:
+        BuildError: a file cannot be written.
+    """
+    table = pa.concat_tables([_read_rest(path) for path in task.rests])
+    tokens, edges = runs(one_chunk(table.column("tokens")))
+    on_bytes(tokens.size)
+    key, ordinal, start = (table.column(name).to_numpy() for name in ("key", "ordinal", "start"))
+    order = np.lexsort((start, ordinal, key))
+    sequences = Sequences(begin=edges[:-1], residues=np.diff(edges), ordinal=ordinal, start=start, key=key)
+    rows = RecordRows(
+        ordinal=ordinal,
+        id=one_chunk(table.column("id")),
+        source=table.column("source").to_numpy(),
+        offset=table.column("offset").to_numpy(),
+        residues=table.column("residues").to_numpy(),
+        unknown=table.column("unknown").to_numpy(),
+        hash=_hashes(table.column("hash")),
+        status=np.full(table.num_rows, _KEPT, dtype=np.int8),
+        split=table.column("split").to_numpy(),
+    )
+    label = "rest" if task.final else f"rest{task.level}x{task.index:05d}"
+    return _pack_and_write(task.job, label, rows, sequences.take(order), order, tokens, rest=None if task.final else task.rest)
+
+
+def _read_rest(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def _pack_and_write(
+    job: Job, label: str, rows: RecordRows, sequences: Sequences, row: NDArray[np.int64], tokens: NDArray[np.uint8], *, rest: Path | None
+) -> dict[str, Any]:
+    """Pack sequences, write shards, rest and records; a record is written where its first sequence is.
+
+    Args:
+        rows: the records; of a RestTask one for each sequence, and only those of first sequences count.
+        sequences: in shuffled order.
+        row: int64[N], the row of each sequence.
+        rest: where sequences that fill no bucket go; None to write part-filled buckets instead.
+    """
+    stem = f"{job.build}-{label}"
+    mentioned = np.ones(len(rows), dtype=np.bool_)
+    mentioned[row[sequences.start > 0]] = False
+    mentioned[row[sequences.start == 0]] = True
+    left_over: list[pa.Table] = []
+    written: dict[str, WrittenSplit] = {}
+    for code, split in enumerate(SPLITS):
+        chosen = np.flatnonzero(rows.split[row] == code)
+        part = sequences.take(chosen)
+        result = write_split(tokens, part, job.options, split=split, stem=stem, final=rest is None, out=job.out, work=job.work)
+        rows.place(row[chosen], part.start, result)
+        mentioned[row[chosen][result.left & (part.start == 0)]] = False
+        left_over.append(_rest_table(code, part.take(result.left), row[chosen][result.left], rows, tokens))
+        written[split] = result
+    spills = [] if rest is None else [_write_rest(rest, pa.concat_tables(left_over), job.work)]
+    named = rows.take(np.flatnonzero(mentioned)).in_order()
+    records = write_records(named, f"records/{stem}.parquet", names=job.source_names, out=job.out, work=job.work)
+    return {
+        "spills": spills,
+        "records": records,
+        "shards": {split: [_entry(e) for e in result.entries] for split, result in written.items()},
+        "statistics": {split: result.statistics.to_json() for split, result in written.items()},
+        "token_counts": np.sum([result.token_counts for result in written.values()], axis=0).tolist(),
+    }
+
+
+def _entry(entry: Any) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in entry.__dataclass_fields__}
+
+
+def _write_rest(path: Path, table: pa.Table, work: Path) -> list[Any]:
+    with written_atomically(path, scratch=work, durable=False) as file, pa.ipc.new_file(file, REST_SCHEMA) as writer:
+        writer.write_table(table)
+    return [path.name, file.bytes, file.xxh3_128]
+
+
+def _rest_table(code: int, left: Sequences, row: NDArray[np.int64], rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:
+    """Sequences that filled no bucket, with what is needed to pack and record them later."""
+    columns = [
+        pa.array(np.full(len(left), code, dtype=np.int8)),
+        pa.array(left.key),
+        pa.array(left.ordinal),
+        pa.array(left.start),
+        gathered(tokens, left.begin, left.begin + left.residues, pa.large_binary()),
+        taken(rows.id, row),
+        pa.array(rows.source[row]),
+        pa.array(rows.offset[row]),
+        pa.array(rows.residues[row]),
+        pa.array(rows.unknown[row]),
+        pa.Array.from_buffers(pa.binary(16), len(left), [None, pa.py_buffer(rows.hash[row])]),
+    ]
+    return pa.table(columns, schema=REST_SCHEMA)
+
+
+def _hashes(column: pa.ChunkedArray) -> NDArray[np.void]:
+    """A binary[16] column as HASH[N]."""
+    array = one_chunk(column)
+    if len(array) == 0:
+        return np.empty(0, dtype=HASH)
+    return np.frombuffer(array.buffers()[1], dtype=HASH)[array.offset : array.offset + len(array)]
+
+
+def _without_duplicates(rows: RecordRows, *, exact: bool) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    """Status of each record, and for duplicates the ordinal of the record that stays (else -1)."""
+    status = rows.status.copy()
+    duplicate_of = np.full(len(rows), -1, dtype=np.int64)
+    if not exact:
+        return status, duplicate_of
+    kept = np.flatnonzero(status == _KEPT)
+    high, low = rows.hash["high"][kept].astype(np.uint64), rows.hash["low"][kept].astype(np.uint64)
+    order = np.argsort(high)
+    equal = high[order][1:] == high[order][:-1]
+    if not equal.any():
+        return status, duplicate_of
+    in_run = np.concatenate((equal, [False])) | np.concatenate(([False], equal))
+    order = order[in_run]
+    order = order[np.lexsort((order, low[order], high[order]))]
+    same = np.concatenate(([False], (high[order][1:] == high[order][:-1]) & (low[order][1:] == low[order][:-1])))
+    first = order[np.maximum.accumulate(np.where(same, 0, np.arange(order.size)))]
+    status[kept[order[same]]] = _DUPLICATE
+    duplicate_of[kept[order[same]]] = rows.ordinal[kept[first[same]]]
+    return status, duplicate_of
+
+
+def _sequences(rows: RecordRows, begin: NDArray[np.int64], options: PreprocessOptions) -> tuple[Sequences, NDArray[np.int64]]:
+    """The kept records as sequences in shuffled order, long ones cropped or cut, and the row of each."""
+    kept = np.flatnonzero(rows.status == _KEPT)
+    most = options.max_seq_len - 2
+    pieces = -(-rows.residues[kept] // most) if options.long == "split" else np.ones(kept.size, dtype=np.int64)
+    row = np.repeat(kept, pieces)
+    piece = np.arange(row.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    start = piece * most
+    key = shuffle_keys(rows.hash[row], rows.ordinal[row], piece, options.seed)
+    order = np.argsort(key)  # four times as fast as a stable sort
+    if (key[order][1:] == key[order][:-1]).any():
+        order = np.argsort(key, kind="stable")  # equal keys stay in the order of ordinal and piece
+    sequences = Sequences(
+        begin=begin[row] + start,
+        residues=np.minimum(rows.residues[row] - start, most),
+        ordinal=rows.ordinal[row],
+        start=start,
+        key=key,
+    )
+    return sequences.take(order), row[order]

@@ -1,0 +1,176 @@
+"""What the user named as inputs: which files, in which order, in which format, and how they are cut into tasks."""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from pipeline.compression import Compression, detect
+from pipeline.options import Format, PreprocessOptions
+from pipeline.storage import file_system, is_url, open_input
+from schemas.errors import InputError
+
+TASK_BYTES: Final = 128 << 20
+"""About how much of an input one map task reads."""
+
+_FASTA: Final = (".fasta", ".fa", ".faa", ".fas", ".fsa", ".pep", ".mpfa", ".aa", ".seq")
+_TABLES: Final[dict[str, Format]] = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
+_PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One input file.
+
+    url: local path or URL to read it from.
+    name: relative to the inputs' common folder; how the manifest and records/ call it.
+    bytes: as stored, compressed or not.
+    fingerprint: changes when the file does, as far as its store can tell without reading it.
+    """
+
+    url: str
+    name: str
+    bytes: int
+    fingerprint: str
+    format: Format
+    compression: Compression
+
+    @property
+    def cuttable(self) -> bool:
+        """Whether several tasks can share it: plain FASTA only."""
+        return self.format == "fasta" and self.compression == "none"
+
+    @property
+    def streamed(self) -> bool:
+        """Whether one pass from first byte to last reads it, so that its hash can be taken on the way."""
+        return self.format not in ("parquet", "arrow") and (not self.cuttable or self.bytes <= TASK_BYTES)
+
+
+def find_sources(options: PreprocessOptions, *, spool: Path | None) -> tuple[list[Source], list[str]]:
+    """The inputs in the order of the command line, folders and globs expanded in byte order.
+
+    Args:
+        options: inputs and format.
+        spool: where standard input was written to, if it is one of the inputs.
+    Returns:
+        Sources, and the files of named folders that were passed over because of their name.
+    Raises:
+        InputError: nothing matches, an input is named twice, or cannot be read.
+    """
+    urls: list[str] = []
+    passed_over: list[str] = []
+    for text in options.inputs:
+        found, others = _expand(text, options.format)
+        urls += found
+        passed_over += others
+    seen: set[str] = set()
+    for url in urls:
+        key = url if is_url(url) or url == "-" else os.path.realpath(url)
+        if key in seen:
+            raise InputError("named twice among the inputs; its records would all be duplicates", source=url)
+        seen.add(key)
+    names = relative_names(urls)
+    return [_source(url, names[url], options.format, spool) for url in urls], passed_over
+
+
+def _expand(text: str, format: Format) -> tuple[list[str], list[str]]:
+    """One argument as files, and the files of a folder that do not look like sequences."""
+    if text == "-":
+        return ["-"], []
+    if is_url(text):
+        return _expand_url(text, format)
+    path = Path(text)
+    if path.is_dir():
+        files = sorted((str(p) for p in path.rglob("*") if p.is_file() and not _hidden(p, path)), key=os.fsencode)
+        return _only_sequences(text, files, format)
+    if path.exists() or not glob.has_magic(text):
+        return [text], []
+    matches = sorted((m for m in glob.glob(text, recursive=True) if os.path.isfile(m)), key=os.fsencode)
+    if not matches:
+        raise InputError("no file matches", source=text)
+    return matches, []
+
+
+def _expand_url(text: str, format: Format) -> tuple[list[str], list[str]]:
+    if not text.startswith(("http://", "https://")):
+        fs, path = file_system(text)
+        protocol = text.partition("://")[0]
+        if glob.has_magic(path):
+            matches = sorted(str(m) for m in fs.glob(path) if fs.isfile(m))
+            if not matches:
+                raise InputError("no object matches", source=text)
+            return [f"{protocol}://{m.lstrip('/') if protocol != 'file' else m}" for m in matches], []
+        if fs.isdir(path):
+            files = sorted(f"{protocol}://{m.lstrip('/') if protocol != 'file' else m}" for m in fs.find(path))
+            return _only_sequences(text, files, format)
+    return [text], []
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _only_sequences(folder: str, files: list[str], format: Format) -> tuple[list[str], list[str]]:
+    chosen = [f for f in files if format != "auto" or _looks_like_sequences(f)]
+    if not chosen:
+        kinds = " ".join((*_FASTA, *_TABLES))
+        raise InputError(f"no sequence file in this folder; looked for {kinds}, also with {' '.join(_PACKED)}", source=folder)
+    return chosen, [f for f in files if f not in set(chosen)]
+
+
+def _suffix(name: str) -> str:
+    path = PurePosixPath(name.lower())
+    return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
+
+
+def _looks_like_sequences(name: str) -> bool:
+    return _suffix(name) in _FASTA or _suffix(name) in _TABLES
+
+
+def relative_names(urls: list[str]) -> dict[str, str]:
+    """Each input's name relative to the common folder of the inputs of its protocol; standard input is `-`."""
+    groups: dict[str, list[str]] = {}
+    for url in urls:
+        groups.setdefault(url.partition("://")[0] if is_url(url) else "-" if url == "-" else "file", []).append(url)
+    names = {}
+    for protocol, members in groups.items():
+        paths = {u: u if u == "-" else u.partition("://")[2] if is_url(u) else os.path.abspath(u) for u in members}
+        common = os.path.commonpath([os.path.dirname(p) for p in paths.values()]) if protocol != "-" else ""
+        for url, path in paths.items():
+            relative = os.path.relpath(path, common) if common else path
+            names[url] = f"{protocol}/{relative}" if len(groups) > 1 and protocol != "-" else relative
+    return names
+
+
+def _source(url: str, name: str, format: Format, spool: Path | None) -> Source:
+    place = str(spool) if url == "-" else url
+    with open_input(place) as file:
+        head = file.read(8)
+        size, fingerprint = _stat(place)
+    compression = detect(head)
+    if format == "auto":
+        format = "parquet" if head.startswith(b"PAR1") else "arrow" if head.startswith(b"ARROW1") else _TABLES.get(_suffix(url), "fasta")
+    return Source(url=place, name=name, bytes=size, fingerprint=fingerprint, format=format, compression=compression)
+
+
+def _stat(url: str) -> tuple[int, str]:
+    """Bytes, and what tells two versions of the file apart. ctime too: a restored mtime does not hide a change."""
+    if not is_url(url):
+        stat = os.stat(url)
+        return stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}-{stat.st_ino}"
+    fs, path = file_system(url)
+    info = fs.info(path)
+    marks = [str(info[key]) for key in ("ETag", "etag", "LastModified", "last_modified", "mtime", "created") if info.get(key)]
+    return int(info.get("size") or 0), "-".join([str(info.get("size")), *marks])
+
+
+def cut(source: Source) -> list[tuple[int, int]]:
+    """Byte ranges of about TASK_BYTES, one task each. What cannot be cut is one range."""
+    if not source.cuttable or source.bytes <= TASK_BYTES:
+        return [(0, source.bytes)]
+    pieces = -(-source.bytes // TASK_BYTES)
+    edges = [source.bytes * i // pieces for i in range(pieces + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))

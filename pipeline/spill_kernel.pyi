@@ -1,0 +1,14 @@
+"""See spill_kernel.pyx."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+def pack(tokens: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+    """Write the runs tokens[begin[i]:end[i]], ids below 32, one after another into `out` at 5 bits a token.
+
+    Args:
+        out: uint8[Σ ceil(5 · (end - begin) / 8) + 3] at least; what is behind the sum is scratch.
+    """
+
+def unpack(packed: NDArray[np.uint8], sizes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+    """Undo `pack`: sizes, int64[N], says how many tokens each run has; `out` is uint8[Σ sizes]."""

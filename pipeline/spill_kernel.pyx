@@ -1,0 +1,80 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Residue tokens at 5 bits each, for spill files: 0.63 of the bytes, for less time than copying the difference takes.
+
+Eight tokens become five bytes, little-endian, in three steps that merge neighbours; each record starts at a byte of its own.
+"""
+
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+
+cdef inline uint64_t _pack(uint64_t x) noexcept nogil:
+    x = (x & 0x001F001F001F001FULL) | ((x & 0x1F001F001F001F00ULL) >> 3)
+    x = (x & 0x000003FF000003FFULL) | ((x & 0x03FF000003FF0000ULL) >> 6)
+    return (x & 0xFFFFF) | ((x >> 12) & 0xFFFFF00000ULL)
+
+
+cdef inline uint64_t _unpack(uint64_t x) noexcept nogil:
+    x = (x & 0xFFFFF) | ((x & 0xFFFFF00000ULL) << 12)
+    x = (x & 0x000003FF000003FFULL) | ((x & 0x000FFC00000FFC00ULL) << 6)
+    return (x & 0x001F001F001F001FULL) | ((x & 0x03E003E003E003E0ULL) << 3)
+
+
+def pack(const unsigned char[::1] tokens, const long long[::1] begin, const long long[::1] end, unsigned char[::1] out):
+    cdef Py_ssize_t i, k, size
+    cdef const unsigned char* source
+    cdef uint64_t group
+    cdef unsigned char* target
+    if out.shape[0] == 0 or tokens.shape[0] == 0:
+        return
+    target = &out[0]  # a local pointer: a store through a memoryview makes the compiler load its fields again
+    with nogil:
+        for i in range(begin.shape[0]):
+            source = &tokens[0] + begin[i]
+            size = end[i] - begin[i]
+            k = 0
+            while k + 8 <= size:
+                memcpy(&group, source + k, 8)
+                group = _pack(group)
+                memcpy(target, &group, 8)  # three bytes too many, which the next group overwrites: a store of five is slow
+                target += 5
+                k += 8
+            if k < size:
+                group = 0
+                memcpy(&group, source + k, size - k)
+                group = _pack(group)
+                memcpy(target, &group, (5 * (size - k) + 7) // 8)
+                target += (5 * (size - k) + 7) // 8
+
+
+def unpack(const unsigned char[::1] packed, const long long[::1] sizes, unsigned char[::1] out):
+    cdef Py_ssize_t i, k, size
+    cdef uint64_t group
+    cdef const unsigned char* source
+    cdef const unsigned char* last
+    cdef unsigned char* target
+    if out.shape[0] == 0 or packed.shape[0] == 0:
+        return
+    source, target = &packed[0], &out[0]
+    last = source + packed.shape[0] - 8
+    with nogil:
+        for i in range(sizes.shape[0]):
+            size = sizes[i]
+            k = 0
+            while k + 8 <= size:
+                if source <= last:
+                    memcpy(&group, source, 8)  # the upper three are masked out: a load of five is slow
+                else:
+                    group = 0
+                    memcpy(&group, source, 5)
+                group = _unpack(group)
+                memcpy(target + k, &group, 8)
+                source += 5
+                k += 8
+            if k < size:
+                group = 0
+                memcpy(&group, source, (5 * (size - k) + 7) // 8)
+                group = _unpack(group)
+                memcpy(target + k, &group, size - k)
+                source += (5 * (size - k) + 7) // 8
+            target += size

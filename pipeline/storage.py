@@ -1,0 +1,226 @@
+"""Reading inputs from anywhere fsspec reaches, and writing files that are there complete or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import xxhash
+
+from schemas.errors import BuildError, InputError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_BLOCK = 1 << 20
+
+
+class HashingWriter:
+    """A binary file for writing that hashes what passes through; pyarrow writes to it as to any file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = xxhash.xxh3_128()
+        self.bytes = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self._hash.update(data)
+        self.bytes += len(data)
+        return self._file.write(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def xxh3_128(self) -> str:
+        return self._hash.hexdigest()
+
+
+class HashingReader:
+    """A binary stream for reading that hashes what passes through; complete once read to the end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = xxhash.xxh3_128()
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._hash.update(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = cast(int, self._file.readinto(view))  # type: ignore[attr-defined]
+        self._hash.update(view[:count])
+        return count
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._file.close()
+        self.closed = True
+
+    @property
+    def xxh3_128(self) -> str:
+        return self._hash.hexdigest()
+
+
+def is_url(path: str) -> bool:
+    return "://" in path or path.startswith("simplecache::")
+
+
+def file_system(url: str) -> tuple[AbstractFileSystem, str]:
+    """The fsspec file system of a URL, and the path inside it.
+
+    Raises:
+        InputError: no file system is installed for the protocol.
+    """
+    import fsspec
+
+    try:
+        return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url))
+    except (ImportError, ValueError) as error:
+        protocol = url.partition("://")[0]
+        extra = {"s3": "s3", "s3a": "s3"}.get(protocol)
+        remedy = f'pip install "thdpack[{extra}]"' if extra else f"install the fsspec package for {protocol}://"
+        raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from error
+
+
+@contextmanager
+def open_input(url: str, *, at: int = 0) -> Iterator[BinaryIO]:
+    """Open a local path or URL for reading bytes, from byte `at` on.
+
+    Raises:
+        InputError: it cannot be opened or read; the message says why.
+    """
+    with input_errors(url):
+        if is_url(url):
+            fs, path = file_system(url)
+            with fs.open(path, "rb") as remote:
+                if at:
+                    remote.seek(at)
+                yield cast(BinaryIO, remote)
+        else:
+            with open(url, "rb", buffering=0) as local:
+                local.seek(at)
+                yield cast(BinaryIO, local)
+
+
+@contextmanager
+def input_errors(source: str) -> Iterator[None]:
+    """Turn what an operating system or a store says while an input is read into an InputError that names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError("no such file", source=source) from error
+    except PermissionError as error:
+        raise InputError("permission denied", source=source) from error
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", source=source) from error
+
+
+@contextmanager
+def written_atomically(final: Path, *, scratch: Path, durable: bool = True) -> Iterator[HashingWriter]:
+    """Write a file under a temporary name in `scratch` (same file system); it appears as `final` complete or not at all.
+
+    durable: fsync before the rename. The name itself survives a power cut only after `sync_folder`; whoever relies on
+    many files does that once for all.
+
+    Raises:
+        BuildError: the disk is full or cannot be written.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = scratch / f"{final.name}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "wb", buffering=0) as file:
+            writer = HashingWriter(cast(BinaryIO, _WholeWrites(file)))
+            yield writer
+            if durable:
+                os.fsync(file.fileno())
+        if not durable:
+            final.unlink(missing_ok=True)  # ext4 flushes a file that is renamed over another one
+        os.replace(temporary, final)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, InterruptedError):
+            raise
+        raise BuildError(f"cannot write {final}: {error.strerror or error}; make room or choose another --out, then run the same command to go on") from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class _WholeWrites:
+    """An unbuffered file whose `write` writes all of it: the system call may stop short."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            done += self._file.write(view[done:])
+        return done
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any, *, scratch: Path, durable: bool = False) -> None:
+    """Write a value as JSON, atomically."""
+    with written_atomically(path, scratch=scratch, durable=durable) as file:
+        file.write(json.dumps(value, sort_keys=True).encode())
+
+
+def hash_file(path: str | Path) -> tuple[int, str]:
+    """Bytes and xxh3_128 (hexadecimal) of a local file or URL, read once in small pieces.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    digest = xxhash.xxh3_128()
+    size = 0
+    buffer = memoryview(bytearray(_BLOCK))
+    with open_input(str(path)) as file:
+        while count := cast(int, file.readinto(buffer)):  # type: ignore[attr-defined]
+            digest.update(buffer[:count])
+            size += count
+    return size, digest.hexdigest()

@@ -1,0 +1,223 @@
+"""The steps of a build as plain data, which crosses to another process or machine; the work itself is imported where it runs.
+
+A task's `identity` names all that its result depends on; see `pipeline.markers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.options import PreprocessOptions
+from pipeline.sources import Source
+from schemas.manifest import ShardEntry
+
+OnBytes = Callable[[int], None]
+"""Told how many bytes a task has read since it was last told."""
+
+
+class Task(Protocol):
+    """One step of a build, independent of all that run beside it."""
+
+    @property
+    def name(self) -> str:
+        """Names the task's marker and files, uniquely within a build."""
+        ...
+
+    @property
+    def work(self) -> Path:
+        """The folder for unfinished files and markers."""
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """What the result depends on, as JSON."""
+        ...
+
+    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
+        """Do it; the result is JSON.
+
+        Raises:
+            ThdpackError: an input, the disk or the data is not as it should be.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapTask:
+    """Read the records of `source` that belong to the bytes [begin, end), tokenize them, and sort them into partitions."""
+
+    index: int
+    source: Source
+    begin: int
+    end: int
+    partitions: int
+    options: PreprocessOptions
+    work: Path
+
+    @property
+    def name(self) -> str:
+        return f"map-{self.index:06d}"
+
+    @property
+    def spill(self) -> Path:
+        """Where the records go."""
+        return self.work / f"{self.name}.arrow"
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "source": [self.source.name, self.source.fingerprint, self.source.format, self.source.compression],
+            "range": [self.begin, self.end],
+            "partitions": self.partitions,
+            "options": self.options.shape(),
+        }
+
+    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
+        from pipeline.partition import partition_records
+
+        return partition_records(self, on_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HashTask:
+    """Take the content hash of an input that no single map task reads from first byte to last."""
+
+    index: int
+    url: str
+    fingerprint: str
+    work: Path
+
+    @property
+    def name(self) -> str:
+        return f"hash-{self.index:06d}"
+
+    def identity(self) -> dict[str, Any]:
+        return {"url": self.url, "fingerprint": self.fingerprint}
+
+    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
+        from pipeline.storage import hash_file
+
+        return {"input_xxh3_128": hash_file(self.url)[1]}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spill:
+    """One map task's output: its file, its source's place in the list of inputs, and the ordinal of its first record."""
+
+    path: Path
+    source: int
+    first_ordinal: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What all reduce and rest tasks of a build share. `build` stands for inputs, options and version."""
+
+    build: str
+    options: PreprocessOptions
+    source_names: tuple[str, ...]
+    out: Path
+    work: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PackingTask:
+    """A task of a job that may leave sequences that fill no bucket: its rest."""
+
+    job: Job
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def work(self) -> Path:
+        return self.job.work
+
+    @property
+    def rest(self) -> Path:
+        """Where the rest goes."""
+        return self.work / f"rest-of-{self.name}.arrow"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReduceTask(_PackingTask):
+    """Finish one partition, but for the sequences that fill no bucket: those are its rest."""
+
+    partition: int
+    partitions: int
+    spills: tuple[Spill, ...]
+
+    @property
+    def name(self) -> str:
+        return f"reduce-{self.partition:06d}"
+
+    def identity(self) -> dict[str, Any]:
+        return {"build": self.job.build, "partition": self.partition}
+
+    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
+        from pipeline.reduce import reduce_partition
+
+        return reduce_partition(self, on_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RestTask(_PackingTask):
+    """Pack what other tasks left; with `final` everything, otherwise leaving a smaller rest."""
+
+    level: int
+    index: int
+    rests: tuple[Path, ...]
+    final: bool
+
+    @property
+    def name(self) -> str:
+        return f"rest-{self.level}-{self.index:06d}"
+
+    def identity(self) -> dict[str, Any]:
+        return {"build": self.job.build, "rests": [path.name for path in self.rests], "final": self.final}
+
+    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
+        from pipeline.reduce import pack_rests
+
+        return pack_rests(self, on_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketRules:
+    """What every bucket of a dataset has to obey. Lengths in tokens."""
+
+    vocabulary: str
+    capacity: int
+    max_seq_len: int
+    length_multiple: int
+    max_seqs: int
+    slots: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyTask:
+    """Check some shards and records/ files of a dataset against what its manifest says of them.
+
+    records: name, bytes and xxh3_128 of each file.
+    """
+
+    index: int
+    shards: tuple[ShardEntry, ...]
+    records: tuple[tuple[str, int, str], ...]
+    rules: BucketRules
+    out: Path
+    work: Path
+
+    @property
+    def name(self) -> str:
+        return f"verify-{self.index:06d}"
+
+    def identity(self) -> dict[str, Any]:
+        return {"shards": [entry.xxh3_128 for entry in self.shards], "records": [digest for _, _, digest in self.records]}
+
+    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
+        from pipeline.verify import check_files
+
+        return {"problems": check_files(self, on_bytes)}

@@ -1,0 +1,177 @@
+"""Is a dataset what its manifest says? Hashes, schema, every invariant of every bucket; `deep` also records/ against buckets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from pipeline.bucket_kernel import check_buckets
+from pipeline.storage import hash_file
+from pipeline.tasks import BucketRules, OnBytes, VerifyTask
+from schemas.errors import InputError, ManifestError
+from schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry
+from schemas.shard import round_up, shard_schema
+from schemas.vocabulary import VOCABULARIES
+
+_RULES: Final = (
+    "",
+    "cu_seqlens does not rise from 0 to the capacity",
+    "num_seqs does not agree with cu_seqlens, record or start",
+    "more sequences than --max-seqs allows, or more sequences and tail pieces than slots",
+    "a sequence is longer than max_seq_len, or no multiple of length-multiple",
+    "a sequence does not start with <cls>",
+    "a sequence does not end with <eos> and length-multiple padding only",
+    "a sequence holds a token that is no residue and not <unk>",
+    "a sequence has no residue",
+    "the tail holds something else than <pad>, or is cut into wrong pieces",
+    "num_tokens is not the number of real tokens",
+    "max_seqlen is not the longest sequence",
+    "start is negative",
+)
+
+
+def rules_of(manifest: Manifest) -> BucketRules:
+    """What every bucket of a dataset has to obey."""
+    return BucketRules(
+        vocabulary=manifest.vocabulary,
+        capacity=manifest.capacity,
+        max_seq_len=manifest.max_seq_len,
+        length_multiple=manifest.length_multiple,
+        max_seqs=int(manifest.options["max_seqs"] or 0),
+        slots=manifest.slots,
+    )
+
+
+def read_manifest(dataset: Path) -> Manifest:
+    """The manifest of a dataset.
+
+    Raises:
+        ManifestError: there is none, or it cannot be trusted.
+    """
+    path = dataset / MANIFEST_NAME
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ManifestError(f"{dataset}: no {MANIFEST_NAME}: not a dataset, or its build did not finish") from error
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
+    return Manifest.from_json(text, where=str(path))
+
+
+def check_file(path: Path, size: int, digest: str) -> str | None:
+    """What is wrong with a file, or None."""
+    try:
+        found_size, found = hash_file(path)
+    except InputError as error:
+        return str(error)
+    return _difference(path, found_size, found, size, digest)
+
+
+def _difference(path: Path, found_size: int, found: str, size: int, digest: str) -> str | None:
+    if found_size != size:
+        return f"{path}: {found_size} bytes, the manifest says {size}: truncated or replaced"
+    if found != digest:
+        return f"{path}: its xxh3_128 is {found}, the manifest says {digest}: damaged"
+    return None
+
+
+def check_shard(path: Path, entry: ShardEntry, rules: BucketRules) -> list[str]:
+    """What is wrong with a shard: one line for each thing."""
+    problems: list[str] = []
+    buckets = tokens = 0
+    try:
+        file = pa.memory_map(str(path))
+    except OSError as error:
+        return [f"{path}: cannot be opened: {error.strerror or error}"]
+    with file:
+        content = file.read_buffer()
+        problem = _difference(path, content.size, xxhash.xxh3_128_hexdigest(content), entry.bytes, entry.xxh3_128)
+        if problem is not None:
+            return [problem]
+        try:
+            reader = pa.ipc.open_file(content)
+            if not reader.schema.equals(shard_schema(rules.capacity)):
+                return [f"{path}: its schema is not that of a shard of capacity {rules.capacity}"]
+            for i in range(reader.num_record_batches):
+                batch = reader.get_batch(i)
+                batch.validate(full=True)
+                codes = _bucket_codes(batch, rules)
+                problems += [f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}" for b in np.flatnonzero(codes)]
+                buckets += batch.num_rows
+                tokens += int(batch.column("num_tokens").to_numpy().sum(dtype=np.int64))
+        except (pa.ArrowInvalid, OSError) as error:
+            return [*problems, f"{path}: not a readable Arrow file: {error}"]
+    if (buckets, tokens) != (entry.buckets, entry.tokens):
+        problems.append(f"{path}: {buckets} buckets with {tokens} tokens, the manifest says {entry.buckets} with {entry.tokens}")
+    return problems
+
+
+def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64]:
+    """int64[buckets]: index of the first rule that each bucket breaks, 0 for none."""
+    vocabulary = VOCABULARIES[rules.vocabulary]
+    inside = vocabulary.in_sequence
+    longest = round_up(rules.max_seq_len, rules.length_multiple)
+    codes = np.zeros(batch.num_rows, dtype=np.int64)
+    check_buckets(
+        batch.column("input_ids").values.to_numpy(),
+        *_values_and_offsets(batch.column("cu_seqlens")),
+        batch.column("num_seqs").to_numpy(),
+        batch.column("num_tokens").to_numpy(),
+        batch.column("max_seqlen").to_numpy(),
+        batch.column("record").offsets.to_numpy(),
+        batch.column("start").offsets.to_numpy(),
+        batch.column("start").values.to_numpy(),
+        np.array([rules.capacity, longest, rules.length_multiple, rules.max_seqs, rules.slots], dtype=np.int64),
+        np.array([vocabulary.cls, vocabulary.pad, vocabulary.eos, inside[0], inside[-1]], dtype=np.uint8),
+        codes,
+    )
+    return codes
+
+
+def _values_and_offsets(lists: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """All values of a list column, and int32[rows + 1] offsets into them."""
+    return lists.values.to_numpy(), lists.offsets.to_numpy()
+
+
+def check_files(task: VerifyTask, on_bytes: OnBytes) -> list[str]:
+    """What is wrong with a task's shards and records/ files: one line for each thing."""
+    problems: list[str] = []
+    for entry in task.shards:
+        problems += check_shard(task.out / entry.name, entry, task.rules)
+        on_bytes(entry.bytes)
+    for name, size, digest in task.records:
+        problem = check_file(task.out / name, size, digest)
+        problems += [problem] if problem else []
+        on_bytes(size)
+    return problems
+
+
+def verify_tasks(manifest: Manifest, out: Path, work: Path) -> list[VerifyTask]:
+    """A task for each shard with the records/ files spread over them."""
+    entries = [entry for shards in manifest.shards.values() for entry in shards]
+    records = [(entry.name, entry.bytes, entry.xxh3_128) for entry in manifest.records]
+    count = max(len(entries), 1)
+    return [
+        VerifyTask(index=i, shards=tuple(entries[i : i + 1]), records=tuple(records[i::count]), rules=rules_of(manifest), out=out, work=work)
+        for i in range(count)
+    ]
+
+
+def check_totals(manifest: Manifest) -> list[str]:
+    """What in a manifest contradicts itself."""
+    problems = []
+    for split, totals in manifest.splits.items():
+        entries = manifest.shards.get(split, ())
+        found = sum(e.buckets for e in entries), sum(e.tokens for e in entries)
+        if found != (totals.buckets, totals.tokens):
+            problems.append(f"manifest: {split} has {found[0]} buckets and {found[1]} tokens in shards, its totals say {totals.buckets} and {totals.tokens}")
+        if totals.pieces_max > manifest.slots:
+            problems.append(f"manifest: a bucket of {split} needs {totals.pieces_max} slots, the manifest has {manifest.slots}")
+    if sum(e.rows for e in manifest.records) != sum(manifest.records_by_status.values()):
+        problems.append("manifest: records/ files and the counts by status do not agree on how many records there are")
+    return problems

@@ -1,0 +1,48 @@
+"""Everything that can go wrong with a user's data, each error naming the culprit and the rule."""
+
+from __future__ import annotations
+
+
+class ThdpackError(Exception):
+    """Base of all errors that a user can cause and mend; the command line prints it in one line and exits with 1."""
+
+
+class InputError(ThdpackError):
+    """An input cannot be read: `source:line: message`, like a compiler.
+
+    source: the file or URL as the user named it.
+    line: the file's line, from 1; None where no line can be named.
+    """
+
+    def __init__(self, message: str, *, source: str, line: int | None = None) -> None:
+        super().__init__(message, source, line)
+        self.message = message
+        self.source = source
+        self.line = line
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        return f"{place}: {self.message}"
+
+    def __reduce__(self) -> tuple[object, ...]:  # crosses process boundaries: keyword-only arguments do not by themselves
+        return _rebuild, (type(self), self.message, self.source, self.line)
+
+
+def _rebuild(kind: type[InputError], message: str, source: str, line: int | None) -> InputError:
+    return kind(message, source=source, line=line)
+
+
+class FastaError(InputError):
+    """A FASTA file breaks a rule of the format."""
+
+
+class DatasetError(ThdpackError):
+    """A dataset is missing, unfinished, damaged, or another one than asked for."""
+
+
+class ManifestError(DatasetError):
+    """manifest.json is not one that this version can trust."""
+
+
+class BuildError(ThdpackError):
+    """A build cannot go on: the disk is full, a worker was killed, another build runs here."""

@@ -1,0 +1,46 @@
+"""The records/ schema: one row for every input record, with its fate."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Status(StrEnum):
+    """What became of a record. The order of checks is the order here: the first that applies wins."""
+
+    KEPT = "kept"
+    INVALID = "invalid"
+    """A letter outside the vocabulary, under `--on-invalid skip`."""
+    TOO_SHORT = "too_short"
+    """Fewer residues than `--min-residues`."""
+    TOO_LONG = "too_long"
+    """More residues than fit into max_seq_len, under `--long drop`."""
+    DUPLICATE = "duplicate"
+    """The same tokens as an earlier record, under `--dedup exact`."""
+
+
+def records_schema() -> pa.Schema:
+    """Arrow schema of a records/ file. Null `split`, `shard` and `bucket`: the record was not kept."""
+    import pyarrow as pa  # here, so that reading a manifest needs no pyarrow
+
+    words = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(
+        [
+            pa.field("ordinal", pa.int64(), nullable=False),
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("source", words, nullable=False),
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("residues", pa.int64(), nullable=False),
+            pa.field("unknown", pa.int64(), nullable=False),
+            pa.field("hash", pa.binary(16), nullable=False),
+            pa.field("split", words),
+            pa.field("shard", words),
+            pa.field("bucket", pa.int32()),
+            pa.field("status", words, nullable=False),
+            pa.field("duplicate_of", pa.int64()),
+        ]
+    )

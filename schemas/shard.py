@@ -1,0 +1,41 @@
+"""The shard schema: one row is one bucket, and what a bucket's columns hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT_VERSION: Final = 1
+BATCH_BUCKETS: Final = 64
+"""Buckets in a record batch: about 1 MiB at 16,384 tokens, what a reader maps at a time."""
+
+SPLITS: Final = ("train", "valid")
+
+
+def shard_schema(capacity: int) -> pa.Schema:
+    """Arrow schema of a shard whose buckets hold `capacity` tokens. docs/format.md says what each column means."""
+    import pyarrow as pa  # here, so that reading a manifest needs no pyarrow
+
+    return pa.schema(
+        [
+            pa.field("input_ids", pa.list_(pa.field("item", pa.uint8(), nullable=False), capacity), nullable=False),
+            pa.field("cu_seqlens", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False),
+            pa.field("num_seqs", pa.int32(), nullable=False),
+            pa.field("num_tokens", pa.int32(), nullable=False),
+            pa.field("max_seqlen", pa.int32(), nullable=False),
+            pa.field("record", pa.list_(pa.field("item", pa.int64(), nullable=False)), nullable=False),
+            pa.field("start", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False),
+        ]
+    )
+
+
+def round_up(tokens: int, multiple: int) -> int:
+    """`tokens` rounded up to a multiple."""
+    return -(-tokens // multiple) * multiple
+
+
+def slots_for(most_pieces: int) -> int:
+    """Smallest power of two, at least 32, that holds every bucket's sequences and tail pieces."""
+    return max(32, 1 << max(0, most_pieces - 1).bit_length())

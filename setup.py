@@ -1,0 +1,20 @@
+"""The compiled kernels. Everything else is in pyproject.toml."""
+
+import pyarrow
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+KERNELS = (
+    "packers.balanced_kernel",
+    "packers.baselines_kernel",
+    "pipeline.bucket_kernel",
+    "pipeline.fasta_kernel",
+    "pipeline.hash_kernel",
+    "pipeline.spill_kernel",
+)
+INCLUDE = [pyarrow.get_include()]  # brings the header of xxhash
+
+setup(
+    ext_modules=cythonize([Extension(name, [f"{name.replace('.', '/')}.pyx"], include_dirs=INCLUDE, extra_compile_args=["-O3"]) for name in KERNELS]),
+    options={"build_ext": {"parallel": len(KERNELS)}},
+)

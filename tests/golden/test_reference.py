@@ -1,0 +1,110 @@
+"""Against reference data from elsewhere: ESM-2 token ids, edge cases of six parsers' test suites, real proteomes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.tokenize import encode, letter_classes, residues_of
+from schemas.vocabulary import ESM2
+from tests.conftest import SHARED, Run
+from tests.corpus import read_records
+from tests.oracle import beyond_biopython, biopython
+from tests.unit.test_fasta import parse, records
+
+
+def ids(text: str) -> list[int]:
+    return [ESM2.cls, *encode(residues_of(text, comments=False), letter_classes(ESM2), ESM2.unk)[0].tolist(), ESM2.eos]
+
+
+def test_the_vocabulary_is_that_of_the_published_checkpoints(shared: Path) -> None:
+    assert list(ESM2.tokens) == (shared / "tokens" / "esm2_tokenizer" / "vocab.txt").read_text().split()
+
+
+def test_token_ids_are_those_that_all_reference_tokenizers_agree_on(shared: Path) -> None:
+    cases = json.loads((shared / "tokens" / "esm2_tokenizer_cases.json").read_text())
+    agreed = [case for case in cases if case["agree"] and "<" not in case["seq"]]  # FASTA spells no specials
+    assert len(agreed) >= 8
+    for case in agreed:
+        assert ids(case["seq"]) == case["fair_esm"], case["seq"]
+
+
+@pytest.mark.parametrize("name", ["esm_few_proteins", "esm_some_proteins"])
+def test_token_ids_of_whole_proteins(shared: Path, name: str) -> None:
+    for protein in json.loads((shared / "tokens" / f"{name}.tokens.json").read_text()):
+        assert ids(protein["seq"]) == protein["input_ids"]
+
+
+def test_token_ids_of_a_whole_file(shared: Path) -> None:
+    expected = json.loads((shared / "tokens" / "file_token_digests.json").read_text())["bionemo_esm2_train_uniref90_10000.fasta"]
+    data = gzip.decompress((shared / "uniref90_10000.fasta.gz").read_bytes())
+    tokens = [[ESM2.cls, *found, ESM2.eos] for _, found in records(parse(data, chunk=1 << 20, block=1 << 24))]
+    flat = np.array([token for sequence in tokens for token in sequence], dtype="<i4")
+    assert (len(tokens), flat.size) == (expected["records"], expected["tokens_with_cls_eos"])
+    assert hashlib.sha256(flat.tobytes()).hexdigest() == expected["sha256_int32le_concat"]
+
+
+NASTY = sorted(path for path in (SHARED / "nasty").rglob("*") if path.is_file() and path.name != "EXPECTED.json") if SHARED.is_dir() else []
+
+
+@pytest.mark.parametrize("path", NASTY, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_edge_cases_are_read_as_biopython_does_or_refused_with_file_and_line(run: Run, tmp_path: Path, path: Path) -> None:
+    from pipeline.compression import decompressed, detect
+
+    with path.open("rb") as file:
+        head = file.read(8)
+        file.seek(0)
+        data = decompressed(file, detect(head)).read()
+    expected = biopython(data)
+    done = run("preprocess", path, "--out", tmp_path / "out", "--dedup", "none")
+    if done.returncode:
+        assert f"{path}:" in done.stderr
+        assert "Traceback" not in done.stderr
+        no_residue = expected is not None and not any(tokens for _, tokens in expected)
+        assert no_residue or expected is None or beyond_biopython(data), done.stderr
+        return
+    rows = read_records(tmp_path / "out")
+    assert rows
+    if not beyond_biopython(data):
+        assert expected is not None
+        assert [(row["id"], row["residues"]) for row in rows] == [(name, len(tokens)) for name, tokens in expected]
+    assert records(parse(data)) == expected or beyond_biopython(data)
+
+
+@pytest.mark.parametrize("name", ["yeast_proteome", "uniref90_10000", "one_line_20000"])
+def test_real_corpora_read_as_biopython_reads_them(shared: Path, name: str) -> None:
+    data = gzip.decompress((shared / f"{name}.fasta.gz").read_bytes())
+    assert records(parse(data, chunk=100_003, block=1 << 21, cuts=(len(data) // 3, len(data) // 2))) == biopython(data)
+
+
+def test_ten_thousand_records_leave_one_part_filled_bucket_a_split(run: Run, shared: Path, tmp_path: Path) -> None:
+    from tests.corpus import read_buckets, read_manifest
+
+    assert run("preprocess", shared / "uniref90_10000.fasta.gz", "--out", tmp_path / "out").returncode == 0
+    manifest, buckets = read_manifest(tmp_path / "out"), read_buckets(tmp_path / "out")
+    fill = sum(b["num_tokens"] for b in buckets) / (len(buckets) * manifest.capacity)
+    assert fill >= 0.99
+    for split in manifest.splits:  # tokens of a split are what its hashes say: each may end in one bucket that is not full
+        assert sum(b["num_tokens"] < 0.99 * manifest.capacity for b in buckets if b["split"] == split) <= 1
+    assert manifest.slots == 64
+
+
+def test_the_sample_dataset_is_byte_for_byte_what_it_was(run: Run, sample: Path, tmp_path: Path) -> None:
+    """Changes only with a sentence in CHANGELOG.md that says why: users' datasets change with it."""
+    import pyarrow as pa
+
+    from tests.corpus import digest
+
+    assert run("preprocess", sample, "--out", tmp_path / "out").returncode == 0
+    found = digest(tmp_path / "out")
+    noted = json.loads((Path(__file__).parent / "sample.json").read_text())
+    shards = {name: value for name, value in found.items() if name.endswith(".arrow")}
+    if pa.__version__ == noted["pyarrow"]:  # "same bytes" holds for one version of pyarrow
+        assert shards == noted["shards"]
+    else:
+        assert sorted(shards) == sorted(noted["shards"])

@@ -1,0 +1,80 @@
+"""Laws of every packer: nothing lost, nothing twice, no bucket overflows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packers import PACKERS, pack_balanced
+from packers.quality import measure
+
+names = st.sampled_from(sorted(PACKERS))
+
+
+@settings(max_examples=600, deadline=None)
+@given(names, st.lists(st.integers(1, 64), max_size=300), st.integers(64, 256), st.integers(1, 40))
+def test_every_sequence_lands_once_and_no_bucket_overflows(name: str, lengths: list[int], capacity: int, max_seqs: int) -> None:
+    array = np.array(lengths, dtype=np.int64)
+    buckets = PACKERS[name](array, capacity=capacity, max_seqs=max_seqs)
+    assert buckets.shape == array.shape
+    if array.size:
+        assert buckets.min() >= 0
+        assert np.bincount(buckets, weights=array).max() <= capacity
+        assert np.bincount(buckets).max() <= max_seqs
+        assert set(buckets.tolist()) == set(range(buckets.max() + 1))
+
+
+@settings(max_examples=600, deadline=None)
+@given(names, st.lists(st.integers(1, 64), max_size=300), st.integers(64, 256), st.integers(1, 40))
+def test_what_is_left_is_left_whole_and_the_rest_is_packed(name: str, lengths: list[int], capacity: int, max_seqs: int) -> None:
+    array = np.array(lengths, dtype=np.int64)
+    buckets = PACKERS[name](array, capacity=capacity, max_seqs=max_seqs, final=False)
+    placed = buckets[buckets >= 0]
+    if placed.size:
+        assert np.bincount(placed, weights=array[buckets >= 0]).max() <= capacity
+        assert np.bincount(placed).max() <= max_seqs
+        assert set(placed.tolist()) == set(range(placed.max() + 1))
+
+
+@given(names, st.lists(st.integers(1, 64), max_size=50))
+def test_packing_is_a_function_of_its_arguments(name: str, lengths: list[int]) -> None:
+    array = np.array(lengths, dtype=np.int64)
+    first, second = (PACKERS[name](array.copy(), capacity=64, max_seqs=8) for _ in range(2))
+    assert first.tolist() == second.tolist()
+
+
+@pytest.mark.parametrize("name", sorted(PACKERS))
+@pytest.mark.parametrize(("lengths", "message"), [([5, 0], "sequence 1 has 0 tokens"), ([5, 65], "sequence 1 has 65 tokens, expected 1..64")])
+def test_a_length_that_fits_no_bucket_is_named(name: str, lengths: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PACKERS[name](np.array(lengths), capacity=64, max_seqs=8)
+
+
+def protein_lengths(count: int) -> np.ndarray:
+    """int64[count], like Swiss-Prot's: log-normal, capped at 1,024 tokens."""
+    residues = np.random.default_rng(1).lognormal(5.67, 0.72, count)
+    return np.minimum(residues.astype(np.int64) + 2, 1024)
+
+
+def test_balanced_fills_buckets_and_evens_out_their_cost() -> None:
+    lengths = protein_lengths(120_000)
+    balanced = pack_balanced(lengths, capacity=16_384, max_seqs=127, final=False)
+    quality = measure(lengths, balanced, capacity=16_384)
+    assert quality.fill >= 0.9999
+    assert quality.spread <= 0.01
+    assert quality.peak <= 1.03
+    assert quality.max_seqs <= 63
+    best_fit = measure(lengths, PACKERS["best-fit"](lengths, capacity=16_384, max_seqs=127, final=False), capacity=16_384)
+    decreasing = measure(lengths, PACKERS["bfd"](lengths, capacity=16_384, max_seqs=1000, final=False), capacity=16_384)
+    assert best_fit.spread > 5 * quality.spread
+    assert decreasing.spread > 20 * quality.spread
+
+
+def test_balanced_ends_with_at_most_one_part_filled_bucket() -> None:
+    for count in (40, 100, 400, 3000):
+        lengths = protein_lengths(count)
+        buckets = pack_balanced(lengths, capacity=16_384, max_seqs=127)
+        tokens = np.bincount(buckets, weights=lengths)
+        assert np.count_nonzero(tokens < 0.99 * 16_384) <= 1, count

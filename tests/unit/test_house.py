@@ -1,0 +1,38 @@
+"""The house: packages from this repo, imports one way, no torch, nothing heavy at start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPO
+
+
+@pytest.mark.parametrize("package", ["schemas", "packers", "pipeline"])
+def test_packages_come_from_this_repo(package: str) -> None:
+    module = __import__(package)
+    assert Path(str(module.__file__)).parent == REPO / package
+
+
+def imported(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(' '.join(sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_preprocessing_imports_no_torch_and_the_command_line_nothing_heavy() -> None:
+    everything = imported("import pipeline.partition, pipeline.reduce, pipeline.verify_dataset, pipeline.inspect, pipeline.build")
+    assert not everything & {"torch", "numba", "polars", "datasets", "transformers", "pandas"}
+    assert not imported("import pipeline.cli") & {"numpy", "pyarrow", "fsspec", "Bio", "xxhash"}
+    assert "pyarrow.compute" not in imported("import pipeline.partition, pipeline.reduce, pipeline.verify, pipeline.markers")
+
+
+def test_reading_a_manifest_needs_no_pyarrow() -> None:
+    assert not imported("import schemas.manifest") & {"pyarrow", "numpy"}
+
+
+def test_no_file_is_a_drawer_for_everything() -> None:
+    names = {path.stem for package in ("schemas", "packers", "pipeline") for path in (REPO / package).glob("*.py")}
+    assert not names & {"utils", "helpers", "misc", "common"}

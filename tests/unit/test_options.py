@@ -1,0 +1,48 @@
+"""Options are checked once, at the edge."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.options import PreprocessOptions, parse_bytes
+from pipeline.sources import relative_names
+from schemas.shard import slots_for
+
+
+def options(**changes: object) -> PreprocessOptions:
+    return PreprocessOptions(inputs=("x",), out="y", **changes)  # type: ignore[arg-type]
+
+
+def test_max_seqs_follows_the_capacity() -> None:
+    assert options().most_seqs == 127
+    assert options(capacity=65_536).most_seqs == 511
+    assert options(capacity=65_536, max_seqs=9).most_seqs == 9
+
+
+def test_shape_holds_what_changes_bytes_and_nothing_else() -> None:
+    shape = options().shape()
+    assert {"capacity", "seed", "packer", "max_seqs", "valid_fraction", "length_multiple", "format", "sequence_column"} <= set(shape)
+    assert not {"inputs", "out", "workers", "memory", "overwrite", "dry_run", "log_json"} & set(shape)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("512M", 512 << 20), ("2G", 2 << 30), ("1.5GiB", 3 << 29), ("100", 100), ("1kb", 1024)])
+def test_sizes(text: str, expected: int) -> None:
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-1G", "0"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="no size"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(("most", "slots"), [(0, 32), (1, 32), (32, 32), (33, 64), (64, 64), (65, 128), (128, 128)])
+def test_slots(most: int, slots: int) -> None:
+    assert slots_for(most) == slots
+
+
+def test_names_are_relative_to_the_common_folder_of_their_protocol() -> None:
+    assert relative_names(["/a/b/x.fa", "/a/c/y.fa"]) == {"/a/b/x.fa": "b/x.fa", "/a/c/y.fa": "c/y.fa"}
+    assert relative_names(["/a/b/x.fa"]) == {"/a/b/x.fa": "x.fa"}
+    assert relative_names(["-"]) == {"-": "-"}
+    assert relative_names(["/a/x.fa", "s3://k/d/x.fa", "s3://k/e.fa"]) == {"/a/x.fa": "file/x.fa", "s3://k/d/x.fa": "s3/d/x.fa", "s3://k/e.fa": "s3/e.fa"}
