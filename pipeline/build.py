@@ -319,7 +319,7 @@ def _last_line(source: Source) -> int | None:
     """The number of the file's last line, where it has lines to count."""
     if source.format != "fasta":
         return None
-    from pipeline.readers import line_at
+    from pipeline.formats import line_at
 
     return line_at(source, sys.maxsize)
 

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Optional
@@ -65,7 +65,42 @@ class InspectOptions:
     """Tell where the records with this id went, or why they did not."""
 
 
-_COMMANDS: dict[str, Callable[..., Any]] = {"preprocess": PreprocessArguments, "verify": VerifyOptions, "inspect": InspectOptions}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchReaderOptions:
+    """Read a dataset as training would, without training: tokens/s, latency of a bucket, bytes read. For your own storage.
+
+    Each bucket's tokens are copied into one buffer. Run it twice: the second time local files are in the page cache, and
+    remote shards in --cache-dir. Example: thdpack bench-reader s3://bucket/uniref50 --world-size 8 --seconds 30
+    """
+
+    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    """Folder or URL of the dataset."""
+    split: str = "train"
+    """Split to read."""
+    seconds: float = 5.0
+    """How long to read."""
+    seed: int = 0
+    """Of the order."""
+    rank: int = 0
+    """Rank to be."""
+    world_size: int = 1
+    """Ranks that share the dataset; this process reads what --rank would."""
+    cache_dir: Optional[str] = None  # noqa: UP045
+    """Folder for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack; none for a local dataset."""
+    cache_bytes: int = 32 << 30
+    """Limit of all files in --cache-dir."""
+    prefetch: int = 4
+    """Shards to fetch, verify and map ahead of those in use."""
+    log_json: bool = False
+    """One JSON line instead of text."""
+
+
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "preprocess": PreprocessArguments,
+    "verify": VerifyOptions,
+    "inspect": InspectOptions,
+    "bench-reader": BenchReaderOptions,
+}
 
 
 def main() -> None:
@@ -116,6 +151,8 @@ def _run(arguments: list[str]) -> int:
         return _preprocess(PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)}))
     if isinstance(options, VerifyOptions):
         return _verify(options)
+    if isinstance(options, BenchReaderOptions):
+        return _bench_reader(options)
     return _inspect(options)
 
 
@@ -124,7 +161,7 @@ def _parsed(arguments: list[str]) -> Any:
     config = (tyro.conf.FlagCreatePairsOff,)
     if arguments and arguments[0] in _COMMANDS:  # without building the parsers of the others
         return tyro.cli(_COMMANDS[arguments[0]], prog=f"thdpack {arguments[0]}", args=arguments[1:], config=config)
-    description = "Turn protein FASTA into packed, tokenized Arrow shards, once, and check and inspect them."
+    description = "Turn protein FASTA into packed, tokenized Arrow shards, once, and check, inspect and read them."
     return tyro.extras.subcommand_cli_from_dict(_COMMANDS, prog="thdpack", description=description, args=arguments, config=config)
 
 
@@ -183,6 +220,35 @@ def _verify(options: VerifyOptions) -> int:
     if not problems:
         print(f"{options.dataset}: verified, nothing wrong")
     return 1 if problems else 0
+
+
+def _bench_reader(options: BenchReaderOptions) -> int:
+    from pipeline.bench_reader import bench_reader
+    from pipeline.reader import ShardReader
+
+    started = time.perf_counter()
+    try:
+        reader = ShardReader(
+            options.dataset,
+            options.split,
+            seed=options.seed,
+            rank=options.rank,
+            world_size=options.world_size,
+            cache_dir=options.cache_dir,
+            cache_bytes=options.cache_bytes,
+            prefetch=options.prefetch,
+        )
+    except ValueError as error:
+        print(f"thdpack: {error}", file=sys.stderr)
+        return 2
+    with reader:
+        measured = bench_reader(reader, options.seconds, started)
+    if options.log_json:
+        print(json.dumps({"event": "bench-reader", "dataset": options.dataset, **asdict(measured)}))
+        return 0
+    for name, value in measured.lines():
+        print(f"{name:>16}  {value}")
+    return 0
 
 
 def _inspect(options: InspectOptions) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.hash_kernel import xxh3_128_digests
+from pipeline.splitmix import mix
 
 HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
 """An xxh3_128 as its 16 digest bytes, seen as two integers."""
@@ -40,18 +41,8 @@ def in_valid(hashes: NDArray[np.void], fraction: float) -> NDArray[np.bool_]:
 
 
 def shuffle_keys(hashes: NDArray[np.void], ordinals: NDArray[np.int64], pieces: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
-    """Sort keys of the global shuffle, uint64[N].
-
-    Source: the finalizer of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014), applied to one input after another.
-    """
-    key = _mix(np.full(hashes.size, seed, dtype=np.uint64))
+    """Sort keys of the global shuffle, uint64[N]: SplitMix64's finalizer applied to one input after another."""
+    key = mix(np.full(hashes.size, seed, dtype=np.uint64))
     for part in (hashes["high"], hashes["low"], ordinals, pieces):
-        key = _mix(key ^ part.astype(np.uint64))
+        key = mix(key ^ part.astype(np.uint64))
     return key
-
-
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = values + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.remote import read_manifest
 from pipeline.summary import summary_lines
-from pipeline.verify import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest, ShardEntry
 

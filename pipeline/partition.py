@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from pipeline.arrays import gathered
 from pipeline.compression import decompressed
+from pipeline.formats import line_at, read_fasta, read_seqio, read_table
 from pipeline.hashing import partitions_of, sequence_hashes
 from pipeline.options import PreprocessOptions
-from pipeline.readers import line_at, read_fasta, read_seqio, read_table
 from pipeline.sources import Source
 from pipeline.spill_kernel import pack
 from pipeline.storage import open_input, written_atomically

@@ -16,6 +16,8 @@ from schemas.errors import BuildError, InputError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
+    from schemas.manifest import RecordsEntry, ShardEntry
+
 _BLOCK = 1 << 20
 
 
@@ -224,3 +226,12 @@ def hash_file(path: str | Path) -> tuple[int, str]:
             digest.update(buffer[:count])
             size += count
     return size, digest.hexdigest()
+
+
+def difference(path: str | Path, found_size: int, found: str, entry: ShardEntry | RecordsEntry) -> str | None:
+    """What tells a file's bytes from those the manifest names, or None."""
+    if found_size != entry.bytes:
+        return f"{path}: {found_size} bytes, the manifest says {entry.bytes}: truncated or replaced"
+    if found != entry.xxh3_128:
+        return f"{path}: its xxh3_128 is {found}, the manifest says {entry.xxh3_128}: damaged"
+    return None

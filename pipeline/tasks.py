@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pipeline.options import PreprocessOptions
 from pipeline.sources import Source
-from schemas.manifest import ShardEntry
+from schemas.manifest import RecordsEntry, ShardEntry
 
 OnBytes = Callable[[int], None]
 """Told how many bytes a task has read since it was last told."""
@@ -198,14 +198,11 @@ class BucketRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyTask:
-    """Check some shards and records/ files of a dataset against what its manifest says of them.
-
-    records: name, bytes and xxh3_128 of each file.
-    """
+    """Check some shards and records/ files of a dataset against what its manifest says of them."""
 
     index: int
     shards: tuple[ShardEntry, ...]
-    records: tuple[tuple[str, int, str], ...]
+    records: tuple[RecordsEntry, ...]
     rules: BucketRules
     out: Path
     work: Path
@@ -215,7 +212,7 @@ class VerifyTask:
         return f"verify-{self.index:06d}"
 
     def identity(self) -> dict[str, Any]:
-        return {"shards": [entry.xxh3_128 for entry in self.shards], "records": [digest for _, _, digest in self.records]}
+        return {"shards": [entry.xxh3_128 for entry in self.shards], "records": [entry.xxh3_128 for entry in self.records]}
 
     def run(self, on_bytes: OnBytes) -> dict[str, Any]:
         from pipeline.verify import check_files

@@ -7,14 +7,14 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 
 from pipeline.bucket_kernel import check_buckets
-from pipeline.storage import hash_file
+from pipeline.mapped import DamagedShardError, verified_mapping
+from pipeline.storage import difference, hash_file
 from pipeline.tasks import BucketRules, OnBytes, VerifyTask
-from schemas.errors import InputError, ManifestError
-from schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry
+from schemas.errors import InputError
+from schemas.manifest import Manifest, RecordsEntry, ShardEntry
 from schemas.shard import round_up, shard_schema
 from schemas.vocabulary import VOCABULARIES
 
@@ -47,37 +47,12 @@ def rules_of(manifest: Manifest) -> BucketRules:
     )
 
 
-def read_manifest(dataset: Path) -> Manifest:
-    """The manifest of a dataset.
-
-    Raises:
-        ManifestError: there is none, or it cannot be trusted.
-    """
-    path = dataset / MANIFEST_NAME
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError as error:
-        raise ManifestError(f"{dataset}: no {MANIFEST_NAME}: not a dataset, or its build did not finish") from error
-    except OSError as error:
-        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
-    return Manifest.from_json(text, where=str(path))
-
-
-def check_file(path: Path, size: int, digest: str) -> str | None:
+def check_file(path: Path, entry: RecordsEntry) -> str | None:
     """What is wrong with a file, or None."""
     try:
-        found_size, found = hash_file(path)
+        return difference(path, *hash_file(path), entry)
     except InputError as error:
         return str(error)
-    return _difference(path, found_size, found, size, digest)
-
-
-def _difference(path: Path, found_size: int, found: str, size: int, digest: str) -> str | None:
-    if found_size != size:
-        return f"{path}: {found_size} bytes, the manifest says {size}: truncated or replaced"
-    if found != digest:
-        return f"{path}: its xxh3_128 is {found}, the manifest says {digest}: damaged"
-    return None
 
 
 def check_shard(path: Path, entry: ShardEntry, rules: BucketRules) -> list[str]:
@@ -85,27 +60,20 @@ def check_shard(path: Path, entry: ShardEntry, rules: BucketRules) -> list[str]:
     problems: list[str] = []
     buckets = tokens = 0
     try:
-        file = pa.memory_map(str(path))
-    except OSError as error:
-        return [f"{path}: cannot be opened: {error.strerror or error}"]
-    with file:
-        content = file.read_buffer()
-        problem = _difference(path, content.size, xxhash.xxh3_128_hexdigest(content), entry.bytes, entry.xxh3_128)
-        if problem is not None:
-            return [problem]
-        try:
-            reader = pa.ipc.open_file(content)
-            if not reader.schema.equals(shard_schema(rules.capacity)):
-                return [f"{path}: its schema is not that of a shard of capacity {rules.capacity}"]
-            for i in range(reader.num_record_batches):
-                batch = reader.get_batch(i)
-                batch.validate(full=True)
-                codes = _bucket_codes(batch, rules)
-                problems += [f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}" for b in np.flatnonzero(codes)]
-                buckets += batch.num_rows
-                tokens += int(batch.column("num_tokens").to_numpy().sum(dtype=np.int64))
-        except (pa.ArrowInvalid, OSError) as error:
-            return [*problems, f"{path}: not a readable Arrow file: {error}"]
+        reader = pa.ipc.open_file(verified_mapping(path, entry))
+        if not reader.schema.equals(shard_schema(rules.capacity)):
+            return [f"{path}: its schema is not that of a shard of capacity {rules.capacity}"]
+        for i in range(reader.num_record_batches):
+            batch = reader.get_batch(i)
+            batch.validate(full=True)
+            codes = _bucket_codes(batch, rules)
+            problems += [f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}" for b in np.flatnonzero(codes)]
+            buckets += batch.num_rows
+            tokens += int(batch.column("num_tokens").to_numpy().sum(dtype=np.int64))
+    except DamagedShardError as error:
+        return [str(error)]
+    except (pa.ArrowInvalid, OSError) as error:
+        return [*problems, f"{path}: not a readable Arrow file: {error}"]
     if (buckets, tokens) != (entry.buckets, entry.tokens):
         problems.append(f"{path}: {buckets} buckets with {tokens} tokens, the manifest says {entry.buckets} with {entry.tokens}")
     return problems
@@ -144,20 +112,19 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> list[str]:
     for entry in task.shards:
         problems += check_shard(task.out / entry.name, entry, task.rules)
         on_bytes(entry.bytes)
-    for name, size, digest in task.records:
-        problem = check_file(task.out / name, size, digest)
+    for records in task.records:
+        problem = check_file(task.out / records.name, records)
         problems += [problem] if problem else []
-        on_bytes(size)
+        on_bytes(records.bytes)
     return problems
 
 
 def verify_tasks(manifest: Manifest, out: Path, work: Path) -> list[VerifyTask]:
     """A task for each shard with the records/ files spread over them."""
     entries = [entry for shards in manifest.shards.values() for entry in shards]
-    records = [(entry.name, entry.bytes, entry.xxh3_128) for entry in manifest.records]
     count = max(len(entries), 1)
     return [
-        VerifyTask(index=i, shards=tuple(entries[i : i + 1]), records=tuple(records[i::count]), rules=rules_of(manifest), out=out, work=work)
+        VerifyTask(index=i, shards=tuple(entries[i : i + 1]), records=tuple(manifest.records[i::count]), rules=rules_of(manifest), out=out, work=work)
         for i in range(count)
     ]
 

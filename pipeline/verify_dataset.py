@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from pipeline.executors import ProcessExecutor, cores
 from pipeline.hashing import HASH, in_valid, sequence_hashes
-from pipeline.verify import check_totals, read_manifest, verify_tasks
+from pipeline.remote import read_manifest
+from pipeline.verify import check_totals, verify_tasks
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.records import Status, records_schema

@@ -46,3 +46,7 @@ class ManifestError(DatasetError):
 
 class BuildError(ThdpackError):
     """A build cannot go on: the disk is full, a worker was killed, another build runs here."""
+
+
+class StateError(DatasetError):
+    """A reader's state belongs to another dataset, split, seed or version."""

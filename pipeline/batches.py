@@ -1,0 +1,98 @@
+"""Buckets merged into one THD row, and a row's arguments under the names that others use. numpy only.
+
+The adapters copy little; torch takes the arrays with `torch.from_numpy` or, for the read-only `input_ids`, `torch.tensor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.bucket import Bucket
+from schemas.vocabulary import ESM2
+
+
+def merge(buckets: Sequence[Bucket]) -> Bucket:
+    """k buckets as one THD row of k × capacity tokens.
+
+    Returns:
+        input_ids uint8[k × capacity]; cu_seqlens int32[k × slots + 1], every bucket's sequences and tail pieces in their
+        order, then k × capacity repeated: a static shape. Unlike in a bucket, tail pieces of one stand before the
+        sequences of the next. position is the first bucket's.
+    Raises:
+        ValueError: no buckets, or buckets of different shapes.
+    """
+    if len({(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets}) != 1:
+        raise ValueError(f"expected buckets of one shape, got {[(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets]}")
+    capacity, slots = buckets[0].input_ids.size, buckets[0].cu_seqlens.size - 1
+    cu_seqlens = np.full(len(buckets) * slots + 1, len(buckets) * capacity, dtype=np.int32)
+    end = 0
+    for i, bucket in enumerate(buckets):
+        pieces = int(np.searchsorted(bucket.cu_seqlens, capacity))
+        cu_seqlens[end : end + pieces + 1] = bucket.cu_seqlens[: pieces + 1] + i * capacity
+        end += pieces
+    return Bucket(
+        input_ids=np.concatenate([bucket.input_ids for bucket in buckets]),
+        cu_seqlens=cu_seqlens,
+        max_seqlen=buckets[0].max_seqlen,
+        num_seqs=sum(bucket.num_seqs for bucket in buckets),
+        num_tokens=sum(bucket.num_tokens for bucket in buckets),
+        position=buckets[0].position,
+    )
+
+
+def position_ids(bucket: Bucket) -> NDArray[np.int64]:
+    """Place of each token in its sequence or tail piece, int64[capacity], from 0."""
+    lengths = np.diff(bucket.cu_seqlens)
+    return np.arange(bucket.input_ids.size, dtype=np.int64) - np.repeat(bucket.cu_seqlens[:-1].astype(np.int64), lengths)
+
+
+def flash_attention(bucket: Bucket) -> dict[str, Any]:
+    """Arguments of flash-attn's `flash_attn_varlen_func`."""
+    return {
+        "cu_seqlens_q": bucket.cu_seqlens,
+        "cu_seqlens_k": bucket.cu_seqlens,
+        "max_seqlen_q": bucket.max_seqlen,
+        "max_seqlen_k": bucket.max_seqlen,
+    }
+
+
+def transformer_engine(bucket: Bucket) -> dict[str, Any]:
+    """Arguments of Transformer Engine's `TransformerLayer` and `DotProductAttention` with `qkv_format="thd"`."""
+    return {
+        "cu_seqlens_q": bucket.cu_seqlens,
+        "cu_seqlens_kv": bucket.cu_seqlens,
+        "max_seqlen_q": bucket.max_seqlen,
+        "max_seqlen_kv": bucket.max_seqlen,
+    }
+
+
+def hugging_face(bucket: Bucket) -> dict[str, Any]:
+    """Arguments of a transformers model run with `attn_implementation="flash_attention_2"`: a batch of one row, int64[1, capacity]."""
+    return {
+        "input_ids": bucket.input_ids.astype(np.int64)[None],
+        "position_ids": position_ids(bucket)[None],
+        "cu_seq_lens_q": bucket.cu_seqlens,
+        "cu_seq_lens_k": bucket.cu_seqlens,
+        "max_length_q": bucket.max_seqlen,
+        "max_length_k": bucket.max_seqlen,
+    }
+
+
+def bshd(bucket: Bucket, *, pad: int = ESM2.pad) -> dict[str, Any]:
+    """The real sequences as padded rows, for models that know no packing.
+
+    Returns:
+        input_ids int64[num_seqs, max_seqlen], attention_mask int64[num_seqs, max_seqlen]: 1 at real tokens.
+    """
+    begins, lengths = bucket.cu_seqlens[:-1], np.diff(bucket.cu_seqlens)
+    real = (lengths > 0) & (bucket.input_ids[np.minimum(begins, bucket.input_ids.size - 1)] != pad)
+    begins, lengths = begins[real], lengths[real]
+    columns = np.arange(bucket.max_seqlen)
+    inside = columns < lengths[:, None]
+    ids = np.full(inside.shape, pad, dtype=np.int64)
+    ids[inside] = bucket.input_ids[(begins[:, None] + columns)[inside]]
+    return {"input_ids": ids, "attention_mask": (ids != pad).astype(np.int64)}

@@ -1,0 +1,256 @@
+"""A bounded folder of verified shards, shared by the processes of a node and by jobs that know nothing of each other.
+
+A file is called by the xxh3_128 of its content, so that datasets share what they have in common. It appears by rename,
+after its bytes were verified; what is unfinished ends in .part. Locks (flock) say who is at work, and the kernel drops
+those of a killed process: an exclusive lock on a .part is held by the one that fetches it, a shared lock on a file by each
+process that has it mapped. What is locked is not evicted, for removing a mapped file would free nothing. The limit counts
+.part files at the size they will have. The folder has to be on a local disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from pipeline.mapped import BucketShape, DamagedShardError, MappedShard
+from pipeline.remote import CacheError, ClosedError, Remote
+from schemas.manifest import ShardEntry
+
+DEFAULT_BYTES: Final = 32 << 30
+"""Limit of a cache whose user named none."""
+ROOM_SECONDS: Final = 120.0
+"""How long to wait for room that other processes hold before giving up."""
+
+_TICK: Final = 0.05
+_LOCK_NAME: Final = "lock"
+
+
+class ShardCache:
+    """Shards of a remote dataset, fetched when they are needed."""
+
+    def __init__(self, folder: Path, limit: int, remote: Remote, next_use: Callable[[], Iterable[str]]) -> None:
+        """Open or make the folder, and remove what killed processes left in it.
+
+        Args:
+            limit: bytes that all files in the folder may have together.
+            next_use: hashes of the shards in the order in which they will be used, one that is needed soon first.
+        Raises:
+            CacheError: the folder cannot be made or written.
+        """
+        self._folder, self._limit, self._remote, self._next_use = folder, limit, remote, next_use
+        self.bytes_fetched = 0
+        self._count = threading.Lock()
+        with self._errors():
+            folder.mkdir(parents=True, exist_ok=True)
+        with self._locked_folder():
+            for part in folder.glob("*.part"):
+                _remove_unlocked(part)
+
+    def open(self, entry: ShardEntry, shape: BucketShape) -> MappedShard:
+        """A shard, mapped and verified; fetched if it is not here, fetched again if it is here but damaged.
+
+        Raises:
+            DatasetError: it cannot be fetched, or there is no room for it.
+            ClosedError: the reader was closed.
+        """
+        return self._remote.with_retries(entry.name, lambda: self._open(entry, shape))
+
+    def _open(self, entry: ShardEntry, shape: BucketShape) -> MappedShard:
+        path = self._folder / f"{entry.xxh3_128}.arrow"
+        descriptor = self._claim(path)
+        if descriptor is None:
+            descriptor = self._fetch(entry, path)
+        try:
+            with suppress(PermissionError):  # another user's file
+                os.utime(descriptor)  # its last use: who does not know our order goes by that
+            return MappedShard(path, entry, shape, release=_closing(descriptor))
+        except DamagedShardError:
+            if _is_at(descriptor, path):
+                path.unlink(missing_ok=True)  # whoever has it mapped verified it when it was good
+            os.close(descriptor)
+            raise
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def _claim(self, path: Path) -> int | None:
+        """A descriptor with a shared lock on a file of the cache; None if it is not there."""
+        while True:
+            try:
+                descriptor = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                return None
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if _is_at(descriptor, path):
+                return descriptor
+            os.close(descriptor)  # evicted between the two calls
+
+    def _fetch(self, entry: ShardEntry, path: Path) -> int:
+        """Fetch a shard, or wait while another process does; a descriptor with a shared lock on it."""
+        part = path.with_suffix(".part")
+        while True:
+            with self._errors():
+                descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                locked = self._locked(descriptor, part)
+                published = self._claim(path)  # by the process we waited for, or just before we made a .part of our own
+                if published is not None:
+                    if locked:
+                        part.unlink()
+                    return published
+                if not locked:  # given up by the process we waited for
+                    continue
+                self._download(entry, descriptor, part, path)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if _is_at(descriptor, path):
+                    kept, descriptor = descriptor, -1
+                    return kept
+            finally:
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+    def _locked(self, descriptor: int, part: Path) -> bool:
+        """Wait for an exclusive lock on a .part; False when there is nothing left to lock."""
+        while _is_at(descriptor, part):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._remote.stopped.wait(_TICK):
+                    raise ClosedError from None
+            else:
+                return _is_at(descriptor, part)
+        return False
+
+    def _download(self, entry: ShardEntry, descriptor: int, part: Path, path: Path) -> None:
+        """Write a shard into its locked .part, verify it, publish it."""
+        try:
+            self._make_room(entry, descriptor)
+            digest, done = xxhash.xxh3_128(), 0
+            for piece in self._remote.pieces(entry.name):
+                digest.update(piece)
+                view = memoryview(piece)[: max(0, entry.bytes - done)]  # never beyond the room that was made
+                written = 0
+                while written < len(view):
+                    with self._errors():
+                        written += os.pwrite(descriptor, view[written:], done + written)
+                done += len(piece)
+            with self._count:
+                self.bytes_fetched += done
+            if done != entry.bytes:
+                raise DamagedShardError(f"the store gave {done} bytes, the manifest says {entry.bytes}")
+            if digest.hexdigest() != entry.xxh3_128:
+                raise DamagedShardError(f"what the store gave has xxh3_128 {digest.hexdigest()}, the manifest says {entry.xxh3_128}")
+            with self._errors():
+                os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+    def _make_room(self, entry: ShardEntry, descriptor: int) -> None:
+        """Evict until a shard fits, and reserve its bytes.
+
+        Raises:
+            DatasetError: other processes have had everything locked for ROOM_SECONDS.
+        """
+        deadline = time.monotonic() + ROOM_SECONDS
+        while True:
+            with self._locked_folder():
+                missing = self._evict(entry.bytes)
+                if missing <= 0:
+                    with self._errors():
+                        os.truncate(descriptor, entry.bytes)
+                    return
+            if time.monotonic() > deadline:
+                raise CacheError(
+                    f"{self._folder}: no room for {entry.name}: {missing} bytes too little, for the rest is in use by this or other processes; "
+                    f"raise cache_bytes (now {self._limit}) or give each job a cache_dir of its own"
+                )
+            if self._remote.stopped.wait(_TICK):
+                raise ClosedError
+
+    def _evict(self, wanted: int) -> int:
+        """Remove files nobody uses until `wanted` more bytes fit; how many bytes are still missing then."""
+        files: dict[str, tuple[int, int]] = {}
+        used = 0
+        for item in os.scandir(self._folder):
+            try:
+                stat = item.stat()
+            except FileNotFoundError:
+                continue
+            used += stat.st_size
+            if item.name.endswith(".arrow"):
+                files[item.name] = stat.st_size, stat.st_mtime_ns
+        missing = used + wanted - self._limit
+        if missing <= 0:
+            return missing
+        rank: dict[str, int] = {}
+        for place, digest in enumerate(self._next_use()):
+            rank.setdefault(f"{digest}.arrow", place)
+        # first what is not of our dataset, longest unused first; then ours, the one with the latest next use first
+        for name in sorted(files, key=lambda name: (name in rank, -rank.get(name, 0), files[name][1])):
+            if missing <= 0:
+                break
+            if _remove_unlocked(self._folder / name):
+                missing -= files[name][0]
+        return missing
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What the disk says, as an error that no retry mends."""
+        try:
+            yield
+        except OSError as error:
+            raise CacheError(f"{self._folder}: the cache cannot be written: {error.strerror or error}; make room or choose another cache_dir") from error
+
+    @contextmanager
+    def _locked_folder(self) -> Iterator[None]:
+        with self._errors():
+            descriptor = os.open(self._folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def default_folder() -> Path:
+    """Where shards are cached if the user names no folder: $XDG_CACHE_HOME/thdpack, or ~/.cache/thdpack."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thdpack"
+
+
+def _closing(descriptor: int) -> Callable[[], None]:
+    return lambda: os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one that has this name now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_unlocked(path: Path) -> bool:
+    """Remove a file unless a process holds a lock on it; whether it was removed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_at(descriptor, path):
+            return False
+        os.unlink(path)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)

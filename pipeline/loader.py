@@ -1,0 +1,95 @@
+"""Shards opened ahead of their use, by a few threads that never keep the interpreter alive."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Final
+
+from pipeline.mapped import MappedShard
+
+_THREADS: Final = 4
+"""At most so many shards are fetched or verified at once."""
+_JOIN_SECONDS: Final = 10.0
+
+
+class ShardLoader:
+    """Holds the shards that are wanted now, and opens those that will be wanted next."""
+
+    def __init__(self, open_shard: Callable[[int], MappedShard], *, threads: int, stopped: threading.Event) -> None:
+        """`open_shard` is called in threads; with none of them, in the thread that needs the shard."""
+        self._open = open_shard
+        self._stopped = stopped
+        self._lock = threading.Condition()
+        self._wanted: dict[int, Future[MappedShard]] = {}
+        self._queue: deque[int] = deque()
+        self._threads = [threading.Thread(target=self._work, name="thdpack-reader", daemon=True) for _ in range(min(threads, _THREADS))]
+        for thread in self._threads:
+            thread.start()
+
+    def want(self, shards: Iterable[int]) -> None:
+        """Name the shards that are needed now and soon, in order; any other is let go."""
+        with self._lock:
+            before, self._wanted = self._wanted, {}
+            for shard in dict.fromkeys(shards):  # a small dataset has the same ones soon again
+                self._wanted[shard] = before.pop(shard) if shard in before else Future()
+            self._queue = deque(shard for shard, future in self._wanted.items() if not future.running() and not future.done())
+            self._lock.notify_all()
+        for future in before.values():
+            if not future.cancel():
+                future.add_done_callback(_release)
+
+    def get(self, shard: int) -> MappedShard:
+        """A wanted shard, opened here if no thread has begun to.
+
+        Raises:
+            DatasetError: it is damaged, or cannot be had. Asked for again, it is tried again.
+        """
+        with self._lock:
+            future = self._wanted[shard]
+            mine = future.set_running_or_notify_cancel() if not future.running() and not future.done() else False
+        if mine:
+            self._fulfil(shard, future)
+        try:
+            return future.result()
+        except BaseException:
+            with self._lock:
+                if future.done() and self._wanted.get(shard) is future:
+                    self._wanted[shard] = Future()
+            raise
+
+    def stop(self) -> None:
+        """End the threads and let go of every shard. A thread that is stuck in a store is not waited for."""
+        self._stopped.set()
+        self.want(())
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=_JOIN_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                while not self._queue and not self._stopped.is_set():
+                    self._lock.wait()
+                if self._stopped.is_set():
+                    return
+                shard = self._queue.popleft()
+                future = self._wanted[shard]
+                if future.running() or future.done() or not future.set_running_or_notify_cancel():
+                    continue
+            self._fulfil(shard, future)
+            del future  # or the shard would stay mapped until the next one comes
+
+    def _fulfil(self, shard: int, future: Future[MappedShard]) -> None:
+        try:
+            future.set_result(self._open(shard))
+        except BaseException as error:  # raised again where the shard is taken
+            future.set_exception(error)
+
+
+def _release(future: Future[MappedShard]) -> None:
+    """Let go of a shard that nobody will take any more."""
+    if not future.cancelled() and future.exception() is None:
+        future.result().release()

@@ -1,0 +1,181 @@
+"""Reading whole files from a store that stalls, breaks off and recovers.
+
+A read waits at most STALL_SECONDS for the next piece; what fails is tried again, with pauses that double and are jittered,
+for about a minute. A file that is not there, or that may not be read, fails at once.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, Full, Queue
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pipeline.storage import file_system, is_url
+from schemas.errors import DatasetError, ManifestError
+from schemas.manifest import MANIFEST_NAME, Manifest
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+ATTEMPTS: Final = 8
+FIRST_PAUSE: Final = 0.5
+"""Seconds before the second attempt; each later pause is twice as long, up to LONGEST_PAUSE."""
+LONGEST_PAUSE: Final = 30.0
+STALL_SECONDS: Final = 60.0
+"""A store that sends nothing for so long has failed."""
+
+_PIECE: Final = 4 << 20
+_TICK: Final = 0.1
+_CHANCE: Final = random.Random()  # of our own: the user's seeds stay as they are
+
+T = TypeVar("T")
+
+
+class ClosedError(Exception):
+    """The reader was closed while this waited; nobody is left to tell."""
+
+
+class CacheError(DatasetError):
+    """The local cache is full of shards in use, or cannot be written."""
+
+
+class Remote:
+    """A folder of a store that fsspec reaches."""
+
+    def __init__(self, url: str, stopped: threading.Event) -> None:
+        """`stopped`: ends every wait when it is set.
+
+        Raises:
+            InputError: no file system is installed for the protocol.
+        """
+        self.url = url.rstrip("/")
+        self.stopped = stopped
+        self._fs, self._root = file_system(self.url)
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """A file's bytes, read once, in pieces.
+
+        Raises:
+            TimeoutError: nothing came for STALL_SECONDS.
+            ClosedError: the reader was closed.
+            Exception: whatever the store raises.
+        """
+        self._fs.invalidate_cache()  # an object that was replaced must not be read with the old one's size
+        return read_pieces(self._fs, f"{self._root.rstrip('/')}/{name}", self.stopped)
+
+    def with_retries(self, name: str, fetch: Callable[[], T]) -> T:
+        """What `fetch` gives, tried again while it fails.
+
+        Raises:
+            DatasetError: it failed for good; names the file, the URL and the cause.
+            CacheError: passed on, as no retry mends it.
+            ClosedError: the reader was closed.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return fetch()
+            except (ClosedError, CacheError):
+                raise
+            except (FileNotFoundError, PermissionError) as error:
+                raise DatasetError(f"{name}: cannot be read from {self.url}: {type(error).__name__}: {error}") from error
+            except Exception as error:  # each store has a family of its own; the last one is the cause of what we raise
+                if attempt == ATTEMPTS - 1:
+                    raise DatasetError(f"{name}: not read from {self.url} in {ATTEMPTS} attempts; the last: {type(error).__name__}: {error}") from error
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
+            if self.stopped.wait(pause):
+                raise ClosedError
+        raise AssertionError("unreachable")
+
+
+def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:
+    """See Remote.pieces. The reading itself is done in a thread, which is left to its fate when the store stalls."""
+    pieces: Queue[bytes | BaseException] = Queue(maxsize=2)
+    abandoned = threading.Event()
+
+    def put(piece: bytes | BaseException) -> None:
+        while not abandoned.is_set():
+            with suppress(Full):
+                pieces.put(piece, timeout=_TICK)
+                return
+
+    def read() -> None:
+        try:
+            with fs.open(path, "rb", block_size=_PIECE) as file:
+                while not abandoned.is_set():
+                    piece = file.read(_PIECE)
+                    put(piece)
+                    if not piece:
+                        return
+        except BaseException as error:  # raised again where the pieces are taken
+            put(error)
+
+    reading = threading.Thread(target=read, name="thdpack-remote", daemon=True)
+    reading.start()
+    try:
+        deadline = time.monotonic() + STALL_SECONDS
+        while True:
+            try:
+                piece = pieces.get(timeout=_TICK)
+            except Empty:
+                if stopped.is_set():
+                    raise ClosedError from None
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no byte for {STALL_SECONDS:g} s") from None
+                continue
+            if isinstance(piece, BaseException):
+                raise piece
+            if not piece:
+                return
+            yield piece
+            deadline = time.monotonic() + STALL_SECONDS
+    finally:
+        abandoned.set()
+        reading.join(timeout=1.0)  # unless it is stuck in the store
+
+
+def local_path(url: str) -> Path | None:
+    """The folder that a path or a file:// URL names; None if it is somewhere else.
+
+    Raises:
+        InputError: no file system is installed for the protocol.
+    """
+    if not is_url(url):
+        return Path(url)
+    fs, path = file_system(url)
+    return Path(path) if "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol) else None
+
+
+def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) -> Manifest:
+    """The manifest of a dataset, local or remote.
+
+    Raises:
+        ManifestError: there is none, or it cannot be trusted.
+        DatasetError: the store cannot be reached.
+    """
+    folder = local_path(str(url))
+    if folder is None:
+        remote = Remote(str(url), stopped or threading.Event())
+        try:
+            text = remote.with_retries(MANIFEST_NAME, lambda: b"".join(remote.pieces(MANIFEST_NAME)))
+        except DatasetError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise _no_manifest(url) from error
+            raise
+        return Manifest.from_json(text, where=f"{remote.url}/{MANIFEST_NAME}")
+    path = folder / MANIFEST_NAME
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError as error:
+        raise _no_manifest(url) from error
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
+    return Manifest.from_json(text, where=str(path))
+
+
+def _no_manifest(url: str | Path) -> ManifestError:
+    return ManifestError(f"{url}: no {MANIFEST_NAME}: not a dataset, or its build did not finish")

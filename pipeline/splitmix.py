@@ -1,0 +1,35 @@
+"""SplitMix64's finalizer: a fast mixing of 64 bits that shuffles are keyed with. Not for secrets.
+
+Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MASK: Final = (1 << 64) - 1
+_GAMMA: Final = 0x9E3779B97F4A7C15
+_FIRST: Final = 0xBF58476D1CE4E5B9
+_SECOND: Final = 0x94D049BB133111EB
+
+
+def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each value mixed, uint64 in, uint64 out; a bijection."""
+    z = values + np.uint64(_GAMMA)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
+    return z ^ (z >> np.uint64(31))
+
+
+def mix_all(*parts: int) -> int:
+    """One 64-bit key out of several integers; their order counts."""
+    key = 0
+    for part in parts:
+        z = ((key ^ part) + _GAMMA) & _MASK
+        z = ((z ^ (z >> 30)) * _FIRST) & _MASK
+        z = ((z ^ (z >> 27)) * _SECOND) & _MASK
+        key = z ^ (z >> 31)
+    return key
