@@ -148,7 +148,7 @@ class ShardCache:
                 raise DamagedShardError(f"the store gave {done} bytes, the manifest says {entry.bytes}")
             if digest.hexdigest() != entry.xxh3_128:
                 raise DamagedShardError(f"what the store gave has xxh3_128 {digest.hexdigest()}, the manifest says {entry.xxh3_128}")
-            with self._errors():
+            with self._locked_folder(), self._errors():  # a file that changes its name while others add up could be missed
                 os.replace(part, path)
         except BaseException:
             part.unlink(missing_ok=True)

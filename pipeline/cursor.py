@@ -19,6 +19,8 @@ from schemas.errors import StateError
 STATE_VERSION: Final = 1
 """Another order or another meaning of `position` is another version."""
 
+_CLOSED: Final = "the reader is closed"
+
 _Take = Callable[[NDArray[np.int64]], Iterator[Bucket]]
 
 
@@ -42,9 +44,8 @@ class Ranks:
         if self.context_parallel < 1 or self.world_size % self.context_parallel:
             raise ValueError(f"world_size is {self.world_size}, no multiple of context_parallel, {self.context_parallel}")
         if self.buckets_per_step < 0 or self.buckets_per_step % self.groups:
-            raise ValueError(
-                f"buckets_per_step is {self.buckets_per_step}, no multiple of the {self.groups} ranks (or context-parallel groups) that share a step"
-            )
+            those = "ranks" if self.context_parallel == 1 else "context-parallel groups"
+            raise ValueError(f"buckets_per_step is {self.buckets_per_step}, no multiple of the {self.groups} {those} that share a step")
 
     @property
     def groups(self) -> int:
@@ -131,8 +132,10 @@ class GlobalCursor(Iterator[Bucket]):
         """Go on from a position, any number from 0, counted across epochs. It costs the same for all of them.
 
         Raises:
-            ValueError: it is negative, or beyond 2^62.
+            ValueError: it is negative or beyond 2^62, or the reader is closed.
         """
+        if not self._finalizer.alive:
+            raise ValueError(_CLOSED)
         if not 0 <= position < 1 << 62:
             raise ValueError(f"position is {position}, expected 0 ≤ position < 2^62")
         self._start, self._delivered = position, 0
@@ -187,5 +190,5 @@ def _endless(take: _Take, stride: int, block: int, first: int) -> Iterator[Bucke
 
 
 def _closed() -> Iterator[Bucket]:
-    raise ValueError("the reader is closed")
+    raise ValueError(_CLOSED)
     yield

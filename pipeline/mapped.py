@@ -107,8 +107,6 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
         raise DamagedShardError(f"{path}: missing") from error
     except OSError as error:
         raise DamagedShardError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except pa.ArrowInvalid as error:  # an empty file cannot be mapped
-        raise DamagedShardError(f"{path}: cannot be mapped: {error}") from error
     problem = difference(path, content.size, xxhash.xxh3_128_hexdigest(content), entry)
     if problem is not None:
         raise DamagedShardError(problem)

@@ -59,10 +59,8 @@ class ShardReader(GlobalCursor):
             prefetch: shards to fetch, verify and map ahead of those in use; 0 for none, and no threads.
         Raises:
             DatasetError: no such dataset or split, or it cannot be trusted, or the store cannot be reached.
-            ValueError: ranks that do not fit together, or a cache below the working set.
+            ValueError: ranks that do not fit together, seed or prefetch out of range, or a cache below the working set.
         """
-        if prefetch < 0:
-            raise ValueError(f"prefetch is {prefetch}, expected a number of shards from 0")
         ranks = Ranks(rank=rank, world_size=world_size, context_parallel=context_parallel, buckets_per_step=buckets_per_step)
         self._split = Split(str(url), split, seed=seed, cache_dir=cache_dir, cache_bytes=cache_bytes, prefetch=prefetch)
         digest, buckets = self._split.manifest.digest, self._split

@@ -81,15 +81,26 @@ class Remote:
                 return fetch()
             except (ClosedError, CacheError):
                 raise
-            except (FileNotFoundError, PermissionError) as error:
-                raise DatasetError(f"{name}: cannot be read from {self.url}: {type(error).__name__}: {error}") from error
             except Exception as error:  # each store has a family of its own; the last one is the cause of what we raise
+                if isinstance(error, PermissionError) or is_missing(error):
+                    raise DatasetError(f"{name}: cannot be read from {self.url}: {type(error).__name__}: {error}") from error
                 if attempt == ATTEMPTS - 1:
                     raise DatasetError(f"{name}: not read from {self.url} in {ATTEMPTS} attempts; the last: {type(error).__name__}: {error}") from error
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
             if self.stopped.wait(pause):
                 raise ClosedError
         raise AssertionError("unreachable")
+
+
+def is_missing(error: BaseException | None) -> bool:
+    """Whether a store says that a file is not there; fsspec says so of HTTP, too, when it only could not connect."""
+    if not isinstance(error, FileNotFoundError):
+        return False
+    cause = error.__cause__
+    response = getattr(cause, "response", None)  # of botocore
+    metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
+    status = getattr(cause, "status", None) or metadata.get("HTTPStatusCode")
+    return cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410)
 
 
 def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:
@@ -163,7 +174,7 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
         try:
             text = remote.with_retries(MANIFEST_NAME, lambda: b"".join(remote.pieces(MANIFEST_NAME)))
         except DatasetError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+            if is_missing(error.__cause__):
                 raise _no_manifest(url) from error
             raise
         return Manifest.from_json(text, where=f"{remote.url}/{MANIFEST_NAME}")

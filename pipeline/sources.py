@@ -127,6 +127,8 @@ def _suffix(name: str) -> str:
 
 
 def _looks_like_sequences(name: str) -> bool:
+    if PurePosixPath(name).match("cache-*.arrow"):  # what Hugging Face datasets leave beside a saved dataset when they transform it
+        return False
     return _suffix(name) in _FASTA or _suffix(name) in _TABLES
 
 

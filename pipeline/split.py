@@ -28,7 +28,12 @@ class Split:
 
         Raises:
             DatasetError: there is no such dataset or split, it cannot be trusted, or the store cannot be reached.
+            ValueError: seed or prefetch out of range.
         """
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed is {seed}, expected 0 ≤ seed < 2^64")
+        if prefetch < 0:
+            raise ValueError(f"prefetch is {prefetch}, expected a number of shards from 0")
         self._stopped = threading.Event()
         self.manifest: Manifest = read_manifest(url, stopped=self._stopped)
         self.url, self.split, self.shape = url, split, BucketShape.of(self.manifest)

@@ -59,6 +59,18 @@ def run() -> Run:
     return run_it
 
 
+@pytest.fixture(scope="session")
+def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of about 240 buckets in about 20 shards, as `thdpack preprocess` builds it. Not to be changed: copy it."""
+    from tests.corpus import fasta, made_records
+
+    folder = tmp_path_factory.mktemp("many_shards")
+    (folder / "made.fasta").write_bytes(fasta(made_records(1600, longest=150)))
+    built = ("preprocess", str(folder / "made.fasta"), "--out", str(folder / "dataset"), "--capacity", "512", "--max-seq-len", "256")
+    subprocess.run(command(*built, partition_bytes=4000), cwd=REPO, env=environment(), check=True, capture_output=True)
+    return folder / "dataset"
+
+
 def environment() -> dict[str, str]:
     """Ours, with output that does not depend on a terminal."""
     return {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}

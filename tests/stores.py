@@ -1,0 +1,126 @@
+"""Stores that misbehave as real ones do, and one that is real: what the reader's remote tests read from."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+
+class Trouble:
+    """What goes wrong, and how often: counted down by the store as it happens. Set by tests, for their own process."""
+
+    errors = 0
+    short_reads = 0
+    flipped_bits = 0
+    stalls = 0
+    stall_seconds = 0.0
+    opened: list[str] = []  # noqa: RUF012 (one for all on purpose)
+
+    @classmethod
+    def reset(cls) -> None:
+        cls.errors = cls.short_reads = cls.flipped_bits = cls.stalls = 0
+        cls.opened = []
+
+
+class TroubledFile:
+    """A file that fails, breaks off, lies or stalls while there is trouble left. Shards only: the manifest stays readable."""
+
+    def __init__(self, file: Any, path: str) -> None:
+        self._file = file
+        self._troubled = path.endswith(".arrow")
+        self._ended = False
+
+    def read(self, size: int = -1) -> bytes:
+        if self._ended:
+            return b""
+        if self._troubled:
+            if Trouble.stalls > 0:
+                Trouble.stalls -= 1
+                time.sleep(Trouble.stall_seconds)
+            if Trouble.errors > 0:
+                Trouble.errors -= 1
+                raise ConnectionResetError("the store hung up")
+            if Trouble.short_reads > 0:
+                Trouble.short_reads -= 1
+                self._ended = True
+                return bytes(self._file.read(100))
+            if Trouble.flipped_bits > 0:
+                data = bytearray(self._file.read(size))
+                Trouble.flipped_bits -= bool(data)
+                if data:
+                    data[len(data) // 2] ^= 4
+                return bytes(data)
+        return bytes(self._file.read(size))
+
+    def __enter__(self) -> TroubledFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+class TroubledStore(LocalFileSystem):  # type: ignore[misc]
+    """The local disk as a remote store: troubled:///absolute/path."""
+
+    protocol = "troubled"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(path).removeprefix("troubled://").rstrip("/") or "/"
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        Trouble.opened.append(path)
+        file = super().open(path, mode, **options)
+        return TroubledFile(file, path) if mode == "rb" else file
+
+
+fsspec.register_implementation("troubled", TroubledStore, clobber=True)
+
+
+@contextmanager
+def http_store(folder: Path) -> Iterator[str]:
+    """A real HTTP server on loopback that serves a folder, byte ranges included, as object stores do."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            path = Path(self.translate_path(self.path))
+            if not path.is_file():
+                self.send_error(404)
+                return
+            content = path.read_bytes()
+            wanted = self.headers.get("Range")
+            first, last = 0, len(content) - 1
+            if wanted:
+                begin, _, end = wanted.removeprefix("bytes=").partition("-")
+                first, last = int(begin), min(int(end or last), last)
+            self.send_response(206 if wanted else 200)
+            if wanted:
+                self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+            self.send_header("Accept-Ranges", "bytes")
+            self.send_header("Content-Length", str(last - first + 1))
+            self.end_headers()
+            self.wfile.write(content[first : last + 1])
+
+    def handler(*arguments: Any) -> Handler:
+        return Handler(*arguments, directory=str(folder))
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
