@@ -133,7 +133,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """xxh3_128 of the canonical JSON without the digest itself."""
-        return xxhash.xxh3_128_hexdigest(_canonical(asdict(self)))
+        return xxhash.xxh3_128_hexdigest(_canonical(self))
 
     def to_json(self) -> str:
         """Canonical JSON, digest included, sorted keys, a final newline."""
@@ -182,8 +182,13 @@ class Manifest:
                 raise ManifestError(f"{where}: {entry.name!r} is not a file of the dataset's own folders {', '.join(_FOLDERS)}")
 
 
-def _canonical(raw: Mapping[str, Any]) -> bytes:
-    return json.dumps(raw, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+def _canonical(raw: Mapping[str, Any] | Manifest) -> bytes:
+    return json.dumps(raw, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_fields_of).encode()
+
+
+def _fields_of(entry: Any) -> dict[str, Any]:
+    """A dataclass as a dict, one level deep: asdict copies, which takes a tenth of a second for 10,000 shards."""
+    return {name: getattr(entry, name) for name in entry.__slots__}
 
 
 def _parsed(raw: dict[str, Any]) -> dict[str, Any]:
