@@ -28,6 +28,8 @@ DEFAULT_BYTES: Final = 32 << 30
 """Limit of a cache whose user named none."""
 ROOM_SECONDS: Final = 120.0
 """How long to wait for room that other processes hold before giving up."""
+LOCK_SECONDS: Final = 600.0
+"""How long to wait for a shard that another process is fetching: far longer than fetching or failing takes."""
 
 _TICK: Final = 0.05
 _LOCK_NAME: Final = "lock"
@@ -118,13 +120,20 @@ class ShardCache:
                     os.close(descriptor)
 
     def _locked(self, descriptor: int, part: Path) -> bool:
-        """Wait for an exclusive lock on a .part; False when there is nothing left to lock."""
+        """Wait for an exclusive lock on a .part; False when there is nothing left to lock.
+
+        Raises:
+            CacheError: another process has held it for LOCK_SECONDS.
+        """
+        deadline = time.monotonic() + LOCK_SECONDS
         while _is_at(descriptor, part):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise CacheError(f"{part}: another process has been fetching it for {LOCK_SECONDS:g} s; is it stopped?") from None
                 if self._remote.stopped.wait(_TICK):
-                    raise ClosedError from None
+                    raise ClosedError() from None
             else:
                 return _is_at(descriptor, part)
         return False
@@ -174,7 +183,7 @@ class ShardCache:
                     f"raise cache_bytes (now {self._limit}) or give each job a cache_dir of its own"
                 )
             if self._remote.stopped.wait(_TICK):
-                raise ClosedError
+                raise ClosedError()
 
     def _evict(self, wanted: int) -> int:
         """Remove files nobody uses until `wanted` more bytes fit; how many bytes are still missing then."""

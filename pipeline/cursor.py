@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.batches import merge
+from pipeline.remote import ClosedError
 from schemas.bucket import Bucket
 from schemas.errors import StateError
 
 STATE_VERSION: Final = 1
 """Another order or another meaning of `position` is another version."""
-
-_CLOSED: Final = "the reader is closed"
 
 _Take = Callable[[NDArray[np.int64]], Iterator[Bucket]]
 
@@ -135,7 +134,7 @@ class GlobalCursor(Iterator[Bucket]):
             ValueError: it is negative or beyond 2^62, or the reader is closed.
         """
         if not self._finalizer.alive:
-            raise ValueError(_CLOSED)
+            raise ClosedError()
         if not 0 <= position < 1 << 62:
             raise ValueError(f"position is {position}, expected 0 ≤ position < 2^62")
         self._start, self._delivered = position, 0
@@ -190,5 +189,5 @@ def _endless(take: _Take, stride: int, block: int, first: int) -> Iterator[Bucke
 
 
 def _closed() -> Iterator[Bucket]:
-    raise ValueError(_CLOSED)
+    raise ClosedError()
     yield

@@ -42,23 +42,19 @@ class ShardLoader:
                 future.add_done_callback(_release)
 
     def get(self, shard: int) -> MappedShard:
-        """A wanted shard, opened here if no thread has begun to.
+        """A wanted shard, opened here if no thread has begun to, or if a thread has failed to: that may be long ago.
 
         Raises:
             DatasetError: it is damaged, or cannot be had. Asked for again, it is tried again.
         """
         with self._lock:
             future = self._wanted[shard]
-            mine = future.set_running_or_notify_cancel() if not future.running() and not future.done() else False
+            if future.done() and future.exception() is not None:
+                future = self._wanted[shard] = Future()
+            mine = not future.running() and not future.done() and future.set_running_or_notify_cancel()
         if mine:
             self._fulfil(shard, future)
-        try:
-            return future.result()
-        except BaseException:
-            with self._lock:
-                if future.done() and self._wanted.get(shard) is future:
-                    self._wanted[shard] = Future()
-            raise
+        return future.result()
 
     def stop(self) -> None:
         """End the threads and let go of every shard. A thread that is stuck in a store is not waited for."""

@@ -36,8 +36,11 @@ _CHANCE: Final = random.Random()  # of our own: the user's seeds stay as they ar
 T = TypeVar("T")
 
 
-class ClosedError(Exception):
-    """The reader was closed while this waited; nobody is left to tell."""
+class ClosedError(ValueError):
+    """The reader is closed, or was closed while this waited."""
+
+    def __init__(self) -> None:
+        super().__init__("the reader is closed")
 
 
 class CacheError(DatasetError):
@@ -88,7 +91,7 @@ class Remote:
                     raise DatasetError(f"{name}: not read from {self.url} in {ATTEMPTS} attempts; the last: {type(error).__name__}: {error}") from error
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
             if self.stopped.wait(pause):
-                raise ClosedError
+                raise ClosedError()
         raise AssertionError("unreachable")
 
 
@@ -134,7 +137,7 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
                 piece = pieces.get(timeout=_TICK)
             except Empty:
                 if stopped.is_set():
-                    raise ClosedError from None
+                    raise ClosedError() from None
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"no byte for {STALL_SECONDS:g} s") from None
                 continue
