@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ import xxhash
 
 from pipeline.mapped import BucketShape, DamagedShardError, MappedShard
 from pipeline.remote import CacheError, ClosedError, Remote
+from schemas.errors import DatasetError
 from schemas.manifest import ShardEntry
 
 DEFAULT_BYTES: Final = 32 << 30
@@ -50,11 +52,8 @@ class ShardCache:
         self._folder, self._limit, self._remote, self._next_use = folder, limit, remote, next_use
         self.bytes_fetched = 0
         self._count = threading.Lock()
-        with self._errors():
-            folder.mkdir(parents=True, exist_ok=True)
         with self._locked_folder():
-            for part in folder.glob("*.part"):
-                _remove_unlocked(part)
+            self._evict(0)
 
     def open(self, entry: ShardEntry, shape: BucketShape) -> MappedShard:
         """A shard, mapped and verified; fetched if it is not here, fetched again if it is here but damaged.
@@ -73,12 +72,15 @@ class ShardCache:
         try:
             with suppress(PermissionError):  # another user's file
                 os.utime(descriptor)  # its last use: who does not know our order goes by that
-            return MappedShard(path, entry, shape, release=_closing(descriptor))
+            return MappedShard(path, entry, shape, release=partial(os.close, descriptor))
         except DamagedShardError:
             if _is_at(descriptor, path):
                 path.unlink(missing_ok=True)  # whoever has it mapped verified it when it was good
             os.close(descriptor)
             raise
+        except DatasetError as error:  # no descriptor or mapping left: the file itself may be good
+            os.close(descriptor)
+            raise CacheError(str(error)) from error
         except BaseException:
             os.close(descriptor)
             raise
@@ -86,56 +88,57 @@ class ShardCache:
     def _claim(self, path: Path) -> int | None:
         """A descriptor with a shared lock on a file of the cache; None if it is not there."""
         while True:
-            try:
-                descriptor = os.open(path, os.O_RDONLY)
-            except FileNotFoundError:
-                return None
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            if _is_at(descriptor, path):
-                return descriptor
-            os.close(descriptor)  # evicted between the two calls
+            with self._errors():
+                try:
+                    descriptor = os.open(path, os.O_RDONLY)
+                except FileNotFoundError:
+                    return None
+            with self._closing_on_error(descriptor):
+                if self._lock(descriptor, fcntl.LOCK_SH, path):
+                    return descriptor
+            os.close(descriptor)  # evicted between the calls
 
     def _fetch(self, entry: ShardEntry, path: Path) -> int:
         """Fetch a shard, or wait while another process does; a descriptor with a shared lock on it."""
         part = path.with_suffix(".part")
         while True:
             with self._errors():
+                self._folder.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                locked = self._locked(descriptor, part)
+            with self._closing_on_error(descriptor):
+                locked = self._lock(descriptor, fcntl.LOCK_EX, part)
                 published = self._claim(path)  # by the process we waited for, or just before we made a .part of our own
-                if published is not None:
-                    if locked:
-                        part.unlink()
-                    return published
-                if not locked:  # given up by the process we waited for
-                    continue
-                self._download(entry, descriptor, part, path)
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-                if _is_at(descriptor, path):
-                    kept, descriptor = descriptor, -1
-                    return kept
-            finally:
-                if descriptor >= 0:
-                    os.close(descriptor)
+                if published is None and locked:
+                    self._download(entry, descriptor, part, path)
+                    fcntl.flock(descriptor, fcntl.LOCK_SH)  # from exclusive: at once
+                    if _is_at(descriptor, path):
+                        return descriptor
+                elif published is not None and locked:
+                    part.unlink(missing_ok=True)
+            os.close(descriptor)
+            if published is not None:
+                return published
 
-    def _locked(self, descriptor: int, part: Path) -> bool:
-        """Wait for an exclusive lock on a .part; False when there is nothing left to lock.
+    def _lock(self, descriptor: int, kind: int, path: Path) -> bool:
+        """Wait for a lock on an open file; False, and no lock, if the file has lost its name: removed, or published.
 
         Raises:
             CacheError: another process has held it for LOCK_SECONDS.
         """
-        deadline = time.monotonic() + LOCK_SECONDS
-        while _is_at(descriptor, part):
+        deadline, pause = time.monotonic() + LOCK_SECONDS, 0.001
+        while _is_at(descriptor, path):
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise CacheError(f"{part}: another process has been fetching it for {LOCK_SECONDS:g} s; is it stopped?") from None
-                if self._remote.stopped.wait(_TICK):
+                    raise CacheError(f"{path}: another process has had it locked for {LOCK_SECONDS:g} s; is it stopped?") from None
+                if self._remote.stopped.wait(pause):
                     raise ClosedError() from None
+                pause = min(2 * pause, _TICK)
             else:
-                return _is_at(descriptor, part)
+                if _is_at(descriptor, path):
+                    return True
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # it got its final name just now; the lock would keep others, and us, from it
         return False
 
     def _download(self, entry: ShardEntry, descriptor: int, part: Path, path: Path) -> None:
@@ -144,23 +147,28 @@ class ShardCache:
             self._make_room(entry, descriptor)
             digest, done = xxhash.xxh3_128(), 0
             for piece in self._remote.pieces(entry.name):
+                with self._count:
+                    self.bytes_fetched += len(piece)
+                if done + len(piece) > entry.bytes:  # never beyond the room that was made
+                    raise DamagedShardError(f"the store gave more than the {entry.bytes} bytes that the manifest says")
                 digest.update(piece)
-                view = memoryview(piece)[: max(0, entry.bytes - done)]  # never beyond the room that was made
-                written = 0
+                view, written = memoryview(piece), 0
                 while written < len(view):
                     with self._errors():
                         written += os.pwrite(descriptor, view[written:], done + written)
                 done += len(piece)
-            with self._count:
-                self.bytes_fetched += done
             if done != entry.bytes:
                 raise DamagedShardError(f"the store gave {done} bytes, the manifest says {entry.bytes}")
             if digest.hexdigest() != entry.xxh3_128:
                 raise DamagedShardError(f"what the store gave has xxh3_128 {digest.hexdigest()}, the manifest says {entry.xxh3_128}")
-            with self._locked_folder(), self._errors():  # a file that changes its name while others add up could be missed
-                os.replace(part, path)
+            with self._locked_folder():  # a file that changes its name while others add up could be missed
+                if not _is_at(descriptor, part):
+                    raise DamagedShardError("somebody removed the file from the cache while it was fetched")
+                with self._errors():
+                    os.replace(part, path)
         except BaseException:
-            part.unlink(missing_ok=True)
+            if _is_at(descriptor, part):
+                part.unlink(missing_ok=True)
             raise
 
     def _make_room(self, entry: ShardEntry, descriptor: int) -> None:
@@ -170,6 +178,8 @@ class ShardCache:
             DatasetError: other processes have had everything locked for ROOM_SECONDS.
         """
         deadline = time.monotonic() + ROOM_SECONDS
+        with self._errors():
+            os.truncate(descriptor, 0)  # what a killed process left in it does not count twice
         while True:
             with self._locked_folder():
                 missing = self._evict(entry.bytes)
@@ -186,13 +196,15 @@ class ShardCache:
                 raise ClosedError()
 
     def _evict(self, wanted: int) -> int:
-        """Remove files nobody uses until `wanted` more bytes fit; how many bytes are still missing then."""
+        """Remove what killed processes left, and files nobody uses until `wanted` more bytes fit; how many are missing then."""
         files: dict[str, tuple[int, int]] = {}
         used = 0
         for item in os.scandir(self._folder):
             try:
                 stat = item.stat()
             except FileNotFoundError:
+                continue
+            if item.name.endswith(".part") and self._remove_unlocked(Path(item.path)):
                 continue
             used += stat.st_size
             if item.name.endswith(".arrow"):
@@ -207,24 +219,57 @@ class ShardCache:
         for name in sorted(files, key=lambda name: (name in rank, -rank.get(name, 0), files[name][1])):
             if missing <= 0:
                 break
-            if _remove_unlocked(self._folder / name):
+            if self._remove_unlocked(self._folder / name):
                 missing -= files[name][0]
         return missing
 
+    def _remove_unlocked(self, path: Path) -> bool:
+        """Remove a file unless a process holds a lock on it; whether it was removed."""
+        with self._errors():
+            try:
+                descriptor = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                return False
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _is_at(descriptor, path):
+                    return False
+                os.unlink(path)
+                return True
+            except BlockingIOError:
+                return False
+            finally:
+                os.close(descriptor)
+
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What the disk says, as an error that no retry mends."""
+        """What the operating system says of the folder, as an error that no retry mends."""
         try:
             yield
         except OSError as error:
-            raise CacheError(f"{self._folder}: the cache cannot be written: {error.strerror or error}; make room or choose another cache_dir") from error
+            reason = error.strerror or error
+            raise CacheError(f"{self._folder}: the cache cannot be used: {reason}; make room there or choose another cache_dir") from error
+
+    @contextmanager
+    def _closing_on_error(self, descriptor: int) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            os.close(descriptor)
+            raise
 
     @contextmanager
     def _locked_folder(self) -> Iterator[None]:
-        with self._errors():
-            descriptor = os.open(self._folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        path, locked = self._folder / _LOCK_NAME, False
+        while not locked:  # again, if somebody cleared the folder just now
+            with self._errors():
+                self._folder.mkdir(parents=True, exist_ok=True)
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            with self._closing_on_error(descriptor):
+                locked = self._lock(descriptor, fcntl.LOCK_EX, path)
+            if not locked:
+                os.close(descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)
@@ -235,31 +280,9 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thdpack"
 
 
-def _closing(descriptor: int) -> Callable[[], None]:
-    return lambda: os.close(descriptor)
-
-
 def _is_at(descriptor: int, path: Path) -> bool:
     """Whether an open file is the one that has this name now."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _remove_unlocked(path: Path) -> bool:
-    """Remove a file unless a process holds a lock on it; whether it was removed."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_at(descriptor, path):
-            return False
-        os.unlink(path)
-        return True
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import index
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.batches import merge
+from pipeline.order import POSITIONS
 from pipeline.remote import ClosedError
 from schemas.bucket import Bucket
 from schemas.errors import StateError
@@ -79,7 +81,7 @@ class GlobalCursor(Iterator[Bucket]):
         """
         self._endless = partial(_endless, take, ranks.groups, block)
         self._ranks = ranks
-        self._identity: dict[str, int | str] = {"version": STATE_VERSION, "manifest": digest, "split": split, "seed": seed}
+        self._identity: dict[str, int | str] = {"version": STATE_VERSION, "manifest": digest, "split": split, "seed": index(seed)}
         self._finalizer = weakref.finalize(self, stop)  # when it is dropped, and when the interpreter exits
         self._start = 0
         self._delivered = 0
@@ -120,7 +122,14 @@ class GlobalCursor(Iterator[Bucket]):
 
     def _merged(self, buckets: int) -> Iterator[Bucket]:
         while True:
-            yield merge([next(self) for _ in range(buckets)])
+            delivered = self._delivered
+            try:
+                batch = merge([next(self) for _ in range(buckets)])
+            except BaseException:  # what was taken of an unfinished batch was not delivered
+                self._delivered = delivered
+                self._buckets = self._from_here()
+                raise
+            yield batch
 
     @property
     def position(self) -> int:
@@ -135,7 +144,7 @@ class GlobalCursor(Iterator[Bucket]):
         """
         if not self._finalizer.alive:
             raise ClosedError()
-        if not 0 <= position < 1 << 62:
+        if not 0 <= position < POSITIONS:
             raise ValueError(f"position is {position}, expected 0 ≤ position < 2^62")
         self._start, self._delivered = position, 0
         self._buckets = self._from_here()
@@ -160,8 +169,8 @@ class GlobalCursor(Iterator[Bucket]):
                 what = "is of another dataset: its manifest digest" if key == "manifest" else f"has another {key}: it"
                 raise StateError(f"the reader's state {what} is {state[key]!r}, here it is {ours!r}; the order would not be the same")
         position = state["position"]
-        if type(position) is not int or position < 0:
-            raise StateError(f"the reader's state has position {position!r}, expected an integer from 0")
+        if type(position) is not int or not 0 <= position < POSITIONS:
+            raise StateError(f"the reader's state has position {position!r}, expected an integer from 0, below 2^62")
         self.seek(position)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from pipeline.mapped import MappedShard
+from pipeline.remote import ClosedError
 
 _THREADS: Final = 4
 """At most so many shards are fetched or verified at once."""
@@ -30,24 +31,31 @@ class ShardLoader:
             thread.start()
 
     def want(self, shards: Iterable[int]) -> None:
-        """Name the shards that are needed now and soon, in order; any other is let go."""
+        """Name the shards that are needed now and soon, in order; any other is let go.
+
+        Raises:
+            ClosedError: after `stop`.
+        """
         with self._lock:
-            before, self._wanted = self._wanted, {}
+            if self._stopped.is_set():
+                raise ClosedError()
+            let_go, self._wanted = self._wanted, {}
             for shard in dict.fromkeys(shards):  # a small dataset has the same ones soon again
-                self._wanted[shard] = before.pop(shard) if shard in before else Future()
+                self._wanted[shard] = let_go.pop(shard) if shard in let_go else Future()
             self._queue = deque(shard for shard, future in self._wanted.items() if not future.running() and not future.done())
             self._lock.notify_all()
-        for future in before.values():
-            if not future.cancel():
-                future.add_done_callback(_release)
+        _let_go(let_go.values())
 
     def get(self, shard: int) -> MappedShard:
         """A wanted shard, opened here if no thread has begun to, or if a thread has failed to: that may be long ago.
 
         Raises:
             DatasetError: it is damaged, or cannot be had. Asked for again, it is tried again.
+            ClosedError: after `stop`.
         """
         with self._lock:
+            if self._stopped.is_set():
+                raise ClosedError()
             future = self._wanted[shard]
             if future.done() and future.exception() is not None:
                 future = self._wanted[shard] = Future()
@@ -58,8 +66,11 @@ class ShardLoader:
 
     def stop(self) -> None:
         """End the threads and let go of every shard. A thread that is stuck in a store is not waited for."""
-        self._stopped.set()
-        self.want(())
+        with self._lock:
+            self._stopped.set()
+            let_go, self._wanted = self._wanted, {}
+            self._lock.notify_all()
+        _let_go(let_go.values())
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout=_JOIN_SECONDS)
@@ -85,7 +96,13 @@ class ShardLoader:
             future.set_exception(error)
 
 
+def _let_go(futures: Iterable[Future[MappedShard]]) -> None:
+    """Release shards that nobody will take any more, those that are being opened once they are there."""
+    for future in futures:
+        if not future.cancel():
+            future.add_done_callback(_release)
+
+
 def _release(future: Future[MappedShard]) -> None:
-    """Let go of a shard that nobody will take any more."""
     if not future.cancelled() and future.exception() is None:
         future.result().release()

@@ -60,7 +60,8 @@ class MappedShard:
         Args:
             release: called once, when the reader needs the shard no longer.
         Raises:
-            DamagedShardError: the file is missing, cannot be read, or differs from what the manifest says.
+            DamagedShardError: the file is missing, or differs from what the manifest says.
+            DatasetError: it cannot be opened or mapped.
         """
         self.release = release
         self._shape = shape
@@ -99,7 +100,8 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
     """A shard's mapping, after its size and hash were compared with the manifest's.
 
     Raises:
-        DamagedShardError: the file is missing, cannot be read, or differs from what the manifest says.
+        DamagedShardError: the file is missing, or differs from what the manifest says.
+        DatasetError: it cannot be opened or mapped: no permission, too many open files.
     """
     try:
         with pa.memory_map(str(path)) as file:  # the mapping outlives the file, its descriptor does not
@@ -107,7 +109,7 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
     except FileNotFoundError as error:
         raise DamagedShardError(f"{path}: missing") from error
     except OSError as error:
-        raise DamagedShardError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise DatasetError(f"{path}: cannot be mapped: {error.strerror or error}") from error
     problem = difference(path, content.size, xxhash.xxh3_128_hexdigest(content), entry)
     if problem is not None:
         raise DamagedShardError(problem)
@@ -130,4 +132,6 @@ def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape, path: Pa
 
 def _numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
     """A column without nulls as numpy sees it, no copy. pyarrow's own to_numpy loads pandas, 0.2 s, where that is installed."""
-    return np.frombuffer(array.buffers()[-1], dtype=dtype, count=len(array), offset=array.offset * np.dtype(dtype).itemsize)
+    numbers = np.frombuffer(array.buffers()[-1], dtype=dtype, count=len(array), offset=array.offset * np.dtype(dtype).itemsize)
+    numbers.flags.writeable = False  # a mapping is read-only anyway, a decompressed shard is not
+    return numbers

@@ -12,6 +12,7 @@ order and its own epochs.
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -64,6 +65,7 @@ class Mixture(GlobalCursor):
             prefetch: shards of each dataset.
         Raises:
             DatasetError: one of them is missing, cannot be trusted, or cannot be reached.
+            InputError: no file system is installed for a URL's protocol.
             ValueError: weights that come out only after more than MAX_RUN buckets; datasets of different capacity or
                 vocabulary; ranks that do not fit together; a cache below the working sets.
         """
@@ -76,6 +78,7 @@ class Mixture(GlobalCursor):
             shape = _common_shape(splits)
             for member in splits:
                 member.shape = shape
+                member.next_use = partial(_next_use, splits, self.shares)
             needed = sum(member.working_set(ranks.step) for member in splits if member.is_cached)
             if needed > cache_bytes:
                 raise ValueError(f"cache_bytes is {cache_bytes}, reading these {len(splits)} datasets needs {needed}")
@@ -141,6 +144,12 @@ def _take(splits: Sequence[Split], shares: Sequence[int], seed: int, positions: 
     streams = [splits[i].take(inside[datasets == i], positions[datasets == i]) for i in range(len(splits))]
     for i in datasets.tolist():
         yield next(streams[i])
+
+
+def _next_use(splits: Sequence[Split], shares: Sequence[int]) -> Iterator[str]:
+    """Hashes of all datasets' shards in the order of their next use: a dataset with a small share moves on slowly."""
+    ahead = [((distance / share, digest) for distance, digest in member.uses()) for member, share in zip(splits, shares, strict=True)]
+    return (digest for _, digest in heapq.merge(*ahead))
 
 
 def _stop(splits: Sequence[Split]) -> None:

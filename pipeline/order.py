@@ -18,6 +18,9 @@ from pipeline.splitmix import mix, mix_all
 WINDOW_SHARDS: Final = 4
 """Shards whose buckets are shuffled together. Part of the order: another value is another state version."""
 
+POSITIONS: Final = 1 << 62
+"""Positions are below this, so that sums with them stay int64."""
+
 _ROUNDS: Final = 6
 
 
@@ -103,7 +106,13 @@ class Order:
             epoch, done = epoch + 1, 0
 
     def locate(self, position: int) -> tuple[int, int]:
-        """Shard and row of one position."""
+        """Shard and row of one position.
+
+        Raises:
+            ValueError: it is not in 0 … 2^62 - 1.
+        """
+        if not 0 <= position < POSITIONS:
+            raise ValueError(f"position is {position}, expected 0 ≤ position < 2^62")
         epoch, offset = divmod(position, self.buckets)
         order = self.epoch(epoch)
         shard, row = order.locate(order.window_at(offset), np.array([offset]))

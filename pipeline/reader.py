@@ -59,6 +59,7 @@ class ShardReader(GlobalCursor):
             prefetch: shards to fetch, verify and map ahead of those in use; 0 for none, and no threads.
         Raises:
             DatasetError: no such dataset or split, or it cannot be trusted, or the store cannot be reached.
+            InputError: no file system is installed for the URL's protocol; says what to install.
             ValueError: ranks that do not fit together, seed or prefetch out of range, or a cache below the working set.
         """
         ranks = Ranks(rank=rank, world_size=world_size, context_parallel=context_parallel, buckets_per_step=buckets_per_step)
@@ -96,5 +97,9 @@ class ShardReader(GlobalCursor):
         return self._split.bucket(number)
 
     def number_at(self, position: int) -> int:
-        """The number, in stored order, of the bucket that the global order has at a position."""
+        """The number, in stored order, of the bucket that the global order has at a position.
+
+        Raises:
+            ValueError: the position is not in 0 … 2^62 - 1.
+        """
         return self._split.number_at(position)

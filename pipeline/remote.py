@@ -1,7 +1,7 @@
 """Reading whole files from a store that stalls, breaks off and recovers.
 
-A read waits at most STALL_SECONDS for the next piece; what fails is tried again, with pauses that double and are jittered,
-for about a minute. A file that is not there, or that may not be read, fails at once.
+What fails is tried ATTEMPTS times, with pauses that double, are jittered and come to about a minute. A read that gives no piece of
+4 MiB for STALL_SECONDS has failed. A file that is not there, or that may not be read, fails at once.
 """
 
 from __future__ import annotations

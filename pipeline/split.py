@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import index
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from pipeline.cache import ShardCache, default_folder
 from pipeline.loader import ShardLoader
 from pipeline.mapped import BucketShape, MappedShard
 from pipeline.order import WINDOW_SHARDS, Order
-from pipeline.remote import Remote, local_path, read_manifest
+from pipeline.remote import ClosedError, Remote, local_path, read_manifest
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
@@ -28,8 +29,10 @@ class Split:
 
         Raises:
             DatasetError: there is no such dataset or split, it cannot be trusted, or the store cannot be reached.
+            InputError: no file system is installed for the URL's protocol.
             ValueError: seed or prefetch out of range.
         """
+        seed = index(seed)  # a numpy integer, too
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed is {seed}, expected 0 ≤ seed < 2^64")
         if prefetch < 0:
@@ -48,6 +51,7 @@ class Split:
         self._place = 0, 0
         self._mapped: dict[int, MappedShard] = {}
         self._asked: tuple[int, MappedShard] | None = None  # the last shard that a bucket was asked of by number
+        self._asking = threading.Lock()
         self._count = threading.Lock()
         self.bytes_verified = 0
         folder = local_path(url)
@@ -56,6 +60,8 @@ class Split:
         if folder is None or cache_dir is not None:
             place = url if folder is None else folder.absolute().as_uri()
             self._cache = ShardCache(Path(cache_dir or default_folder()), cache_bytes, Remote(place, self._stopped), self._next_use)
+        self.next_use: Callable[[], Iterator[str]] = lambda: (digest for _, digest in self.uses())
+        """Hashes of the shards in the order of their next use. A mixture puts one in its place that knows all its datasets."""
         self._loader = ShardLoader(self._open, threads=prefetch, stopped=self._stopped)
 
     @property
@@ -109,23 +115,29 @@ class Split:
 
         Raises:
             IndexError: there is no such bucket.
+            ClosedError: after `stop`.
         """
         if not 0 <= number < self.buckets:
             raise IndexError(f"bucket {number} of {self.buckets}")
         shard = int(np.searchsorted(self._first_numbers, number, side="right")) - 1
+        row = number - int(self._first_numbers[shard])
         mapped = self._mapped.get(shard)
-        if mapped is None:
+        if mapped is not None:
+            return mapped.bucket(row, -1)
+        with self._asking:
+            if self._stopped.is_set():
+                raise ClosedError()
             if self._asked is None or self._asked[0] != shard:
                 self._let_go_of_asked()
                 self._asked = shard, self._open(shard)
-            mapped = self._asked[1]
-        return mapped.bucket(number - int(self._first_numbers[shard]), -1)
+            return self._asked[1].bucket(row, -1)
 
     def stop(self) -> None:
         """End the threads, let go of shards and locks."""
-        self._mapped = {}
-        self._let_go_of_asked()
         self._loader.stop()
+        self._mapped = {}
+        with self._asking:
+            self._let_go_of_asked()
 
     def _let_go_of_asked(self) -> None:
         if self._asked is not None:
@@ -143,15 +155,23 @@ class Split:
 
     def _open(self, shard: int) -> MappedShard:
         entry = self._entries[shard]
+        if self._cache is not None:
+            mapped = self._cache.open(entry, self.shape)
+        else:
+            assert self._folder is not None
+            mapped = MappedShard(self._folder / entry.name, entry, self.shape)
         with self._count:
             self.bytes_verified += entry.bytes
-        if self._cache is not None:
-            return self._cache.open(entry, self.shape)
-        assert self._folder is not None
-        return MappedShard(self._folder / entry.name, entry, self.shape)
+        return mapped
 
-    def _next_use(self) -> Iterator[str]:
-        """Hashes of the split's shards in the order of their next use, those of the current window first."""
+    def uses(self) -> Iterator[tuple[int, str]]:
+        """Buckets from here to the next use of each shard, and its hash; those of the current window first, for two epochs."""
         epoch, window = self._place
         after = islice(self._order.shards_after(epoch, window), 2 * len(self._entries))
-        return (self._entries[shard].xxh3_128 for shard in (*self._order.epoch(epoch).window_shards(window), *after))
+        distance = 0
+        for shard in (*self._order.epoch(epoch).window_shards(window), *after):
+            yield distance, self._entries[shard].xxh3_128
+            distance += self._entries[shard].buckets
+
+    def _next_use(self) -> Iterator[str]:
+        return self.next_use()

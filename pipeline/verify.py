@@ -10,10 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.bucket_kernel import check_buckets
-from pipeline.mapped import DamagedShardError, verified_mapping
+from pipeline.mapped import verified_mapping
 from pipeline.storage import difference, hash_file
 from pipeline.tasks import BucketRules, OnBytes, VerifyTask
-from schemas.errors import InputError
+from schemas.errors import DatasetError, InputError
 from schemas.manifest import Manifest, RecordsEntry, ShardEntry
 from schemas.shard import round_up, shard_schema
 from schemas.vocabulary import VOCABULARIES
@@ -70,7 +70,7 @@ def check_shard(path: Path, entry: ShardEntry, rules: BucketRules) -> list[str]:
             problems += [f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}" for b in np.flatnonzero(codes)]
             buckets += batch.num_rows
             tokens += int(batch.column("num_tokens").to_numpy().sum(dtype=np.int64))
-    except DamagedShardError as error:
+    except DatasetError as error:
         return [str(error)]
     except (pa.ArrowInvalid, OSError) as error:
         return [*problems, f"{path}: not a readable Arrow file: {error}"]

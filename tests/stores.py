@@ -22,12 +22,27 @@ class Trouble:
     flipped_bits = 0
     stalls = 0
     stall_seconds = 0.0
+    read_seconds = 0.0
+    """How long every read of a shard takes."""
+    only = ""
+    """What a shard's path has to end with to be in trouble; "" for all of them."""
     opened: list[str] = []  # noqa: RUF012 (one for all on purpose)
+    _lock = threading.Lock()
 
     @classmethod
     def reset(cls) -> None:
         cls.errors = cls.short_reads = cls.flipped_bits = cls.stalls = 0
+        cls.read_seconds = 0.0
+        cls.only = ""
         cls.opened = []
+
+    @classmethod
+    def strikes(cls, kind: str) -> bool:
+        """Whether there is some of this trouble left; then there is less of it."""
+        with cls._lock:
+            left: int = getattr(cls, kind)
+            setattr(cls, kind, max(0, left - 1))
+            return left > 0
 
 
 class TroubledFile:
@@ -35,30 +50,26 @@ class TroubledFile:
 
     def __init__(self, file: Any, path: str) -> None:
         self._file = file
-        self._troubled = path.endswith(".arrow")
+        self._troubled = path.endswith(".arrow") and path.endswith(Trouble.only)
         self._ended = False
 
     def read(self, size: int = -1) -> bytes:
         if self._ended:
             return b""
-        if self._troubled:
-            if Trouble.stalls > 0:
-                Trouble.stalls -= 1
-                time.sleep(Trouble.stall_seconds)
-            if Trouble.errors > 0:
-                Trouble.errors -= 1
-                raise ConnectionResetError("the store hung up")
-            if Trouble.short_reads > 0:
-                Trouble.short_reads -= 1
-                self._ended = True
-                return bytes(self._file.read(100))
-            if Trouble.flipped_bits > 0:
-                data = bytearray(self._file.read(size))
-                Trouble.flipped_bits -= bool(data)
-                if data:
-                    data[len(data) // 2] ^= 4
-                return bytes(data)
-        return bytes(self._file.read(size))
+        if not self._troubled:
+            return bytes(self._file.read(size))
+        time.sleep(Trouble.read_seconds)
+        if Trouble.strikes("stalls"):
+            time.sleep(Trouble.stall_seconds)
+        if Trouble.strikes("errors"):
+            raise ConnectionResetError("the store hung up")
+        if Trouble.strikes("short_reads"):
+            self._ended = True
+            return bytes(self._file.read(100))
+        data = bytearray(self._file.read(size))
+        if data and Trouble.strikes("flipped_bits"):
+            data[len(data) // 2] ^= 4
+        return bytes(data)
 
     def __enter__(self) -> TroubledFile:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -38,9 +39,10 @@ def steps(dataset: Path, world: int, count: int, *, state: dict[str, Any] | None
     for reader in readers:
         if state is not None:
             reader.load_state_dict(state)
-    for _ in range(count):
-        shares = [[seen(next(reader)) for _ in range(STEP // world)] for reader in readers]
-        delivered += sorted(bucket for share in shares for bucket in share)
+    first = readers[0].position
+    for step in range(count):
+        shares = [iter([seen(next(reader)) for _ in range(STEP // world)]) for reader in readers]
+        delivered += [next(shares[position % world]) for position in range(first + step * STEP, first + (step + 1) * STEP)]
     states = [reader.state_dict() for reader in readers]
     for reader in readers:
         reader.close()
@@ -198,6 +200,7 @@ def test_a_state_of_something_else_is_refused_with_the_reason(many_shards: Path,
             ({**state, "position": -1}, "position -1"),
             ({**state, "position": 1.5}, "position 1.5"),
             ({**state, "position": True}, "position True"),
+            ({**state, "position": 1 << 62}, "below 2.62"),
         ]:
             with pytest.raises(StateError, match=reason):
                 reader.load_state_dict(wrong)
@@ -217,6 +220,8 @@ def test_buckets_by_number_are_in_stored_order(many_shards: Path) -> None:
         for outside in (-1, len(reader)):
             with pytest.raises(IndexError):
                 reader[outside]
+        with pytest.raises(ValueError, match="position is -1"):
+            reader.number_at(-1)
 
 
 def test_the_other_split_and_splits_that_are_not_there(many_shards: Path, tmp_path: Path, run: Run) -> None:
@@ -237,7 +242,11 @@ def test_compressed_shards_give_the_same_buckets(many_shards: Path, uninterrupte
     options = ("--capacity", "512", "--max-seq-len", "256", "--compression", "zstd")
     assert run("preprocess", many_shards.parent / "made.fasta", "--out", tmp_path / "zstd", *options, partition_bytes=4000).returncode == 0
     with ShardReader(tmp_path / "zstd") as reader:
-        assert [seen(bucket) for bucket in islice(reader, len(uninterrupted))] == uninterrupted
+        kept = list(islice(reader, len(uninterrupted)))
+    assert [seen(bucket) for bucket in kept] == uninterrupted
+    for array in (kept[0].input_ids, kept[0].cu_seqlens):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
 
 
 def test_what_is_delivered_cannot_be_changed_and_outlives_the_reader(many_shards: Path, uninterrupted: list[Seen]) -> None:
@@ -264,6 +273,8 @@ def test_a_closed_or_dropped_reader_leaves_no_thread(many_shards: Path) -> None:
         next(iter(reader))
     with pytest.raises(ValueError, match="closed"):
         reader.seek(3)
+    with pytest.raises(ValueError, match="closed"):
+        reader[0]
     reader.close()
     reader = ShardReader(many_shards)
     next(reader)
@@ -281,6 +292,25 @@ def test_an_unclosed_reader_does_not_keep_the_interpreter_alive(many_shards: Pat
     done = subprocess.run([sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
     assert time.monotonic() - began < 10
+
+
+def test_a_reader_may_be_closed_from_another_thread_at_any_moment(many_shards: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for attempt in range(60):
+        reader = ShardReader(many_shards, cache_dir=cache, prefetch=attempt % 3)
+        closing = threading.Timer(random.Random(attempt).uniform(0, 0.01), reader.close)
+        closing.start()
+        with pytest.raises(ValueError, match="closed"):
+            for _ in reader:
+                pass
+        closing.join()
+    assert not readers_threads()
+    assert not [name for name in os.listdir("/proc/self/fd") if os.path.realpath(f"/proc/self/fd/{name}").startswith(str(cache))]
+
+
+def test_numpy_integers_are_numbers(many_shards: Path) -> None:
+    with ShardReader(many_shards, seed=np.int64(3)) as reader:  # type: ignore[arg-type]
+        assert type(reader.state_dict()["seed"]) is int
 
 
 def test_the_reader_needs_nothing_that_training_machines_lack() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import islice
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from pipeline.batches import bshd, flash_attention, hugging_face, merge, position_ids, transformer_engine
 from pipeline.reader import ShardReader
 from schemas.bucket import Bucket
+from schemas.errors import DatasetError
 from schemas.vocabulary import ESM2
 
 
@@ -92,3 +94,26 @@ def test_the_reader_merges_as_it_goes_and_refuses_what_does_not_divide_a_step(ma
         assert reader.position == 4
         with pytest.raises(ValueError, match="batches of 3"):
             reader.batches(3)
+
+
+def test_a_batch_that_failed_is_made_again_whole(many_shards: Path, tmp_path: Path, buckets: list[Bucket]) -> None:
+    dataset = Path(shutil.copytree(many_shards, tmp_path / "dataset"))
+    with ShardReader(dataset, buckets_per_step=4, prefetch=0) as reader:
+        first = reader.number_at(0)
+        entries, seen = reader.manifest.shards["train"], 0
+        for entry in entries:  # hide every shard but that of the first bucket
+            if not seen <= first < seen + entry.buckets:
+                (dataset / entry.name).rename(dataset / f"{Path(entry.name).name}.hidden")
+            seen += entry.buckets
+        batches = reader.batches(4)
+        for _ in range(2):
+            with pytest.raises(DatasetError, match="missing"):
+                next(batches)
+            assert reader.position == 0
+            batches = reader.batches(4)
+        for entry in entries:
+            hidden = dataset / f"{Path(entry.name).name}.hidden"
+            if hidden.exists():
+                hidden.rename(dataset / entry.name)
+        for i in (0, 4, 8):
+            assert pieces(next(batches)) == pieces(merge(buckets[i : i + 4]))
