@@ -149,7 +149,7 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
             deadline = time.monotonic() + STALL_SECONDS
     finally:
         abandoned.set()
-        reading.join(timeout=1.0)  # unless it is stuck in the store
+        reading.join(timeout=0.2)  # unless it is stuck in the store
 
 
 def local_path(url: str) -> Path | None:

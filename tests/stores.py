@@ -22,6 +22,8 @@ class Trouble:
     flipped_bits = 0
     stalls = 0
     stall_seconds = 0.0
+    over = threading.Event()
+    """Ends all stalls."""
     read_seconds = 0.0
     """How long every read of a shard takes."""
     only = ""
@@ -32,6 +34,8 @@ class Trouble:
     @classmethod
     def reset(cls) -> None:
         cls.errors = cls.short_reads = cls.flipped_bits = cls.stalls = 0
+        cls.over.set()
+        cls.over = threading.Event()
         cls.read_seconds = 0.0
         cls.only = ""
         cls.opened = []
@@ -60,7 +64,7 @@ class TroubledFile:
             return bytes(self._file.read(size))
         time.sleep(Trouble.read_seconds)
         if Trouble.strikes("stalls"):
-            time.sleep(Trouble.stall_seconds)
+            Trouble.over.wait(Trouble.stall_seconds)
         if Trouble.strikes("errors"):
             raise ConnectionResetError("the store hung up")
         if Trouble.strikes("short_reads"):
