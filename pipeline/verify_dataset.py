@@ -38,8 +38,13 @@ def verify_dataset(dataset: Path, *, deep: bool, workers: int | None = None) -> 
         executor.run(tasks, lambda i, outcome: found[i].extend(outcome.result["problems"]), lambda _: None)
     problems += [line for lines in found for line in lines]
     if deep and not problems:  # records cannot be compared with files that are not what they should be
-        problems += _Deep(dataset, manifest).check()
+        problems += compare_records(dataset, manifest)
     return problems
+
+
+def compare_records(dataset: Path, manifest: Manifest) -> list[str]:
+    """What records/ and the buckets of a dataset say differently, whose files were verified."""
+    return _Deep(dataset, manifest).check()
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.inspect import show_record
 from tests.conftest import Run
 
 
@@ -73,7 +74,7 @@ def test_inspect_draws_a_bucket_and_tells_the_fate_of_a_record(run: Run, dataset
         assert "Traceback" not in done.stderr
 
 
-def test_inspect_says_why_a_record_was_left_out(run: Run, tmp_path: Path) -> None:
+def test_inspect_says_why_a_record_was_left_out(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.fasta"
     path.write_text(">a\nMKTAYI\n>b\nmktayi*\n>c\nMK\n>d\nMKJ1\n>e\n" + "M" * 50)
     out = tmp_path / "out"
@@ -86,7 +87,8 @@ def test_inspect_says_why_a_record_was_left_out(run: Run, tmp_path: Path) -> Non
         ("d", "outside the vocabulary"),
         ("e", "more than 30"),
     ):
-        assert reason in run("inspect", out, "--record", name).stdout
+        show_record(out, name)
+        assert reason in capsys.readouterr().out
 
 
 def test_an_empty_result_is_an_error(run: Run, sample: Path, tmp_path: Path) -> None:

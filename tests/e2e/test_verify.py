@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -14,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from pipeline.verify import check_files, check_totals, verify_tasks
+from pipeline.verify_dataset import compare_records
 from schemas.errors import ManifestError
 from schemas.manifest import Manifest, _canonical
 from schemas.shard import shard_schema
@@ -73,6 +76,15 @@ def rewrite_records(dataset: Path, change: Callable[[list[dict[str, Any]]], None
     save(dataset, replace(manifest, records=(changed, *manifest.records[1:])))
 
 
+def shallow(dataset: Path) -> list[str]:
+    """What `thdpack verify` finds without --deep."""
+    manifest = read_manifest(dataset)
+    problems = check_totals(manifest)
+    for task in verify_tasks(manifest, dataset, dataset):
+        problems += check_files(task, lambda _: None)
+    return problems
+
+
 def test_a_good_dataset_verifies(run: Run, dataset: Path) -> None:
     done = run("verify", dataset, "--deep")
     assert (done.returncode, done.stdout) == (0, f"{dataset}: verified, nothing wrong\n")
@@ -112,13 +124,10 @@ def put(name: str, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], No
         (put("start", lambda s: [-1, *s[1:]]), "start is negative"),
     ],
 )
-def test_each_broken_rule_of_a_bucket_is_named(run: Run, dataset: Path, change: Callable[[dict[str, Any]], None], message: str) -> None:
-    import re
-
+def test_each_broken_rule_of_a_bucket_is_named(dataset: Path, change: Callable[[dict[str, Any]], None], message: str) -> None:
     rewrite_shard(dataset, change)
-    done = run("verify", dataset)
-    assert done.returncode == 1
-    assert re.search(f"bucket 3: .*({message})", done.stdout), done.stdout
+    problems = shallow(dataset)
+    assert any(re.search(f"bucket 3: .*({message})", problem) for problem in problems), problems
 
 
 def swapped(row: dict[str, Any]) -> None:
@@ -129,14 +138,11 @@ def swapped(row: dict[str, Any]) -> None:
     ("change", "message"),
     [(token(3, 4), "another hash"), (token(3, 3), "another hash"), (swapped, "another hash|residues that it should")],
 )
-def test_deep_finds_what_records_contradict(run: Run, dataset: Path, change: Callable[[dict[str, Any]], None], message: str) -> None:
-    import re
-
+def test_deep_finds_what_records_contradict(dataset: Path, change: Callable[[dict[str, Any]], None], message: str) -> None:
     rewrite_shard(dataset, change)
-    assert run("verify", dataset).returncode == 0, "hashes and rules hold: only records/ knows better"
-    done = run("verify", dataset, "--deep")
-    assert done.returncode == 1
-    assert re.search(message, done.stdout), done.stdout
+    assert shallow(dataset) == [], "hashes and rules hold: only records/ knows better"
+    problems = compare_records(dataset, read_manifest(dataset))
+    assert any(re.search(message, problem) for problem in problems), problems
 
 
 def first(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
@@ -164,12 +170,22 @@ def wrong_original(rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("change", [lose, misplace, other_split, unduplicate, wrong_original])
-def test_deep_finds_wrong_rows(run: Run, dataset: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+def test_deep_finds_wrong_rows(dataset: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
     rewrite_records(dataset, change)
+    assert shallow(dataset) == []
+    assert any("records/: " in problem for problem in compare_records(dataset, read_manifest(dataset)))
+
+
+def test_verify_deep_prints_what_is_wrong_and_fails(run: Run, dataset: Path) -> None:
+    rewrite_records(dataset, misplace)
     assert run("verify", dataset).returncode == 0
     done = run("verify", dataset, "--deep")
     assert done.returncode == 1
     assert "records/: " in done.stdout
+    rewrite_shard(dataset, token(0, 5))
+    done = run("verify", dataset)
+    assert done.returncode == 1
+    assert "does not start with <cls>" in done.stdout
 
 
 def test_flipped_bits_truncation_and_missing_files_are_found(run: Run, dataset: Path) -> None:
