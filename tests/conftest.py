@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
+
+import pipeline.build
+from pipeline.markers import Outcome, run_once
+from pipeline.options import PreprocessOptions
+from pipeline.progress import reporter
+from pipeline.tasks import Task
+from schemas.manifest import Manifest
 
 REPO = Path(__file__).parents[1]
 SHARED = REPO.parent / "shared" / "data"
@@ -44,6 +52,35 @@ if __name__ == "__main__":
     main()
 """
     return [sys.executable, "-c", program, *arguments]
+
+
+class InThisProcess:
+    """An executor without processes, for tests of what is read and written rather than of what runs it: ten times as fast."""
+
+    def __init__(self, workers: int, out: Path) -> None:
+        self._out = out
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
+        for i, task in enumerate(tasks):
+            on_outcome(i, run_once(task, self._out, on_bytes))
+
+
+@pytest.fixture
+def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
+    """Build a dataset in this process: `build_here(input, out, **options)`."""
+    monkeypatch.setattr(pipeline.build, "ProcessExecutor", InThisProcess)
+
+    def build_it(source: Path, out: Path, **options: Any) -> Manifest:
+        with reporter(as_json=False) as report:
+            return pipeline.build.build(PreprocessOptions(inputs=(str(source),), out=str(out), **options), report).manifest
+
+    return build_it
 
 
 @pytest.fixture

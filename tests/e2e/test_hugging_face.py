@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Run
+from schemas.manifest import Manifest
 from tests.corpus import fasta, made_records, read_buckets, read_manifest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -42,7 +43,7 @@ def buckets(dataset: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["saved", "saved in splits", "parquet", "arrow"])
-def test_a_hugging_face_dataset_on_disk_is_an_input(run: Run, tmp_path: Path, records: list[tuple[str, str]], kind: str) -> None:
+def test_a_hugging_face_dataset_on_disk_is_an_input(build_here: Callable[..., Manifest], tmp_path: Path, records: list[tuple[str, str]], kind: str) -> None:
     table = datasets.Dataset.from_dict({"id": [name for name, _ in records], "sequence": [residues for _, residues in records]})
     place = tmp_path / "input"
     if kind == "saved":
@@ -57,10 +58,8 @@ def test_a_hugging_face_dataset_on_disk_is_an_input(run: Run, tmp_path: Path, re
     else:
         place = next(Path(entry["filename"]) for entry in _saved(table, tmp_path / "arrow").cache_files)
     (tmp_path / "same.fasta").write_bytes(fasta(records))
-    options = ("--capacity", "1024", "--max-seq-len", "256", "--sequence-column", "sequence")
     for source, out in ((place, "theirs"), (tmp_path / "same.fasta", "ours")):
-        done = run("preprocess", source, "--out", tmp_path / out, *options)
-        assert done.returncode == 0, done.stderr
+        build_here(source, tmp_path / out, capacity=1024, max_seq_len=256, sequence_column="sequence")
     assert buckets(tmp_path / "theirs") == buckets(tmp_path / "ours")
 
 

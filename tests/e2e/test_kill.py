@@ -29,8 +29,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def start(corpus: Path, out: Path) -> subprocess.Popen[bytes]:
-    arguments = command("preprocess", str(corpus), "--out", str(out), *OPTIONS, **SIZES)
+def start(corpus: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
+    # nice: whoever waits for the right moment to kill it gets to run first, on a busy machine too
+    arguments = ["nice", "-n", "5", *command("preprocess", str(corpus), "--out", str(out), *OPTIONS, *more, **SIZES)]
     return subprocess.Popen(arguments, cwd=REPO, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
@@ -106,7 +107,8 @@ def test_a_build_killed_at_random_moments_gives_the_same_bytes(run: Run, tmp_pat
             continue
         if process.returncode == 0:
             break
-        assert not (out / "manifest.json").exists()
+        if (out / "manifest.json").exists():  # killed between the commit and the exit
+            assert digest(out) == digest(whole)
         if victim == "worker":
             assert "Traceback" not in printed
     assert process.returncode == 0, printed
@@ -188,8 +190,7 @@ def test_the_dataset_that_is_there_stays_whole_until_the_new_one_replaces_it(run
     out = tmp_path / "out"
     assert run("preprocess", REPO / "data" / "sample.fasta", "--out", out).returncode == 0
     before = digest(out)
-    arguments = command("preprocess", str(corpus), "--out", str(out), *OPTIONS, "--overwrite", **SIZES)
-    process = subprocess.Popen(arguments, cwd=REPO, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start(corpus, out, "--overwrite")
     while process.poll() is None and not list((out / ".build").glob("reduce-*.json")):
         time.sleep(0.005)
     kill_all(process)
