@@ -6,6 +6,7 @@ What fails is tried ATTEMPTS times, with pauses that double, are jittered and co
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -31,6 +32,7 @@ STALL_SECONDS: Final = 60.0
 
 _PIECE: Final = 4 << 20
 _TICK: Final = 0.1
+_LOG: Final = logging.getLogger("thdpack")
 _CHANCE: Final = random.Random()  # of our own: the user's seeds stay as they are
 
 T = TypeVar("T")
@@ -85,14 +87,22 @@ class Remote:
             except (ClosedError, CacheError):
                 raise
             except Exception as error:  # each store has a family of its own; the last one is the cause of what we raise
+                reason = _reason(error)
                 if isinstance(error, PermissionError) or is_missing(error):
-                    raise DatasetError(f"{name}: cannot be read from {self.url}: {type(error).__name__}: {error}") from error
+                    raise DatasetError(f"{name}: cannot be read from {self.url}: {reason}") from error
                 if attempt == ATTEMPTS - 1:
-                    raise DatasetError(f"{name}: not read from {self.url} in {ATTEMPTS} attempts; the last: {type(error).__name__}: {error}") from error
+                    raise DatasetError(f"{name}: not read from {self.url} in {ATTEMPTS} attempts; the last: {reason}") from error
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
+            _LOG.warning("%s: attempt %d of %d to read it from %s failed: %s; again in %.1f s", name, attempt + 1, ATTEMPTS, self.url, reason, pause)
             if self.stopped.wait(pause):
                 raise ClosedError()
         raise AssertionError("unreachable")
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong; what fsspec's HTTP calls a missing file may be a refused connection."""
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
+    return f"{type(cause).__name__}: {cause}"
 
 
 def is_missing(error: BaseException | None) -> bool:

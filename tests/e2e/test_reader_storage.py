@@ -134,7 +134,9 @@ def test_a_shard_that_changed_between_two_epochs_is_refused(dataset: Path, truth
     assert "damaged" in said
 
 
-def test_a_remote_dataset_is_the_same_dataset_and_its_cache_is_enough_for_the_next(dataset: Path, truth: list[bytes], tmp_path: Path) -> None:
+def test_a_remote_dataset_is_the_same_dataset_and_its_cache_is_enough_for_the_next(
+    dataset: Path, truth: list[bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with http_store(dataset) as url:
         for reader_number in range(2):
             with ShardReader(url, cache_dir=tmp_path / "cache") as reader:
@@ -145,6 +147,8 @@ def test_a_remote_dataset_is_the_same_dataset_and_its_cache_is_enough_for_the_ne
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("thdpack")]
     with pytest.raises(DatasetError, match=r"manifest\.json: not read from http"):
         ShardReader(url, cache_dir=tmp_path / "cache")
+    assert "attempt 1 of 8" in caplog.text
+    assert "Cannot connect" in caplog.text
 
 
 def test_the_default_cache_is_where_caches_are(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
