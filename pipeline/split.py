@@ -54,14 +54,14 @@ class Split:
         self._asking = threading.Lock()
         self._count = threading.Lock()
         self.bytes_verified = 0
+        self.next_use: Callable[[], Iterator[str]] = lambda: (digest for _, digest in self.uses())
+        """Hashes of the shards in the order of their next use. A mixture puts one in its place that knows all its datasets."""
         folder = local_path(url)
         self._folder = folder
         self._cache: ShardCache | None = None
         if folder is None or cache_dir is not None:
             place = url if folder is None else folder.absolute().as_uri()
-            self._cache = ShardCache(Path(cache_dir or default_folder()), cache_bytes, Remote(place, self._stopped), self._next_use)
-        self.next_use: Callable[[], Iterator[str]] = lambda: (digest for _, digest in self.uses())
-        """Hashes of the shards in the order of their next use. A mixture puts one in its place that knows all its datasets."""
+            self._cache = ShardCache(Path(cache_dir or default_folder()), cache_bytes, Remote(place, self._stopped), lambda: self.next_use())
         self._loader = ShardLoader(self._open, threads=prefetch, stopped=self._stopped)
 
     @property
@@ -172,6 +172,3 @@ class Split:
         for shard in (*self._order.epoch(epoch).window_shards(window), *after):
             yield distance, self._entries[shard].xxh3_128
             distance += self._entries[shard].buckets
-
-    def _next_use(self) -> Iterator[str]:
-        return self.next_use()

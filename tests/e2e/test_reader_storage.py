@@ -344,6 +344,17 @@ def test_the_cache_keeps_its_limit_and_what_is_needed_next(dataset: Path, truth:
         assert fetched == best
 
 
+def test_a_cache_that_is_larger_than_its_limit_is_cut_down_when_it_is_opened(dataset: Path, truth: list[bytes], tmp_path: Path) -> None:
+    cache, url = tmp_path / "cache", f"troubled://{dataset}"
+    with ShardReader(url, cache_dir=cache) as reader:
+        assert tokens(reader, len(truth)) == truth
+    limit = sum(sorted((entry.bytes for entry in read_manifest(dataset).shards["train"]), reverse=True)[:5])
+    assert bytes_in(cache) > limit
+    with ShardReader(url, cache_dir=cache, cache_bytes=limit, prefetch=0) as reader:
+        assert bytes_in(cache) <= limit
+        assert tokens(reader, len(truth)) == truth
+
+
 def test_files_of_others_are_evicted_first_and_rubbish_of_killed_processes_is_removed(dataset: Path, truth: list[bytes], tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
