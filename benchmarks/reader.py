@@ -19,24 +19,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import tyro
 import xxhash
 
+from benchmarks.peers import Peer, Rows, peer
 from pipeline.reader import ShardReader
+from pipeline.remote import read_manifest
 from schemas.manifest import Manifest
-from schemas.vocabulary import ESM2
-
-Peer = Literal["litdata", "litdata-tokens", "datasets", "datasets-streaming", "mosaicml", "online"]
-Rows = Iterator[tuple[Any, int]]
-"""(tokens of a row, how many of them are real), endlessly or for an epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,155 +61,6 @@ def ours(options: Options) -> Rows:
             yield bucket.input_ids, bucket.num_tokens
 
 
-def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
-    """Each bucket of the train split as arrays, in stored order."""
-    with ShardReader(dataset, prefetch=0) as reader:
-        for number in range(len(reader)):
-            bucket = reader[number]
-            yield {"input_ids": np.array(bucket.input_ids), "cu_seqlens": np.array(bucket.cu_seqlens), "num_tokens": bucket.num_tokens}
-
-
-def litdata(options: Options, folder: Path) -> Callable[[], Rows]:
-    """litdata with its default item loader: rows of tokens and cu_seqlens."""
-    from litdata import StreamingDataset
-
-    _litdata_write(folder, list(stored_rows(options.dataset)))
-    rows = StreamingDataset(str(folder), shuffle=True, seed=0)
-
-    def once() -> Rows:
-        for row in rows:
-            yield row["input_ids"].numpy(), int(row["num_tokens"])
-
-    return once
-
-
-def litdata_tokens(options: Options, folder: Path) -> Callable[[], Rows]:
-    """litdata with its faster loader for language models: tokens in blocks of the capacity, without cu_seqlens."""
-    from litdata import StreamingDataset, TokensLoader
-
-    capacity = Manifest.from_json((options.dataset / "manifest.json").read_bytes(), where="").capacity
-
-    _litdata_write(folder, [row["input_ids"] for row in stored_rows(options.dataset)], TokensLoader(block_size=capacity))
-    rows = StreamingDataset(str(folder), item_loader=TokensLoader(block_size=capacity), shuffle=True, seed=0)
-
-    def once() -> Rows:
-        for row in rows:
-            yield row.numpy(), capacity
-
-    return once
-
-
-def _litdata_write(folder: Path, rows: list[Any], item_loader: Any = None) -> None:
-    """Write rows with litdata's own writer: its `optimize` starts processes and deletes $TMPDIR/data."""
-    from litdata.streaming.cache import Cache
-
-    cache = Cache(str(folder), chunk_bytes="64MB", item_loader=item_loader)
-    for i, row in enumerate(rows):
-        cache[i] = _as_tensor(row) if item_loader else {name: _as_tensor(value) for name, value in row.items()}
-    cache.done()
-    cache.merge()
-
-
-def _as_tensor(value: Any) -> Any:
-    import torch
-
-    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-
-
-def hugging_face(options: Options, folder: Path) -> Callable[[], Rows]:
-    """datasets, map-style: rows looked up in the order of a permutation."""
-    table = _hugging_face_table(options, folder).with_format("numpy")
-    order = np.random.default_rng(0).permutation(len(table)).tolist()
-
-    def once() -> Rows:
-        for i in order:
-            row = table[i]
-            yield row["input_ids"], int(row["num_tokens"])
-
-    return once
-
-
-def hugging_face_streaming(options: Options, folder: Path) -> Callable[[], Rows]:
-    """datasets as a stream with a shuffle buffer of 1,000 rows."""
-    stream = _hugging_face_table(options, folder).to_iterable_dataset(num_shards=4).shuffle(seed=0, buffer_size=1000).with_format("numpy")
-
-    def once() -> Rows:
-        for row in stream:
-            yield row["input_ids"], int(row["num_tokens"])
-
-    return once
-
-
-def _hugging_face_table(options: Options, folder: Path) -> Any:
-    from datasets import load_dataset
-
-    manifest = Manifest.from_json((options.dataset / "manifest.json").read_bytes(), where="")
-    files = [str(options.dataset / entry.name) for entry in manifest.shards["train"]]
-    return load_dataset("arrow", data_files=files, split="train", cache_dir=str(folder)).select_columns(["input_ids", "cu_seqlens", "num_tokens"])
-
-
-def mosaicml(options: Options, folder: Path) -> Callable[[], Rows]:
-    """mosaicml-streaming: MDS shards of arrays, its default shuffle."""
-    from streaming import MDSWriter, StreamingDataset
-    from streaming.base.util import clean_stale_shared_memory
-
-    columns = {"input_ids": "ndarray", "cu_seqlens": "ndarray", "num_tokens": "int"}
-    with MDSWriter(out=str(folder), columns=columns, size_limit="64mb") as writer:
-        for row in stored_rows(options.dataset):
-            writer.write(row)
-
-    clean_stale_shared_memory()
-    rows = StreamingDataset(local=str(folder), shuffle=True, batch_size=1)
-
-    def once() -> Rows:
-        for row in rows:
-            yield row["input_ids"], int(row["num_tokens"])
-
-    return once
-
-
-def online(options: Options, folder: Path) -> Callable[[], Rows]:
-    """What training recipes do at every step: tokenize with the Hugging Face tokenizer, pack next-fit, collate."""
-    from Bio.SeqIO.FastaIO import SimpleFastaParser
-    from transformers import EsmTokenizer
-
-    assert options.fasta is not None, "online needs --fasta"
-    folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join(ESM2.tokens))
-    tokenizer = EsmTokenizer(str(folder / "vocab.txt"))
-    manifest = Manifest.from_json((options.dataset / "manifest.json").read_bytes(), where="")
-
-    def collated(packed: list[list[int]]) -> np.ndarray[Any, Any]:
-        tokens = np.full(manifest.capacity, ESM2.pad, dtype=np.uint8)
-        ends = np.cumsum([len(ids) for ids in packed])
-        tokens[: ends[-1]] = np.concatenate([np.array(ids, dtype=np.uint8) for ids in packed])
-        np.full(manifest.slots + 1, manifest.capacity, dtype=np.int32)[1 : ends.size + 1] = ends
-        return tokens
-
-    def once() -> Rows:
-        packed: list[list[int]] = []
-        assert options.fasta is not None
-        with options.fasta.open() as file:
-            for _, residues in SimpleFastaParser(file):
-                ids = tokenizer(residues, truncation=True, max_length=manifest.max_seq_len)["input_ids"]
-                if sum(map(len, packed)) + len(ids) > manifest.capacity:
-                    yield collated(packed), sum(map(len, packed))
-                    packed = []
-                packed.append(ids)
-
-    return once
-
-
-PEERS: dict[Peer, Callable[[Options, Path], Callable[[], Rows]]] = {
-    "litdata": litdata,
-    "litdata-tokens": litdata_tokens,
-    "datasets": hugging_face,
-    "datasets-streaming": hugging_face_streaming,
-    "mosaicml": mosaicml,
-    "online": online,
-}
-
-
 def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]) -> float:
     """Tokens/s of a loader, from its construction on, each row copied into `buffer`; epochs follow one another."""
     tokens = 0
@@ -229,11 +76,11 @@ def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]
 def compare(options: Options) -> None:
     """Print a table of all loaders, measured by turns."""
     work = Path(tempfile.mkdtemp(dir=options.folder, prefix="thdpack-reader-"))
-    buffer = np.empty(Manifest.from_json((options.dataset / "manifest.json").read_bytes(), where="").capacity, dtype=np.uint8)
+    buffer = np.empty(read_manifest(options.dataset).capacity, dtype=np.uint8)
     loaders: dict[str, Callable[[], Rows]] = {"thdpack": lambda: ours(options)}
     try:
-        for peer in options.peers:
-            loaders[peer] = PEERS[peer](options, work / peer)
+        for name in options.peers:
+            loaders[name] = peer(name, options.dataset, work / name, options.fasta)
         for rows in loaders.values():  # warm up
             speed(rows, options.seconds / 2, buffer)
         measured: dict[str, list[float]] = {name: [] for name in loaders}
@@ -293,9 +140,9 @@ def many_shards(options: Options) -> None:
 
 def linked(options: Options, out: Path) -> Manifest:
     """A dataset of `shards` hard links to one shard of `buckets` buckets, made of the dataset's own."""
-    manifest = Manifest.from_json((options.dataset / "manifest.json").read_bytes(), where=str(options.dataset))
+    manifest = read_manifest(options.dataset)
     tables = [pa.ipc.open_file(options.dataset / entry.name).read_all() for entry in manifest.shards["train"]]
-    table = pa.concat_tables(list(islice(tables * -(-options.buckets // sum(t.num_rows for t in tables)), None))).slice(0, options.buckets)
+    table = pa.concat_tables(tables * -(-options.buckets // sum(t.num_rows for t in tables))).slice(0, options.buckets)
     (out / "train").mkdir()
     first = out / "train" / "0.arrow"
     with pa.ipc.new_file(first, table.schema) as writer:

@@ -69,21 +69,17 @@ class ShardCache:
         descriptor = self._claim(path)
         if descriptor is None:
             descriptor = self._fetch(entry, path)
-        try:
+        with self._closing_on_error(descriptor):
             with suppress(PermissionError):  # another user's file
                 os.utime(descriptor)  # its last use: who does not know our order goes by that
-            return MappedShard(path, entry, shape, release=partial(os.close, descriptor))
-        except DamagedShardError:
-            if _is_at(descriptor, path):
-                path.unlink(missing_ok=True)  # whoever has it mapped verified it when it was good
-            os.close(descriptor)
-            raise
-        except DatasetError as error:  # no descriptor or mapping left: the file itself may be good
-            os.close(descriptor)
-            raise CacheError(str(error)) from error
-        except BaseException:
-            os.close(descriptor)
-            raise
+            try:
+                return MappedShard(path, entry, shape, release=partial(os.close, descriptor))
+            except DamagedShardError:
+                if _is_at(descriptor, path):
+                    path.unlink(missing_ok=True)  # whoever has it mapped verified it when it was good
+                raise
+            except DatasetError as error:  # no descriptor or mapping left: the file itself may be good
+                raise CacheError(str(error)) from error
 
     def _claim(self, path: Path) -> int | None:
         """A descriptor with a shared lock on a file of the cache; None if it is not there."""
@@ -199,7 +195,9 @@ class ShardCache:
         """Remove what killed processes left, and files nobody uses until `wanted` more bytes fit; how many are missing then."""
         files: dict[str, tuple[int, int]] = {}
         used = 0
-        for item in os.scandir(self._folder):
+        with self._errors():
+            items = list(os.scandir(self._folder))
+        for item in items:
             try:
                 stat = item.stat()
             except FileNotFoundError:

@@ -42,7 +42,7 @@ class ShardLoader:
             let_go, self._wanted = self._wanted, {}
             for shard in dict.fromkeys(shards):  # a small dataset has the same ones soon again
                 self._wanted[shard] = let_go.pop(shard) if shard in let_go else Future()
-            self._queue = deque(shard for shard, future in self._wanted.items() if not future.running() and not future.done())
+            self._queue = deque(shard for shard, future in self._wanted.items() if _is_pending(future))
             self._lock.notify_all()
         _let_go(let_go.values())
 
@@ -59,7 +59,7 @@ class ShardLoader:
             future = self._wanted[shard]
             if future.done() and future.exception() is not None:
                 future = self._wanted[shard] = Future()
-            mine = not future.running() and not future.done() and future.set_running_or_notify_cancel()
+            mine = _is_pending(future) and future.set_running_or_notify_cancel()
         if mine:
             self._fulfil(shard, future)
         return future.result()
@@ -84,7 +84,7 @@ class ShardLoader:
                     return
                 shard = self._queue.popleft()
                 future = self._wanted[shard]
-                if future.running() or future.done() or not future.set_running_or_notify_cancel():
+                if not (_is_pending(future) and future.set_running_or_notify_cancel()):
                     continue
             self._fulfil(shard, future)
             del future  # or the shard would stay mapped until the next one comes
@@ -94,6 +94,11 @@ class ShardLoader:
             future.set_result(self._open(shard))
         except BaseException as error:  # raised again where the shard is taken
             future.set_exception(error)
+
+
+def _is_pending(future: Future[MappedShard]) -> bool:
+    """Whether nobody has begun to open the shard."""
+    return not future.running() and not future.done()
 
 
 def _let_go(futures: Iterable[Future[MappedShard]]) -> None:

@@ -2,7 +2,7 @@
 
 An epoch permutes the shards, then permutes the buckets inside windows of WINDOW_SHARDS consecutive ones, so that a reader
 needs few shards at a time. Tables are O(shards) an epoch; a bucket's place inside its window is computed, never stored, so
-any position is found at once. It costs about 0.1 µs a bucket when asked for a thousand at a time.
+any position is found at once. It costs about 0.2 µs a bucket when asked for 8,192 at a time, 0.5 µs for 1,024.
 """
 
 from __future__ import annotations
