@@ -79,7 +79,7 @@ class Mixture(GlobalCursor):
             for member in splits:
                 member.shape = shape
                 member.next_use = partial(_next_use, splits, self.shares)
-            needed = sum(member.working_set(ranks.step) for member in splits if member.is_cached)
+            needed = sum(member.working_set(ranks.step) for member in splits)
             if needed > cache_bytes:
                 raise ValueError(f"cache_bytes is {cache_bytes}, reading these {len(splits)} datasets needs {needed}")
         except BaseException:

@@ -67,7 +67,7 @@ class ShardReader(GlobalCursor):
         digest, buckets = self._split.manifest.digest, self._split
         super().__init__(ranks, digest=digest, split=split, seed=seed, take=buckets.take, stop=buckets.stop, block=_BLOCK)
         needed = buckets.working_set(ranks.step)
-        if buckets.is_cached and cache_bytes < needed:
+        if cache_bytes < needed:
             self.close()
             raise ValueError(f"cache_bytes is {cache_bytes}, reading {url} needs {needed}: the shards being read and {prefetch} prefetched, at once")
 

@@ -70,16 +70,14 @@ class Split:
         return self._order.buckets
 
     @property
-    def is_cached(self) -> bool:
-        return self._cache is not None
-
-    @property
     def bytes_fetched(self) -> int:
         """Bytes that came from the store so far."""
         return self._cache.bytes_fetched if self._cache else 0
 
     def working_set(self, step: int) -> int:
-        """Bytes that a cache has to hold: the largest shards of as many as one window, the prefetch and a step of `step` positions touch."""
+        """Bytes that the cache has to hold, 0 without one: the largest shards, as many as a window, the prefetch and a step of `step` touch."""
+        if self._cache is None:
+            return 0
         fewest = min(entry.buckets for entry in self._entries)
         shards = WINDOW_SHARDS + self._prefetch + -(-step // fewest)
         return sum(sorted((entry.bytes for entry in self._entries), reverse=True)[:shards])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -139,3 +140,9 @@ def http_store(folder: Path) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def open_in(folder: Path) -> list[str]:
+    """The descriptors of this process that are files of a folder."""
+    descriptors = Path("/proc/self/fd").iterdir()
+    return [path.name for path in descriptors if os.path.realpath(path).startswith(str(folder))]

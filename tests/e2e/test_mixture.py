@@ -18,24 +18,18 @@ from pipeline.mixture import Mixture, assigned, whole_shares
 from pipeline.reader import ShardReader
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError, StateError
-from tests.conftest import Run
+from tests.conftest import Run, preprocess
 from tests.corpus import fasta, made_records
 
 
 @pytest.fixture(scope="module")
 def datasets(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three datasets of one capacity, of about 211, 30 and 1 buckets; one with fewer slots and a shorter longest sequence."""
-    import subprocess
-
-    from tests.conftest import REPO, command, environment
-
     folder = tmp_path_factory.mktemp("mixture")
     made = [many_shards]
     for name, count, longest, options in (("small", 200, 150, ("--max-seq-len", "200")), ("tiny", 3, 100, ("--max-seq-len", "256"))):
         (folder / f"{name}.fasta").write_bytes(fasta(made_records(count, seed=7, longest=longest)))
-        arguments = ("preprocess", str(folder / f"{name}.fasta"), "--out", str(folder / name), "--capacity", "512", *options)
-        subprocess.run(command(*arguments), cwd=REPO, env=environment(), check=True, capture_output=True)
-        made.append(folder / name)
+        made.append(preprocess(folder / f"{name}.fasta", folder / name, "--capacity", "512", *options))
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from schemas.bucket import Bucket
 from schemas.errors import DatasetError, StateError
 from tests.conftest import REPO, Run
 from tests.corpus import fasta, made_records, read_buckets
+from tests.stores import open_in
 
 WORLDS = (1, 2, 3, 4, 6, 8)
 STEP = 24
@@ -305,7 +305,7 @@ def test_a_reader_may_be_closed_from_another_thread_at_any_moment(many_shards: P
                 pass
         closing.join()
     assert not readers_threads()
-    assert not [name for name in os.listdir("/proc/self/fd") if os.path.realpath(f"/proc/self/fd/{name}").startswith(str(cache))]
+    assert not open_in(cache)
 
 
 def test_numpy_integers_are_numbers(many_shards: Path) -> None:

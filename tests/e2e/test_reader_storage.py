@@ -28,7 +28,7 @@ from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import Manifest
 from tests.conftest import REPO, Run
 from tests.corpus import read_manifest
-from tests.stores import Trouble, http_store
+from tests.stores import Trouble, http_store, open_in
 
 LARGE = 1 << 30
 
@@ -454,8 +454,7 @@ def test_buckets_asked_for_by_number_hold_one_shard_at_a_time(dataset: Path, tmp
     with ShardReader(f"troubled://{dataset}", cache_dir=cache, prefetch=0) as reader:
         for number in range(len(reader)):
             reader[number]
-            held = [name for name in os.listdir("/proc/self/fd") if os.path.realpath(f"/proc/self/fd/{name}").startswith(str(cache))]
-            assert len(held) == 1
+            assert len(open_in(cache)) == 1
 
 
 def test_a_cache_full_of_shards_in_use_is_an_error_that_says_so(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

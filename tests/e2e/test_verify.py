@@ -20,23 +20,15 @@ from pipeline.verify_dataset import compare_records
 from schemas.errors import ManifestError
 from schemas.manifest import Manifest, _canonical
 from schemas.shard import shard_schema
-from tests.conftest import Run
+from tests.conftest import Run, preprocess
 from tests.corpus import fasta, made_records, read_manifest
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import subprocess
-
-    from tests.conftest import REPO, command, environment
-
     folder = tmp_path_factory.mktemp("verify")
     (folder / "x.fasta").write_bytes(fasta(made_records(600, longest=250)))  # none is cropped: a cropped one has no hash to compare
-    arguments = command(
-        "preprocess", str(folder / "x.fasta"), "--out", str(folder / "out"), "--capacity", "1024", "--max-seq-len", "256", "--valid-fraction", "0.2"
-    )
-    subprocess.run(arguments, cwd=REPO, env=environment(), check=True, capture_output=True)
-    return folder / "out"
+    return preprocess(folder / "x.fasta", folder / "out", "--capacity", "1024", "--max-seq-len", "256", "--valid-fraction", "0.2")
 
 
 @pytest.fixture
