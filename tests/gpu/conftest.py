@@ -1,0 +1,29 @@
+"""GPU tests: `pytest -o addopts= --confcutdir tests/gpu tests/gpu`, which needs nothing compiled and no dataset but the one in THDPACK_DATASET."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = "" if torch.cuda.is_available() and find_spec("transformer_engine") else "needs an NVIDIA GPU and Transformer Engine"
+    for item in items:
+        if "tests/gpu" in item.path.as_posix():
+            item.add_marker(pytest.mark.gpu)
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.fixture
+def dataset() -> Path:
+    """A dataset of ../shared/data/uniref90_10000.fasta.gz, as `thdpack preprocess` builds it by default."""
+    if "THDPACK_DATASET" not in os.environ:
+        pytest.skip("THDPACK_DATASET does not name a dataset")
+    return Path(os.environ["THDPACK_DATASET"])

@@ -1,0 +1,162 @@
+"""Checkpoints that a crash cannot harm and any number of ranks can read.
+
+    OUT/checkpoints/step-00001000/   tensors, by torch.distributed.checkpoint, and state.json: step, reader's position, best validation
+    OUT/checkpoints/latest           name of the newest whole one, replaced by rename
+
+A checkpoint is copied to host memory at once and written while training goes on. It is written under a name that ends in .partial and
+renamed when all ranks have written theirs. Reading `.metadata`, DCP unpickles: do not load checkpoints of people you do not trust;
+exported models are safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final
+
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+
+from schemas.errors import ThdpackError
+from trainer.parallel import Parallel
+
+STATE_VERSION: Final = 1
+_PARTIAL: Final = ".partial"
+
+
+class CheckpointError(ThdpackError):
+    """A checkpoint is missing, damaged, or another run's."""
+
+
+class Checkpoints:
+    """The checkpoints of a run, kept to the last few and the best."""
+
+    def __init__(self, folder: Path, parallel: Parallel, *, keep_last: int) -> None:
+        self._folder, self._parallel, self._keep_last = folder, parallel, keep_last
+        self._pending: tuple[Future[Any], str, str] | None = None
+        if parallel.is_main:
+            folder.mkdir(parents=True, exist_ok=True)
+            for left_over in folder.glob(f"*{_PARTIAL}"):
+                shutil.rmtree(left_over)
+        dist.barrier(parallel.checkpoint_group)
+
+    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: str) -> str:
+        """Begin to save; training may go on and change the tensors. Waits for the save before, if that is still under way.
+
+        Args:
+            state: what JSON can say; the same on all ranks.
+            best: name of the checkpoint to keep beside the last ones, or "".
+        Returns:
+            the checkpoint's name.
+        """
+        self.wait()
+        name = self.name(step)
+        if (self._folder / name).exists():
+            return name
+        partial = self._folder / (name + _PARTIAL)
+        if self._parallel.is_main:
+            partial.mkdir()
+            (partial / "state.json").write_text(json.dumps({"version": STATE_VERSION, "step": step, **state}, indent=1))
+        future = dcp.async_save(dict(tensors), checkpoint_id=partial, process_group=self._parallel.checkpoint_group)
+        assert isinstance(future, Future)
+        self._pending = (future, name, best)
+        return name
+
+    @staticmethod
+    def name(step: int) -> str:
+        return f"step-{step:08}"
+
+    def poll(self) -> None:
+        """Publish a save that has ended meanwhile. Cheap: to be called at each step.
+
+        Raises:
+            CheckpointError: it failed; the checkpoint before is as it was.
+        """
+        if self._pending is not None and self._pending[0].done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the save under way, if any, and publish it.
+
+        Raises:
+            CheckpointError: it failed; the checkpoint before is as it was.
+        """
+        if self._pending is None:
+            return
+        future, name, best = self._pending
+        self._pending = None
+        try:
+            future.result()
+        except Exception as error:
+            raise CheckpointError(f"{self._folder / name} could not be written: {error}; the checkpoint before it is whole") from error
+        if self._parallel.is_main:
+            _fsync(self._folder / (name + _PARTIAL))
+            os.replace(self._folder / (name + _PARTIAL), self._folder / name)
+            _write(self._folder / "latest", name + "\n")
+            self._prune(best)
+
+    def state(self, name: str) -> dict[str, Any]:
+        """What was saved beside the tensors.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, or another version's.
+        """
+        path = self._folder / name / "state.json"
+        try:
+            state = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path}: {error}; write the name of a whole checkpoint into {self._folder / 'latest'}, or remove that file") from error
+        if state.get("version") != STATE_VERSION:
+            raise CheckpointError(f"{path}: version {state.get('version')!r}, this thdpack reads {STATE_VERSION}")
+        return state  # type: ignore[no-any-return]
+
+    def load(self, name: str, tensors: Mapping[str, Tensor], *, optional: Mapping[str, Tensor]) -> None:
+        """Read tensors in place, from however many ranks they were saved.
+
+        Args:
+            optional: read if they are there.
+        Raises:
+            CheckpointError: one is missing or has another shape.
+        """
+        path = self._folder / name
+        try:
+            there = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+            wanted = {**tensors, **{key: tensor for key, tensor in optional.items() if key in there}}
+            missing = sorted(set(wanted) - set(there))
+            if missing:
+                raise CheckpointError(f"{path} lacks {missing[0]} and {len(missing) - 1} more: it is another model's")
+            dcp.load(wanted, checkpoint_id=path, process_group=self._parallel.checkpoint_group)
+        except (OSError, ValueError, RuntimeError, dcp.api.CheckpointException) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+    def _prune(self, best: str) -> None:
+        names = sorted(path.name for path in self._folder.glob("step-*") if not path.name.endswith(_PARTIAL))
+        for name in names[: -self._keep_last]:
+            if name != best:
+                dead = self._folder / (name + _PARTIAL)
+                os.replace(self._folder / name, dead)  # what is half removed must not look whole
+                shutil.rmtree(dead)
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + _PARTIAL)
+    with open(partial, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def _fsync(folder: Path) -> None:
+    """All files of a folder, and the folder, onto the disk."""
+    for path in [*folder.iterdir(), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

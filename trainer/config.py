@@ -1,0 +1,228 @@
+"""What a run is: every option typed, documented, checked once. Imports no torch, so that --help stays quick.
+
+The presets are the published ESM-2 models (Lin et al., Science 2023, tables S1 and S2 of its supplement); weight decay on matrices only is our choice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Literal
+
+import tyro
+
+Backend = Literal["auto", "te", "torch"]
+Precision = Literal["auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block"]
+Schedule = Literal["linear", "cosine", "wsd"]
+Recompute = Literal["none", "selective", "full"]
+Gelu = Literal["erf", "tanh"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelOptions:
+    """The model's shape."""
+
+    layers: int = 6
+    """Transformer layers."""
+    hidden_size: int = 320
+    """Width of the residual stream."""
+    heads: int = 20
+    """Attention heads; hidden-size is a multiple of it."""
+    ffn_size: int = 1280
+    """Width inside the feed-forward part."""
+    gelu: Gelu = "erf"
+    """erf is what ESM-2 and Hugging Face compute; tanh is Transformer Engine's fused approximation of it, a little faster."""
+
+    def __post_init__(self) -> None:
+        if min(self.layers, self.hidden_size, self.heads, self.ffn_size) < 1:
+            raise ValueError("layers, hidden-size, heads and ffn-size are at least 1")
+        if self.hidden_size % self.heads or self.head_size % 2:
+            raise ValueError(f"hidden-size is {self.hidden_size}, not an even multiple of heads, {self.heads}: rotary embeddings turn pairs")
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.heads
+
+    @property
+    def parameters(self) -> int:
+        """Trained numbers, the padding of the vocabulary left out."""
+        d, f = self.hidden_size, self.ffn_size
+        return self.layers * (4 * d * d + 2 * d * f + 9 * d + f) + 33 * d + 2 * d + d * d + 3 * d + 33
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataOptions:
+    """What is read, and how it is masked."""
+
+    data: str = ""
+    """Dataset: the folder or URL that `thdpack preprocess` made. Required."""
+    tokens_per_step: int = 2_097_152
+    """Tokens of the global batch, over all ranks. Rounded to whole buckets; --buckets-per-step states it exactly."""
+    buckets_per_step: int = 0
+    """Buckets of the global batch; 0: from --tokens-per-step. Stays as it is when a run goes on with other ranks."""
+    buckets_per_micro_batch: int = 1
+    """Buckets that one rank merges into one THD row; gradients of micro-batches add up to the step's."""
+    seed: int = 0
+    """Of the initial weights, the order and the masks."""
+    mask_probability: float = 0.15
+    """Share of residues to predict: 80 % of them become <mask>, 10 % a random standard residue, 10 % stay."""
+    cache_dir: str = ""
+    """Folder on a local disk for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack; none for a local dataset."""
+    cache_bytes: int = 32 << 30
+    """Limit of all files in --cache-dir."""
+    prefetch: int = 4
+    """Shards to fetch, verify and map ahead of those in use."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.mask_probability < 1.0:
+            raise ValueError(f"mask-probability is {self.mask_probability}, expected 0 < p < 1")
+        if self.buckets_per_micro_batch < 1 or self.buckets_per_step < 0 or self.tokens_per_step < 1:
+            raise ValueError("tokens-per-step and buckets-per-micro-batch are at least 1, buckets-per-step at least 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimizerOptions:
+    """AdamW and the learning rate."""
+
+    steps: int = 500_000
+    """Optimizer steps of the run."""
+    learning_rate: float = 4e-4
+    """Its peak."""
+    schedule: Schedule = "linear"
+    """After the warm-up: linear or cosine decay, or warmup-stable-decay (the peak until the last --decay-fraction of the run)."""
+    warmup_steps: int = 2_000
+    """Steps of linear rise from 0."""
+    final_fraction: float = 0.1
+    """The learning rate's end, as a share of its peak."""
+    decay_until: float = 0.9
+    """Share of the run at which linear and cosine reach that end."""
+    decay_fraction: float = 0.1
+    """Share of the run in which wsd decays."""
+    beta1: float = 0.9
+    """Of AdamW."""
+    beta2: float = 0.98
+    """Of AdamW."""
+    epsilon: float = 1e-8
+    """Of AdamW."""
+    weight_decay: float = 0.01
+    """Of matrices; vectors (biases, norms) have none."""
+    clip_norm: float = 1.0
+    """Gradients longer than this are scaled down to it."""
+    max_bad_steps: int = 5
+    """A step whose loss or gradient is not finite is skipped; after so many in a row the run stops."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.warmup_steps < 0 or self.clip_norm <= 0 or self.learning_rate <= 0 or self.max_bad_steps < 1:
+            raise ValueError("steps, max-bad-steps, clip-norm and learning-rate are above 0, warmup-steps at least 0")
+        if not (0 < self.decay_until <= 1 and 0 < self.decay_fraction <= 1 and 0 <= self.final_fraction <= 1):
+            raise ValueError("decay-until, decay-fraction and final-fraction are shares, at most 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComputeOptions:
+    """How it is computed. Nothing here changes what is trained, beyond rounding."""
+
+    backend: Backend = "auto"
+    """te: Transformer Engine on NVIDIA GPUs; torch: anywhere. auto: te where there is a GPU and Transformer Engine."""
+    precision: Precision = "auto"
+    """auto: bf16 on a GPU, fp32 on a CPU. fp8-* need backend te; weights and Adam's state stay fp32 everywhere."""
+    recompute: Recompute = "none"
+    """Activations to compute again in the backward pass instead of keeping them: none, selective (the feed-forward part), full (all but layers' inputs)."""
+    compile: bool = False
+    """Compile layers with torch.compile; backend torch only, for Transformer Engine's layers are fused already."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputOptions:
+    """What is kept and shown."""
+
+    out: str = ""
+    """Folder of the run. The same command goes on where it stopped."""
+    init_from: str = ""
+    """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from; its shape replaces the preset's."""
+    resume: Literal["auto", "never"] = "auto"
+    """auto: go on from the run's last checkpoint, if there is one; never: refuse to, if there is one."""
+    checkpoint_every: int = 1_000
+    """Steps between checkpoints; one more is written at the end. 0: only that one."""
+    keep_last: int = 2
+    """Checkpoints to keep, beside the one with the best validation loss."""
+    validate_every: int = 1_000
+    """Steps between passes over the dataset's valid split; one more at the end. 0: only that one."""
+    log_every: int = 10
+    """Steps between lines of metrics."""
+    tensorboard: bool = False
+    """Also write metrics for TensorBoard into the run's folder."""
+    wandb_project: str = ""
+    """Also send metrics to this project of Weights & Biases."""
+    peak_tflops: float = 0.0
+    """Peak of one device, to state model FLOP/s utilization against; 0: the dense bf16 figure of known GPUs, none on CPUs."""
+    profile: bool = False
+    """Write a torch profiler trace of three steps (the 11th to the 13th of this start) to OUT/trace.json."""
+
+    def __post_init__(self) -> None:
+        if min(self.checkpoint_every, self.validate_every) < 0 or min(self.keep_last, self.log_every) < 1:
+            raise ValueError("checkpoint-every and validate-every are at least 0, keep-last and log-every at least 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainOptions:
+    """Train an ESM-2 on a dataset that `thdpack preprocess` made.
+
+    Examples: python -m trainer.train esm2-8m --data data/uniref50
+    torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50 --out runs/first
+    """
+
+    model: ModelOptions = field(default_factory=ModelOptions)
+    data: DataOptions = field(default_factory=DataOptions)
+    optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
+    compute: ComputeOptions = field(default_factory=ComputeOptions)
+    output: OutputOptions = field(default_factory=OutputOptions)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def _preset(name: str, layers: int, hidden_size: int, heads: int, ffn_size: int, **optimizer: float) -> TrainOptions:
+    return TrainOptions(
+        model=ModelOptions(layers=layers, hidden_size=hidden_size, heads=heads, ffn_size=ffn_size),
+        optimizer=replace(OptimizerOptions(), **optimizer),  # type: ignore[arg-type]
+        output=OutputOptions(out=f"runs/{name}"),
+    )
+
+
+def _tiny() -> TrainOptions:
+    base = _preset("esm2-tiny", 2, 64, 4, 256, steps=100, warmup_steps=10, learning_rate=4e-3)
+    return replace(base, data=DataOptions(tokens_per_step=16_384), output=replace(base.output, validate_every=50, checkpoint_every=50))
+
+
+PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
+    "esm2-tiny": ("2 layers of 64: to try things out, on a CPU", _tiny()),
+    "esm2-8m": ("6 layers of 320", _preset("esm2-8m", 6, 320, 20, 1280)),
+    "esm2-35m": ("12 layers of 480", _preset("esm2-35m", 12, 480, 20, 1920)),
+    "esm2-150m": ("30 layers of 640", _preset("esm2-150m", 30, 640, 20, 2560)),
+    "esm2-650m": ("33 layers of 1,280", _preset("esm2-650m", 33, 1280, 20, 5120)),
+    "esm2-3b": ("36 layers of 2,560", _preset("esm2-3b", 36, 2560, 40, 10240)),
+    "esm2-15b": (
+        "48 layers of 5,120",
+        replace(
+            _preset("esm2-15b", 48, 5120, 40, 20480, learning_rate=1.6e-4, weight_decay=0.1),
+            data=DataOptions(tokens_per_step=3_145_728),
+        ),
+    ),
+}
+"""Name → (what it is, its options)."""
+
+
+def parse(arguments: Sequence[str]) -> TrainOptions:
+    """The options of a command line: a preset's name, then flags.
+
+    Raises:
+        SystemExit: --help, or wrong usage (code 2).
+    """
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+    prog, description = "python -m trainer.train", "Train an ESM-2 on a dataset that `thdpack preprocess` made. PRESET --help lists all options."
+    options: Any = tyro.extras.overridable_config_cli(dict(PRESETS), prog=prog, description=description, args=arguments, config=config)
+    if not options.data.data:
+        raise SystemExit(f"{prog}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made")
+    return options  # type: ignore[no-any-return]

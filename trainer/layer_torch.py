@@ -1,0 +1,98 @@
+"""A transformer layer in plain torch: runs anywhere, and says what the fused one computes.
+
+Attention is `torch.nn.attention.varlen` in half precision on a GPU, one call of scaled_dot_product_attention a sequence elsewhere
+(so that on a CPU no sequence's rounding depends on another), and one masked call for padded rows.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from trainer.config import ModelOptions, Recompute
+from trainer.model import NORM_EPSILON, Sequences
+
+
+class Context:
+    """What all layers need to know of a row: angles of the rotary embedding, and who attends to whom."""
+
+    def __init__(self, sequences: Sequences, angles_TR: Tensor) -> None:
+        self.cos, self.sin = angles_TR.cos()[:, None], angles_TR.sin()[:, None]
+        self.sequences = sequences
+        self.mask: Tensor | None = None
+        self.lengths: list[int] = []
+        if sequences.lengths is not None:
+            columns = torch.arange(sequences.max_seqlen, device=angles_TR.device)
+            self.mask = (columns < sequences.lengths[:, None])[:, None, None]
+        elif angles_TR.device.type == "cpu":
+            self.lengths = sequences.cu_seqlens.diff().tolist()
+
+    def attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
+        """Attention output [T, H, R] of each sequence on itself, softmax scale 1/√R."""
+        if self.mask is not None:
+            rows = (q.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2) for q in (q_THR, k_THR, v_THR))
+            return F.scaled_dot_product_attention(*rows, attn_mask=self.mask).transpose(1, 2).flatten(0, 1)
+        if q_THR.is_cuda and q_THR.dtype in (torch.bfloat16, torch.float16):
+            from torch.nn.attention.varlen import varlen_attn
+
+            cu_seqlens, longest = self.sequences.cu_seqlens, self.sequences.max_seqlen
+            return varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
+        if not self.lengths:
+            self.lengths = self.sequences.cu_seqlens.diff().tolist()  # on a GPU in fp32: waits for it, once a row
+        each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
+        return torch.cat([F.scaled_dot_product_attention(*(t.transpose(0, 1) for t in qkv)).transpose(0, 1) for qkv in each if qkv[0].numel()])
+
+    def rotate(self, x_THR: Tensor) -> Tensor:
+        """Rotary embedding in fp32, first half of a head against its second half."""
+        with torch.autocast(x_THR.device.type, enabled=False):
+            first, second = x_THR.float().chunk(2, dim=-1)
+            turned = torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
+        return turned.to(x_THR.dtype)
+
+
+class NormLinear(nn.Module):
+    """LayerNorm, then a linear map; parameters named as in Transformer Engine's LayerNormLinear."""
+
+    def __init__(self, features: int, out_features: int) -> None:
+        super().__init__()
+        self.layer_norm_weight = nn.Parameter(torch.empty(features))
+        self.layer_norm_bias = nn.Parameter(torch.empty(features))
+        self.weight = nn.Parameter(torch.empty(out_features, features))
+        self.bias = nn.Parameter(torch.empty(out_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(F.layer_norm(x, self.weight.shape[1:], self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON), self.weight, self.bias)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, options: ModelOptions) -> None:
+        super().__init__()
+        self.fc1 = NormLinear(options.hidden_size, options.ffn_size)
+        self.fc2 = nn.Linear(options.ffn_size, options.hidden_size)
+        self.approximate = "none" if options.gelu == "erf" else "tanh"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x), approximate=self.approximate))
+
+
+class Layer(nn.Module):
+    def __init__(self, options: ModelOptions, recompute: Recompute) -> None:
+        super().__init__()
+        self.heads, self.recompute = options.heads, recompute
+        self.layernorm_qkv = NormLinear(options.hidden_size, 3 * options.hidden_size)
+        self.proj = nn.Linear(options.hidden_size, options.hidden_size)
+        self.layernorm_mlp = FeedForward(options)
+
+    def forward(self, x_TD: Tensor, context: Context) -> Tensor:
+        if self.recompute == "full" and torch.is_grad_enabled():
+            return checkpoint(self._forward, x_TD, context, use_reentrant=False)
+        return self._forward(x_TD, context)
+
+    def _forward(self, x_TD: Tensor, context: Context) -> Tensor:
+        q_THR, k_THR, v_THR = self.layernorm_qkv(x_TD).unflatten(1, (self.heads, 3, -1)).unbind(2)
+        x_TD = x_TD + self.proj(context.attend(context.rotate(q_THR), context.rotate(k_THR), v_THR).flatten(1))
+        if self.recompute == "selective" and torch.is_grad_enabled():
+            return x_TD + checkpoint(self.layernorm_mlp, x_TD, use_reentrant=False)
+        return x_TD + self.layernorm_mlp(x_TD)

@@ -1,0 +1,109 @@
+"""Masks made on the device: a counter-based hash of (seed, epoch, the bucket's position, offset in it), so that a bucket has the
+same mask on any rank, at any world size, in any backend, and another one in each epoch. About twenty small kernels a micro-batch.
+
+Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014); pipeline/splitmix.py is the same on numpy. torch has no uint64
+arithmetic to speak of: int64 wraps the same way, only shifts have to be told to be logical.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from schemas.vocabulary import Vocabulary
+
+_GAMMA: Final = 0x9E3779B97F4A7C15 - (1 << 64)
+_FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
+_SECOND: Final = 0x94D049BB133111EB - (1 << 64)
+STANDARD_RESIDUES: Final = "ACDEFGHIKLMNPQRSTVWY"
+IGNORED: Final = -100
+"""Label of an index that is filled up: cross_entropy's default."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Masked:
+    """A row after masking.
+
+    input_ids: int64[T], as the model sees them.
+    index: int64[M], places of the tokens to predict, then 0 repeated.
+    labels: int64[M], the tokens that were there, then IGNORED repeated.
+    overflow: int64[], tokens to predict that found no room in `index`; at mean + 6σ one in 10⁹ rows has any.
+    """
+
+    input_ids: Tensor
+    index: Tensor
+    labels: Tensor
+    overflow: Tensor
+
+
+def index_size(tokens: int, probability: float) -> int:
+    """M: room for the mean + 6σ of Binomial(tokens, probability), a multiple of 16, at most `tokens`."""
+    room = tokens * probability + 6 * math.sqrt(tokens * probability * (1 - probability))
+    return min(tokens, math.ceil(room / 16) * 16)
+
+
+class Masker:
+    """Chooses tokens to predict and hides them, 80 % behind <mask>, 10 % behind a random standard residue, 10 % not at all."""
+
+    def __init__(self, vocabulary: Vocabulary, *, seed: int, probability: float, epoch_buckets: int, device: torch.device) -> None:
+        """
+        Args:
+            seed: any int64.
+            probability: share of residues to predict.
+            epoch_buckets: buckets of an epoch, to know the epoch of a position.
+        """
+        self._mask_id = vocabulary.id("<mask>")
+        letters = vocabulary.letters
+        self._residue = torch.tensor([token in letters for token in vocabulary.tokens] + [False] * (256 - len(vocabulary)), device=device)
+        self._standard = torch.tensor([letters[letter] for letter in STANDARD_RESIDUES], device=device)
+        self._seed = mix(torch.tensor(seed, dtype=torch.int64, device=device))
+        self._threshold = round(probability * (1 << 24))
+        self._probability = probability
+        self._epoch_buckets = epoch_buckets
+
+    def __call__(self, input_ids_T: Tensor, positions: Tensor) -> Masked:
+        """Mask a row of merged buckets.
+
+        Args:
+            input_ids_T: uint8[T], k buckets of T / k tokens.
+            positions: int64[k], the buckets' positions in the global order.
+        """
+        tokens = input_ids_T.numel()
+        hash_T = self._hashes(tokens // positions.numel(), positions).view(-1)
+        chosen_T = self._residue[input_ids_T.int()] & ((hash_T & 0xFFFFFF) < self._threshold)
+        fate_T = (hash_T >> 24) & 0xFFFFFF
+        random_T = self._standard[((hash_T >> 48) & 0xFFFF) * len(STANDARD_RESIDUES) >> 16]
+        ids_T = input_ids_T.long()
+        hidden_T = torch.where(fate_T < round(0.8 * (1 << 24)), self._mask_id, torch.where(fate_T < round(0.9 * (1 << 24)), random_T, ids_T))
+        index = torch.nonzero_static(chosen_T, size=index_size(tokens, self._probability), fill_value=-1).squeeze(1)
+        filled, index = index < 0, index.clamp_min(0)
+        return Masked(
+            input_ids=torch.where(chosen_T, hidden_T, ids_T),
+            index=index,
+            labels=ids_T[index].masked_fill(filled, IGNORED),
+            overflow=(chosen_T.sum() - index.numel()).clamp_min(0),
+        )
+
+    def _hashes(self, capacity: int, positions: Tensor) -> Tensor:
+        """int64[k, capacity]."""
+        epochs = positions // self._epoch_buckets
+        keys = mix(mix(self._seed ^ epochs) ^ positions)
+        offsets = torch.arange(capacity, dtype=torch.int64, device=positions.device)
+        return mix(keys[:, None] + offsets * _GAMMA)
+
+
+def mix(x: Tensor) -> Tensor:
+    """SplitMix64's next output for a state, int64[...], bit for bit that of uint64 arithmetic."""
+    x = x + _GAMMA
+    x = (x ^ _shift(x, 30)) * _FIRST
+    x = (x ^ _shift(x, 27)) * _SECOND
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,0 +1,59 @@
+"""The rotary embedding of fused QKV, in place, by a Triton kernel: what Transformer Engine has costs three times its bytes.
+
+TE's kernel for fused QKV computes sine and cosine of each element again for each head, and copies V: 195 µs a layer and direction for
+16,384 × 3 × 1,280 in bf16 on an H200, where reading and writing Q and K once takes 40.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _rotate(qkv, cos, sin, heads: tl.constexpr, half: tl.constexpr, half_padded: tl.constexpr, block: tl.constexpr, inverse: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001
+    """One token's Q and K of block / 2 heads. qkv: [T, heads, 3, 2 × half]; cos, sin: float32[T, half]."""
+    token = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1) * block + tl.arange(0, block)[:, None]  # Q and K of each head by turns
+    column = tl.arange(0, half_padded)[None, :]
+    inside = (row < 2 * heads) & (column < half)
+    c = tl.load(cos + token * half + column, mask=column < half, other=0.0)
+    s = tl.load(sin + token * half + column, mask=column < half, other=0.0)
+    if inverse:
+        s = -s
+    first = qkv + token * (6 * heads * half) + (row // 2) * (6 * half) + (row % 2) * (2 * half) + column
+    a = tl.load(first, mask=inside).to(tl.float32)
+    b = tl.load(first + half, mask=inside).to(tl.float32)
+    tl.store(first, (a * c - b * s).to(qkv.dtype.element_ty), mask=inside)
+    tl.store(first + half, (b * c + a * s).to(qkv.dtype.element_ty), mask=inside)
+
+
+def _launch(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool) -> None:
+    tokens, heads, _, size = qkv.shape
+    block = min(triton.next_power_of_2(2 * heads), 64)
+    _rotate[(tokens, triton.cdiv(2 * heads, block))](qkv, cos, sin, heads, size // 2, triton.next_power_of_2(size // 2), block, inverse)
+
+
+class RotateQKV(torch.autograd.Function):
+    """Q, K and V as views of one [T, H, 3, R], rotated where they are. Whoever made that tensor must not need it for a backward pass; linear maps do not."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(cos, sin)
+        qkv = qkv.detach()
+        _launch(qkv, cos, sin, inverse=False)
+        return qkv.unbind(2)
+
+    @staticmethod
+    def backward(ctx: Any, dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, None, None]:
+        # attention gives the three as views of one tensor if it got them so; then there is nothing to put together
+        tokens, heads, size = dq.shape
+        strides, step = (3 * heads * size, 3 * size, 1), size * dq.element_size()
+        together = dq.stride() == dk.stride() == dv.stride() == strides and dk.data_ptr() - dq.data_ptr() == dv.data_ptr() - dk.data_ptr() == step
+        dqkv = dq.as_strided((tokens, heads, 3, size), (strides[0], strides[1], size, 1)) if together else torch.stack((dq, dk, dv), 2)
+        _launch(dqkv, *ctx.saved_tensors, inverse=True)
+        return dqkv, None, None

@@ -1,0 +1,247 @@
+"""What a run consists of, put together as it was left: reader, model, optimizer, checkpoints. `train.py` steps it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.reader import ShardReader
+from schemas.manifest import Manifest
+from schemas.vocabulary import ESM2
+from trainer import huggingface, precision
+from trainer.checkpoint import Checkpoints
+from trainer.config import DataOptions, ModelOptions, TrainOptions
+from trainer.feed import Feed, Row
+from trainer.initialize import build, fill
+from trainer.masking import Masker
+from trainer.metrics import Report
+from trainer.optimizer import Optimizer
+from trainer.parallel import Parallel, whole
+from trainer.validate import MASK_SEED, validate
+
+_FIXED: Final = ("seed", "mask_probability")
+"""Data options that a run cannot change when it goes on."""
+
+
+class Run:
+    """A run at a step: the number of steps done, `step`, and everything that the next one needs."""
+
+    def __init__(self, options: TrainOptions, parallel: Parallel, stack: ExitStack) -> None:
+        """Start, or go on from the last checkpoint in the run's folder.
+
+        Args:
+            stack: closes what has to be closed.
+        Raises:
+            ValueError, ThdpackError: as `train` says.
+        """
+        self.parallel, self.out = parallel, Path(options.output.out)
+        options = replace(options, compute=precision.resolve(options.compute, parallel.device))
+        before = _from_main(parallel, partial(_before, self.out, options))
+        options, imported = _continued(options, before) if before else _imported(options)
+        self.reader, self.valid, options = _open(options, parallel, stack)
+        self.options = options
+        if parallel.is_main:
+            self.out.mkdir(parents=True, exist_ok=True)
+            (self.out / "options.json").write_text(options.to_json())
+
+        self.model = build(options.model, options.compute)
+        for parameter in self.model.parameters():
+            parameter.data = parameter.data.to(precision.stored_dtype(options.compute))
+        parallel.shard(self.model, compute_dtype=precision.compute_dtype(options.compute))
+        masters = fill(self.model, imported, seed=options.data.seed, device=parallel.device)
+        self.optimizer = Optimizer(self.model, options.optimizer, masters)
+        self.autocast = partial(precision.autocast, options.compute, parallel.device, sharded=parallel.world_size > 1)
+        masker = partial(Masker, ESM2, probability=options.data.mask_probability, device=parallel.device)
+        self.masker = masker(seed=options.data.seed, epoch_buckets=len(self.reader))
+        self.valid_masker = masker(seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1)
+
+        self.step, self.tokens, self.best = 0, 0, {"loss": float("inf"), "checkpoint": ""}
+        self.checkpoints = Checkpoints(self.out / "checkpoints", parallel, keep_last=options.output.keep_last)
+        if before:
+            self._load(before["checkpoint"])
+        self.feed = Feed(self.reader, buckets=options.data.buckets_per_micro_batch, stride=parallel.world_size, device=parallel.device)
+
+    @property
+    def micro_batches(self) -> int:
+        """Of this rank, in a step."""
+        return self.options.data.buckets_per_step // (self.parallel.world_size * self.options.data.buckets_per_micro_batch)
+
+    def is_due(self, every: int) -> bool:
+        return every > 0 and self.step % every == 0
+
+    def backward(self, row: Row) -> Tensor:
+        """Add a row's gradients of the summed loss. Returns float64[5]: summed loss, predicted tokens, overflow, tokens, Σ length²."""
+        masked = self.masker(row.input_ids, row.positions)
+        with self.autocast():
+            logits = self.model(masked.input_ids, row.sequences, masked.index)
+        loss = F.cross_entropy(logits, masked.labels, reduction="sum")
+        loss.backward()
+        self.optimizer.accumulate()
+        predicted = (masked.labels >= 0).sum()
+        return torch.cat([torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]), row.counts.double()])
+
+    def validate(self, report: Report) -> None:
+        """Measure on the valid split; the checkpoint of this step is the best if the loss is."""
+        assert self.valid is not None
+        found = validate(self.model, self.valid, self.valid_masker, self.parallel, self.autocast)
+        report.validation(self.step, found)
+        if found.loss < self.best["loss"]:
+            self.best = {"loss": found.loss, "checkpoint": Checkpoints.name(self.step)}
+
+    def save(self, *, wait: bool) -> None:
+        """Begin to write a checkpoint, or write it, if `wait`."""
+        state = {
+            "tokens": self.tokens,
+            "applied": int(self.optimizer.applied),
+            "best": self.best,
+            "reader": self.reader.state_dict(),
+            "world_size": self.parallel.world_size,
+        }
+        self.checkpoints.save(self.step, {**self._tensors(), **self._optional_tensors()}, state, best=self.best["checkpoint"])
+        if wait:
+            self.checkpoints.wait()
+
+    def export(self) -> None:
+        """Write OUT/export, which plain transformers loads."""
+        tensors = {}
+        for name, tensor in self._tensors().items():
+            kind, _, name = name.partition(".")
+            if kind == "model":
+                together = whole(tensor)  # of all ranks, one tensor at a time
+                if self.parallel.is_main:
+                    tensors[name] = together.cpu()
+        if self.parallel.is_main:
+            huggingface.export(self.out / "export", tensors, self.options.model, max_seq_len=self.reader.manifest.max_seq_len)
+
+    @property
+    def description(self) -> str:
+        model, data, compute, manifest = self.options.model, self.options.data, self.options.compute, self.reader.manifest
+        ranks, devices = self.parallel.world_size, self.parallel.device.type.upper()
+        where = f"going on from step {self.step:,}" if self.step else "starting"
+        valid = f"{len(self.valid):,} for validation" if self.valid else "none for validation: --valid-fraction 0.01 of thdpack preprocess makes some"
+        return (
+            f"{where}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, {compute.precision}, {ranks} × {devices} · "
+            f"{data.buckets_per_step} buckets of {manifest.capacity:,} tokens a step, {self.micro_batches} micro-batches a rank · "
+            f"{len(self.reader):,} buckets an epoch, {valid} · {self.out}"
+        )
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds, fp32: `model.*`, `exp_avg.*`, `exp_avg_sq.*`."""
+        return {**dict(self.optimizer.named_tensors()), **{f"model.{name}": buffer for name, buffer in self.model.named_buffers()}}
+
+    def _optional_tensors(self) -> dict[str, Tensor]:
+        """What another number of ranks or another precision does without: scaling state and random number generators."""
+        tensors = {f"scaling.{name}": tensor for name, tensor in precision.scaling_tensors(self.model)}
+        tensors[f"random.cpu.{self.parallel.rank}"] = torch.get_rng_state()
+        if self.parallel.device.type == "cuda":
+            tensors[f"random.cuda.{self.parallel.rank}"] = torch.cuda.get_rng_state()
+        return tensors
+
+    def _load(self, checkpoint: str) -> None:
+        state = self.checkpoints.state(checkpoint)
+        self.reader.load_state_dict(state["reader"])
+        precision.prepare_scaling(self.model, self.options.compute)
+        optional = self._optional_tensors()
+        self.checkpoints.load(checkpoint, self._tensors(), optional=optional)
+        self.optimizer.restored(state["applied"])
+        torch.set_rng_state(optional[f"random.cpu.{self.parallel.rank}"])
+        if self.parallel.device.type == "cuda":
+            torch.cuda.set_rng_state(optional[f"random.cuda.{self.parallel.rank}"])
+        self.step, self.tokens, self.best = state["step"], state["tokens"], state["best"]
+
+
+def _before(out: Path, options: TrainOptions) -> dict[str, Any]:
+    """The options of the run in the folder and the name of its last checkpoint; empty if it has none."""
+    latest = out / "checkpoints" / "latest"
+    if not latest.exists():
+        return {}
+    if options.output.resume == "never":
+        raise ValueError(f"{out} holds a run, and --resume is never: choose another --out, or remove that folder")
+    return {"checkpoint": latest.read_text().strip(), **json.loads((out / "options.json").read_text())}
+
+
+def _from_main(parallel: Parallel, ask: Any) -> Any:
+    """What rank 0 finds, on all ranks; what it raises, they raise."""
+    box: list[Any] = [None]
+    if parallel.is_main:
+        try:
+            box = [ask()]
+        except (ValueError, OSError) as error:
+            box = [ValueError(str(error))]
+    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
+    if isinstance(box[0], ValueError):
+        raise box[0]
+    return box[0]
+
+
+def _continued(options: TrainOptions, before: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, Tensor]]:
+    """Options of a run that goes on: its model and its batch are what they were.
+
+    Raises:
+        ValueError: others were asked for.
+    """
+    model, batch = ModelOptions(**before["model"]), before["data"]["buckets_per_step"]
+    if model != options.model and not options.output.init_from:
+        raise ValueError(f"{options.output.out} holds a run of another model, {model}: choose another --out")
+    for name in _FIXED:
+        was, now = before["data"][name], getattr(options.data, name)
+        if was != now:
+            raise ValueError(f"{options.output.out} holds a run with --{name.replace('_', '-')} {was}, not {now}: choose another --out")
+    if options.data.buckets_per_step not in (0, batch):
+        raise ValueError(f"{options.output.out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out")
+    return replace(options, model=model, data=replace(options.data, buckets_per_step=batch)), {}
+
+
+def _imported(options: TrainOptions) -> tuple[TrainOptions, dict[str, Tensor]]:
+    """Options and tensors of a run that starts, from a Hugging Face model's if one is named."""
+    if not options.output.init_from:
+        return options, {}
+    model, tensors = huggingface.load(options.output.init_from)
+    return replace(options, model=replace(model, gelu=options.model.gelu)), tensors
+
+
+def _open(options: TrainOptions, parallel: Parallel, stack: ExitStack) -> tuple[ShardReader, ShardReader | None, TrainOptions]:
+    """Readers of both splits (no second one if it is empty), and the options with the batch in buckets.
+
+    Raises:
+        ValueError: a batch that does not divide among ranks, or a dataset that the model cannot take.
+    """
+    data = options.data
+    storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
+    with ShardReader(data.data, prefetch=0, **storage) as first:
+        manifest = first.manifest
+    if manifest.vocabulary != ESM2.name:
+        raise ValueError(f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}")
+    if manifest.length_multiple > 1:
+        raise ValueError(f"{data.data} was built with --length-multiple {manifest.length_multiple}: tokens would attend to padding; build it without")
+    batch = _batch(data, manifest, parallel)
+    ranks = {"rank": parallel.rank, "world_size": parallel.world_size, "buckets_per_step": batch}
+    reader = stack.enter_context(ShardReader(data.data, seed=data.seed, prefetch=data.prefetch, **ranks, **storage))
+    valid = None
+    if "valid" in manifest.splits and manifest.splits["valid"].buckets:
+        valid = stack.enter_context(ShardReader(data.data, split="valid", prefetch=0, **storage))
+    return reader, valid, replace(options, data=replace(data, buckets_per_step=batch))
+
+
+def _batch(data: DataOptions, manifest: Manifest, parallel: Parallel) -> int:
+    """Buckets of a step, over all ranks."""
+    unit = parallel.world_size * data.buckets_per_micro_batch
+    if not data.buckets_per_step:
+        return max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
+    if data.buckets_per_step % unit:
+        raise ValueError(
+            f"{data.buckets_per_step} buckets a step do not divide among {parallel.world_size} ranks × {data.buckets_per_micro_batch} buckets a micro-batch: "
+            f"change --buckets-per-step, --buckets-per-micro-batch or the number of ranks"
+        )
+    return data.buckets_per_step
+

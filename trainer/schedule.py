@@ -1,0 +1,24 @@
+"""The learning rate at each step, as a pure function: nothing to save, nothing to restore."""
+
+from __future__ import annotations
+
+import math
+
+from trainer.config import OptimizerOptions
+
+
+def learning_rate(step: int, options: OptimizerOptions) -> float:
+    """Learning rate of optimizer step `step`, counted from 0.
+
+    Warm-up rises linearly and reaches the peak at step warmup_steps; linear and cosine then fall to final_fraction of it at
+    decay_until of the run; wsd (Hu et al., MiniCPM, 2024) stays at the peak until the last decay_fraction of the run.
+    """
+    if step < options.warmup_steps:
+        return options.learning_rate * (step + 1) / (options.warmup_steps + 1)
+    if options.schedule == "wsd":
+        begin, end = options.steps * (1 - options.decay_fraction), float(options.steps)
+    else:
+        begin, end = float(options.warmup_steps), options.steps * options.decay_until
+    done = min(max((step - begin) / max(end - begin, 1.0), 0.0), 1.0)
+    left = 0.5 * (1 + math.cos(math.pi * done)) if options.schedule == "cosine" else 1 - done
+    return options.learning_rate * (options.final_fraction + (1 - options.final_fraction) * left)

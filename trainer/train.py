@@ -1,0 +1,111 @@
+"""Train an ESM-2 on shards: one process, or as many as torchrun starts. The loop is in `train`; everything it calls is named for what it does.
+
+    python -m trainer.train esm2-8m --data data/uniref50
+    torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor
+
+from schemas.errors import ThdpackError
+from trainer.config import TrainOptions, parse
+from trainer.feed import Row
+from trainer.metrics import Meter, Report
+from trainer.parallel import Parallel, processes
+from trainer.profile import profiler
+from trainer.run import Run
+from trainer.schedule import learning_rate
+from trainer.signals import StopRequest
+
+
+class TrainingError(ThdpackError):
+    """A run cannot go on: its loss or gradients are not finite."""
+
+
+def train(options: TrainOptions, parallel: Parallel) -> None:
+    """Train to the last step, or to a signal; leave a checkpoint, and at the end an exported model.
+
+    Raises:
+        ValueError: options that do not go together, or not with this machine or this number of ranks.
+        ThdpackError: the dataset, the checkpoint or the model to start from cannot be used, or the loss stays infinite.
+    """
+    with ExitStack() as stack:
+        run = Run(options, parallel, stack)
+        options = run.options
+        report = stack.enter_context(Report(options, parallel, step=run.step))
+        report.say(run.description)
+        meter = Meter(options, parallel, step=run.step, tokens=run.tokens)
+        stop = stack.enter_context(StopRequest(parallel))
+        trace = stack.enter_context(profiler(options, parallel))
+
+        stopping = False
+        while run.step < options.optimizer.steps and not stopping:
+            rate = learning_rate(run.step, options.optimizer)
+            scalars, counts = train_step(run, run.feed, rate)
+            stopping = stop.agreed()
+            last = stopping or run.step == options.optimizer.steps
+            validating = run.is_due(options.output.validate_every) or (last and not stopping)
+            saving = run.is_due(options.output.checkpoint_every) or last
+            for line in meter.step(run.step, scalars=scalars, counts=counts, rate=rate, waited=run.feed.waited, flush=validating or saving):
+                report.line(line)
+                run.tokens = line.tokens
+                if line.bad_in_a_row >= options.optimizer.max_bad_steps:
+                    raise TrainingError(
+                        f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss or gradient that is not finite; they were skipped. "
+                        f"The last checkpoint is whole: go on from it with a lower --learning-rate, or with --precision bf16 if this is FP8"
+                    )
+            if validating and run.valid is not None:
+                run.validate(report)
+            if saving:
+                run.save(wait=last)
+            if validating or saving:
+                meter.resume()
+            run.checkpoints.poll()
+            trace.step()
+
+        if stopping:
+            report.say(f"stopped by a signal after step {run.step:,}; the same command goes on from here")
+        else:
+            run.export()
+            report.say(f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM")
+
+
+def train_step(run: Run, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
+    """One optimizer step. It launches work and waits for nothing.
+
+    Returns:
+        float64[4]: mean loss, gradient norm, steps applied so far, steps skipped in a row; and float64[4]: predicted tokens, overflow,
+        tokens, Σ length². Both of the global batch.
+    """
+    sums = torch.zeros(5, dtype=torch.float64, device=run.parallel.device)
+    for _ in range(run.micro_batches):
+        sums += run.backward(next(rows))
+    # the only all-reduce besides the gradients' own
+    totals = run.parallel.sum_(torch.cat([sums, run.optimizer.gradient_square().double().reshape(1)]))
+    loss, norm = run.optimizer.step(rate, loss_sum=totals[0], count=totals[1], gradient_square=totals[5])
+    run.step += 1
+    return torch.stack([loss, norm, run.optimizer.applied.double(), run.optimizer.bad.double()]), totals[1:5]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Exit codes: 0 done or stopped by a signal, 1 an error that the message explains, 2 wrong usage, 130 interrupted twice."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    with processes() as parallel:
+        try:
+            train(options, parallel)
+        except (ThdpackError, ValueError) as error:
+            print(f"trainer: {error}", file=sys.stderr)
+            sys.exit(1)
+        except KeyboardInterrupt:
+            print("trainer: interrupted; the last checkpoint is whole, the same command goes on from it", file=sys.stderr)
+            sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Validation: masked-token loss, perplexity and accuracy, exact over the valid split, with the same masks each time and in each run."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from pipeline.reader import ShardReader
+from trainer.feed import Stage
+from trainer.masking import Masker
+from trainer.model import Esm2
+from trainer.parallel import Parallel
+
+MASK_SEED: Final = 0
+"""Not the run's: so that runs with different seeds are measured alike."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validation:
+    """loss: mean over all masked tokens, in nats. accuracy: share of them whose likeliest token is the right one."""
+
+    loss: float
+    accuracy: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.loss)
+
+
+@torch.no_grad()
+def validate(model: Esm2, reader: ShardReader, masker: Masker, parallel: Parallel, autocast: Callable[[], AbstractContextManager[Any]]) -> Validation:
+    """Go through the split once, a bucket at a time, ranks by turns.
+
+    Args:
+        masker: of MASK_SEED and this split's number of buckets.
+    """
+    sums = torch.zeros(3, dtype=torch.float64, device=parallel.device)
+    stage = Stage(parallel.device)
+    for first in range(0, len(reader), parallel.world_size):
+        # every rank runs the model equally often, for its layers are gathered from all; what is beyond the end is not counted
+        number = min(first + parallel.rank, len(reader) - 1)
+        stage.wait()
+        row = stage.copy(reader[number], np.array([number], dtype=np.int64))
+        masked = masker(row.input_ids, row.positions)
+        with autocast():
+            logits = model(masked.input_ids, row.sequences, masked.index)
+        found = masked.labels >= 0
+        loss = F.cross_entropy(logits, masked.labels, reduction="sum")
+        correct = ((logits.argmax(1) == masked.labels) & found).sum()
+        if number == first + parallel.rank:
+            sums += torch.stack([loss.double(), correct.double(), found.sum().double()])
+    loss_sum, right, tokens = parallel.sum_(sums).tolist()
+    return Validation(loss=loss_sum / max(tokens, 1), accuracy=right / max(tokens, 1), tokens=int(tokens))
