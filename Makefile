@@ -7,6 +7,8 @@ PYTHON ?= python3
 FASTA ?= data/sample.fasta
 OUT ?= data/sample
 OPTS ?=
+PRESET ?= esm2-tiny
+RUN ?= runs/$(PRESET)
 TESTS ?= tests
 
 VENV := .venv
@@ -15,7 +17,7 @@ KERNELS := $(wildcard packers/*.pyx pipeline/*.pyx)
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
-	@echo 'variables: FASTA="a.fasta.gz dir/*.faa s3://bucket/x.fa" OUT=data/uniref50 OPTS="--capacity 16384"'
+	@echo 'variables: FASTA="a.fasta.gz dir/*.faa s3://bucket/x.fa" OUT=data/uniref50 OPTS="--capacity 16384" PRESET=esm2-8m RUN=runs/first'
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -23,14 +25,21 @@ $(VENV)/bin/python:
 $(VENV)/core: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
 	@echo 'installing thdpack into $(VENV) and compiling its kernels; once, about a minute'
 	$(PIP) --editable .
-	$(VENV)/bin/python -m compileall -q schemas packers pipeline
+	$(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
 	touch $@
 
-$(VENV)/dev: $(VENV)/core
-	$(PIP) --editable '.[report,dev]'
+$(VENV)/train: $(VENV)/core
+	@echo 'adding torch and transformers; once'
+	$(PIP) --editable '.[train,hf]'
 	touch $@
 
-setup: $(VENV)/dev ## install core, report and dev, and compile what is compiled once
+$(VENV)/dev: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
+	@echo 'installing thdpack, torch and all that tests need into $(VENV); once, about two minutes'
+	$(PIP) --editable '.[report,train,hf,dev]'
+	$(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
+	touch $@ $(VENV)/core $(VENV)/train
+
+setup: $(VENV)/dev ## install all that tests and training need, and compile what is compiled once
 
 preprocess: $(VENV)/core ## FASTA → dataset: FASTA="…" OUT=… OPTS="…"; the sample by default
 	$(VENV)/bin/thdpack preprocess $(FASTA) --out $(OUT) $(OPTS)
@@ -41,8 +50,11 @@ verify: $(VENV)/core ## check the dataset OUT, records against buckets too
 stats: $(VENV)/core ## what the dataset OUT holds
 	$(VENV)/bin/thdpack inspect $(OUT)
 
-train: $(VENV)/core ## add torch and transformers to .venv (the trainer that uses them is not written yet)
-	$(PIP) --editable '.[train,hf]'
+$(OUT)/manifest.json:
+	$(MAKE) preprocess
+
+train: $(VENV)/train $(OUT)/manifest.json ## train PRESET on the dataset OUT into RUN: a tiny model on the sample by default; more options in OPTS
+	$(VENV)/bin/python -m trainer.train $(PRESET) --data $(OUT) --out $(RUN) $(OPTS)
 
 check: $(VENV)/dev ## ruff, mypy --strict, import-linter
 	$(VENV)/bin/ruff check .

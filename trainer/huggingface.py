@@ -210,4 +210,3 @@ def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:
         "tokenizer_config.json": json.dumps({**special, "model_max_length": max_seq_len, "tokenizer_class": "EsmTokenizer"}, indent=1),
         "config.json": json.dumps(config, indent=1, sort_keys=True),
     }
-

@@ -228,7 +228,9 @@ class Report:
 
     def validation(self, step: int, found: Validation) -> None:
         self._write("valid", step, {"loss": found.loss, "perplexity": found.perplexity, "accuracy": found.accuracy, "tokens": found.tokens})
-        self.say(f"step {step:,} · validation: loss {found.loss:.4f} · perplexity {found.perplexity:.3f} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens")
+        self.say(
+            f"step {step:,} · validation: loss {found.loss:.4f} · perplexity {found.perplexity:.3f} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
+        )
 
     def _write(self, kind: str, step: int, values: dict[str, Any]) -> None:
         if not self._writes:

@@ -10,9 +10,9 @@ Shapes: T = tokens in a row, M = tokens to predict, D = hidden size, F = feed-fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 import torch.nn.functional as F
@@ -94,6 +94,14 @@ class Esm2(nn.Module):
         scale_T = scale_S[span_T].masked_fill(masked_T, 0.0)
         x_TD = F.embedding(input_ids_T, self.embedding)
         return (x_TD * scale_T[:, None]).to(x_TD.dtype)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """`.to(torch.bfloat16)` and its like leave inv_freq in fp32: rounded, it is a radian off after some hundred residues."""
+        kept = self.inv_freq
+        super()._apply(fn, recurse)
+        if self.inv_freq.dtype != torch.float32:
+            self.inv_freq = kept.to(self.inv_freq.device)
+        return self
 
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
         """What is trained, by names that are the same in every backend and under every wrapping."""

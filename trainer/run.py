@@ -244,4 +244,3 @@ def _batch(data: DataOptions, manifest: Manifest, parallel: Parallel) -> int:
             f"change --buckets-per-step, --buckets-per-micro-batch or the number of ranks"
         )
     return data.buckets_per_step
-

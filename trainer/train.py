@@ -1,7 +1,7 @@
 """Train an ESM-2 on shards: one process, or as many as torchrun starts. The loop is in `train`; everything it calls is named for what it does.
 
-    python -m trainer.train esm2-8m --data data/uniref50
-    torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50
+python -m trainer.train esm2-8m --data data/uniref50
+torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50
 """
 
 from __future__ import annotations

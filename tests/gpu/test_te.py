@@ -100,7 +100,18 @@ def test_te_in_bf16_is_as_near_to_fp32_as_torch_in_bf16(shape: str, gelu: str) -
     found, grads = run(*model(options, "te", "bf16")[:2], inputs)
     ours, theirs = error(found, exact), error(other, exact)
     worst = max(grads, key=lambda name: error(grads[name], exact_grads[name]))
-    print(shape, gelu, "te", ours, "torch", theirs, "worst gradient", worst, error(grads[worst], exact_grads[worst]), error(other_grads[worst], exact_grads[worst]))
+    print(
+        shape,
+        gelu,
+        "te",
+        ours,
+        "torch",
+        theirs,
+        "worst gradient",
+        worst,
+        error(grads[worst], exact_grads[worst]),
+        error(other_grads[worst], exact_grads[worst]),
+    )
     assert ours < 3e-2
     assert ours < 1.5 * theirs  # whose residual stream is fp32; Transformer Engine's is bf16
     for name in exact_grads:
@@ -168,7 +179,8 @@ def test_masks_are_the_same_on_the_cpu() -> None:
     tokens = torch.randint(0, 33, (4096,), dtype=torch.uint8)
     positions = torch.tensor([123_456_789, 3])
     there, here = (
-        Masker(ESM2, seed=5, probability=0.15, epoch_buckets=1000, device=device)(tokens.to(device), positions.to(device)) for device in (GPU, torch.device("cpu"))
+        Masker(ESM2, seed=5, probability=0.15, epoch_buckets=1000, device=device)(tokens.to(device), positions.to(device))
+        for device in (GPU, torch.device("cpu"))
     )
     for name in ("input_ids", "index", "labels", "overflow"):
         assert torch.equal(getattr(there, name).cpu(), getattr(here, name)), name
@@ -195,9 +207,7 @@ def test_masters_step_as_adamw_and_a_bad_step_is_skipped() -> None:
     built, _, masters = model(shape, "te", "bf16")
     reference = {name: value.clone().requires_grad_() for name, value in masters.items()}
     groups = [[t for t in reference.values() if t.ndim > 1], [t for t in reference.values() if t.ndim < 2]]
-    adam = torch.optim.AdamW(
-        [{"params": groups[0], "weight_decay": 0.1}, {"params": groups[1], "weight_decay": 0.0}], lr=1e-3, betas=(0.9, 0.98), eps=1e-8
-    )
+    adam = torch.optim.AdamW([{"params": groups[0], "weight_decay": 0.1}, {"params": groups[1], "weight_decay": 0.0}], lr=1e-3, betas=(0.9, 0.98), eps=1e-8)
     ours = Optimizer(built, options, masters)
     count = torch.tensor(100.0, device=GPU, dtype=torch.float64)
     for step in range(4):

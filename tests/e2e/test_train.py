@@ -1,0 +1,299 @@
+"""Runs of the trainer as users start them: killed, signalled, on other numbers of ranks, with what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from pipeline.reader import ShardReader
+from schemas.manifest import Manifest
+from tests.conftest import REPO, environment
+from trainer import huggingface
+from trainer.train import main
+
+OPTIONS = ("--layers", "2", "--hidden-size", "32", "--heads", "4", "--ffn-size", "64", "--buckets-per-step", "4", "--log-every", "1")
+STEPS = 24
+EVERY = 6
+
+
+def arguments(data: Path, out: Path, *options: str, steps: int = STEPS) -> list[str]:
+    run = ["--data", str(data), "--out", str(out), "--steps", str(steps), "--checkpoint-every", str(EVERY), "--validate-every", str(EVERY)]
+    return ["esm2-tiny", *OPTIONS, *run, "--keep-last", "9", *options]
+
+
+def train(data: Path, out: Path, *options: str, steps: int = STEPS) -> Path:
+    """A run in this process, from start or checkpoint to end."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        main(arguments(data, out, *options, steps=steps))
+    finally:
+        torch.set_num_threads(threads)
+    return out
+
+
+def start(data: Path, out: Path, *options: str, ranks: int = 1, torchrun: tuple[str, ...] = (), steps: int = STEPS) -> subprocess.Popen[str]:
+    """A run in processes of its own, under torchrun if there is more than one."""
+    launcher = [sys.executable, "-m"]
+    if ranks > 1:
+        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *torchrun, "-m"]
+    command = [*launcher, "trainer.train", *arguments(data, out, *options, steps=steps)]
+    env = {**environment(), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, cwd=REPO, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    said = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, said
+    return said
+
+
+def losses(out: Path, kind: str = "train") -> dict[int, float]:
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line["loss"] for line in lines if line["kind"] == kind}
+
+
+def cut(run: Path, out: Path, step: int) -> Path:
+    """A copy of a run as it was right after the checkpoint of a step."""
+    shutil.copytree(run, out)
+    for checkpoint in (out / "checkpoints").glob("step-*"):
+        if int(checkpoint.name[5:]) > step:
+            shutil.rmtree(checkpoint)
+    (out / "checkpoints" / "latest").write_text(f"step-{step:08}\n")
+    return out
+
+
+def await_step(process: subprocess.Popen[str], out: Path, step: int) -> None:
+    deadline = time.monotonic() + 100
+    while process.poll() is None and time.monotonic() < deadline:
+        if (out / "metrics.jsonl").exists() and max(losses(out), default=0) >= step:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"never came to step {step}: {process.communicate()[0] if process.poll() is not None else 'too slow'}")
+
+
+@pytest.fixture(scope="session")
+def whole(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run of one process. Not to be changed: copy it."""
+    return train(many_shards, tmp_path_factory.mktemp("whole") / "run")
+
+
+def test_the_loss_falls_and_everything_is_left_behind(whole: Path) -> None:
+    found = losses(whole)
+    assert list(found) == list(range(1, STEPS + 1))
+    assert found[STEPS] < found[1] - 0.1
+    assert list(losses(whole, "valid")) == [6, 12, 18, 24]
+    assert sorted(path.name for path in (whole / "checkpoints").iterdir()) == ["latest", "step-00000006", "step-00000012", "step-00000018", "step-00000024"]
+    line = json.loads((whole / "metrics.jsonl").read_text().splitlines()[0])
+    assert line["tokens"] > 3 * 512
+    assert line["tokens_per_second"] > 0
+    assert 0 <= line["data_wait"] < 1
+    assert line["overflow"] == line["skipped"] == 0
+    assert line["perplexity"] == pytest.approx(2.718281828459045 ** line["loss"])
+
+
+@pytest.mark.parametrize("step", [6, 18])
+def test_resumed_is_uninterrupted_bit_for_bit(many_shards: Path, whole: Path, tmp_path: Path, step: int) -> None:
+    out = train(many_shards, cut(whole, tmp_path / "run", step))
+    assert losses(out) == losses(whole)
+    assert losses(out, "valid") == losses(whole, "valid")
+    assert (out / "export" / "model.safetensors").read_bytes() == (whole / "export" / "model.safetensors").read_bytes()
+
+
+def test_killed_again_and_again_it_comes_to_the_same_end(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    for step in (5, 11, 20):  # SIGKILL, some of them while a checkpoint is written: there is one after every second step
+        process = start(many_shards, out, "--checkpoint-every", "2")
+        await_step(process, out, step)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    finish(start(many_shards, out, "--checkpoint-every", "2"))
+    assert losses(out) == losses(whole)
+
+
+def test_what_a_dead_save_left_is_cleared_and_the_good_checkpoint_is_used(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+    out = cut(whole, tmp_path / "run", 12)
+    partial = out / "checkpoints" / "step-00000018.partial"
+    partial.mkdir()
+    (partial / "__0_0.distcp").write_bytes(b"half")
+    train(many_shards, out)
+    assert not partial.exists()
+    assert losses(out) == losses(whole)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_world_sizes_agree(many_shards: Path, whole: Path, tmp_path: Path, ranks: int) -> None:
+    """The same buckets, masks and batch on other numbers of ranks; and resumed on another number than it was saved on."""
+    out = tmp_path / "run"
+    finish(start(many_shards, out, ranks=ranks))
+    alone = losses(whole)
+    assert losses(out).keys() == alone.keys()
+    assert max(abs(losses(out)[step] - alone[step]) for step in alone) < 1e-5
+    assert max(abs(losses(out, "valid")[step] - loss) for step, loss in losses(whole, "valid").items()) < 1e-5
+    back = train(many_shards, cut(out, tmp_path / "back", 12))
+    assert max(abs(losses(back)[step] - alone[step]) for step in alone) < 1e-5
+    if ranks == 2:
+        spread = cut(whole, tmp_path / "spread", 12)
+        finish(start(many_shards, spread, ranks=ranks))
+        assert max(abs(losses(spread)[step] - alone[step]) for step in alone) < 1e-5
+
+
+def test_merged_micro_batches_change_nothing(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+    out = train(many_shards, tmp_path / "run", "--buckets-per-micro-batch", "2")
+    assert max(abs(losses(out)[step] - loss) for step, loss in losses(whole).items()) < 1e-5
+
+
+def test_recomputation_changes_nothing(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+    assert losses(train(many_shards, tmp_path / "run", "--recompute", "full")) == losses(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_saves_and_exits_0(many_shards: Path, tmp_path: Path, number: signal.Signals) -> None:
+    out = tmp_path / "run"
+    process = start(many_shards, out, "--checkpoint-every", "0", "--validate-every", "0", steps=100_000)
+    await_step(process, out, 3)
+    process.send_signal(number)
+    assert "the same command goes on from here" in finish(process)
+    last = max(losses(out))
+    assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
+    assert not (out / "export").exists()
+
+
+def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(many_shards: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    torchrun = ("--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1")
+    process = start(many_shards, out, "--checkpoint-every", "0", "--validate-every", "0", ranks=2, torchrun=torchrun, steps=100_000)
+    await_step(process, out, 3)
+    process.send_signal(signal.SIGUSR1)
+    said = process.communicate(timeout=100)[0]  # torchrun itself exits 1: it was signalled
+    assert "the same command goes on from here" in said
+    last = max(losses(out))
+    assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
+    assert not list((out / "checkpoints").glob("*.partial"))
+
+
+def test_a_loss_that_stays_infinite_stops_the_run_with_a_message(many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        train(many_shards, tmp_path / "run", "--learning-rate", "1e30", "--warmup-steps", "0", "--max-bad-steps", "3")
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert "not finite" in said
+    assert "--learning-rate" in said
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["bad_in_a_row"] >= 3
+    assert lines[-1]["skipped"] >= 3
+
+
+def test_export_loads_in_plain_transformers_and_comes_back_exact(whole: Path, many_shards: Path, tmp_path: Path) -> None:
+    program = "import sys; from transformers import AutoModelForMaskedLM as A; A.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2]); "
+    program += "assert not [m for m in sys.modules if m.startswith(('trainer', 'pipeline', 'schemas'))]"
+    subprocess.run([sys.executable, "-c", program, whole / "export", tmp_path / "back"], cwd="/", check=True, capture_output=True)
+    options, exported = huggingface.load(whole / "export")
+    again, back = huggingface.load(tmp_path / "back")
+    assert options == again
+    assert exported.keys() == back.keys()
+    for name, tensor in exported.items():
+        assert torch.equal(tensor, back[name]), name
+    tokenizer = AutoTokenizer.from_pretrained(whole / "export")
+    assert tokenizer("MKTAYX")["input_ids"] == [0, 20, 15, 11, 5, 19, 24, 2]
+    plain = AutoModelForMaskedLM.from_pretrained(whole / "export")
+    assert type(plain).__name__ == "EsmForMaskedLM"
+    fine_tuned = train(many_shards, tmp_path / "fine", "--init-from", str(tmp_path / "back"), steps=1)
+    assert abs(losses(fine_tuned)[1] - losses(whole)[STEPS]) < 0.2  # goes on from what was learnt, on other masks
+
+
+def test_a_finished_run_says_so_and_keeps_last_and_best(many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = train(many_shards, shutil.copytree(whole, tmp_path / "run"), "--keep-last", "1")
+    assert "done" in capsys.readouterr().err
+    assert losses(out) == losses(whole)
+    longer = train(many_shards, out, "--keep-last", "1", steps=STEPS + EVERY)
+    best = min(losses(longer, "valid").items(), key=lambda item: item[1])[0]
+    kept = {int(path.name[5:]) for path in (out / "checkpoints").glob("step-*")}
+    assert kept == {STEPS + EVERY, best}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--seed", "5"), "holds a run with --seed 0, not 5"),
+        (("--layers", "3"), "another model"),
+        (("--buckets-per-step", "8"), "4 buckets a step, not 8"),
+        (("--mask-probability", "0.2"), "--mask-probability 0.15, not 0.2"),
+        (("--resume", "never"), "--resume is never"),
+    ],
+)
+def test_a_run_does_not_go_on_as_another(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "run")
+    with pytest.raises(SystemExit) as stopped:
+        train(many_shards, out, *options)
+    assert stopped.value.code == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--data", "/nowhere"), "/nowhere"),
+        (("--buckets-per-step", "3", "--buckets-per-micro-batch", "2"), "do not divide"),
+        (("--backend", "te"), "needs an NVIDIA GPU"),
+        (("--precision", "fp8-delayed", "--backend", "torch"), "needs --backend te"),
+        (("--init-from", "/nowhere"), "hf download"),
+        (("--hidden-size", "30"), "hidden-size is 30, not an even multiple of heads, 4"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str
+) -> None:
+    if torch.cuda.is_available() and "te" in options:
+        pytest.skip("it can be, on this machine")
+    with pytest.raises(SystemExit) as stopped:
+        train(many_shards, tmp_path / "run", *options)
+    assert stopped.value.code in (1, 2)
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert not list(tmp_path.rglob("*.distcp"))
+
+
+def test_padding_inside_sequences_is_refused(build_here: Callable[..., Manifest], sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_here(sample, tmp_path / "padded", length_multiple=8)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "padded", tmp_path / "run")
+    assert "attend to padding" in capsys.readouterr().err
+
+
+def test_another_dataset_is_refused_and_a_moved_one_is_not(
+    build_here: Callable[..., Manifest], many_shards: Path, sample: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build_here(sample, tmp_path / "other", capacity=512, max_seq_len=256)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "other", cut(whole, tmp_path / "run", 12))
+    assert "state" in capsys.readouterr().err
+    moved = shutil.copytree(many_shards, tmp_path / "moved")
+    assert losses(train(moved, cut(whole, tmp_path / "again", 12))) == losses(whole)
+
+
+def test_validation_is_exact_over_the_split(many_shards: Path, whole: Path) -> None:
+    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    found = [line for line in lines if line["kind"] == "valid"]
+    reader = ShardReader(many_shards, split="valid")
+    residues = sum(int((reader[i].input_ids >= 4).sum()) for i in range(len(reader)))
+    assert {line["tokens"] for line in found} == {found[0]["tokens"]}
+    assert abs(found[0]["tokens"] - 0.15 * residues) < 5 * (0.15 * 0.85 * residues) ** 0.5
+    assert all(0 < line["accuracy"] < 1 for line in found)
+
+
+def test_a_profile_is_written(many_shards: Path, tmp_path: Path) -> None:
+    out = train(many_shards, tmp_path / "run", "--profile", steps=14)
+    assert json.loads((out / "trace.json").read_text())["traceEvents"]
