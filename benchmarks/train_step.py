@@ -63,8 +63,8 @@ def main() -> None:
                 row = measured(Run(options, parallel, stack), blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
             rows.append({"preset": preset, "precision": precision, "gelu": gelu, "buckets": arguments.buckets, **row})
             print(
-                f"{preset:11} {precision:12} {gelu:5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}  {row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}"
-                f"    {row['data_wait']:6.3%}   {row['host_ms']:6.1f}  {row['gib']:5.1f}",
+                f"{preset:11} {precision:12} {gelu:5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}  {row['tokens_per_second']:8,.0f}"
+                f"  {row['mfu']:4.1%}    {row['data_wait']:6.3%}   {row['host_ms']:6.1f}  {row['gib']:5.1f}",
                 flush=True,
             )
             torch.cuda.empty_cache()

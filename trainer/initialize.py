@@ -40,7 +40,7 @@ def draw(name: str, shape: torch.Size, options: ModelOptions, *, seed: int, devi
     """Initial value of a tensor, float32: matrices N(0, 0.02²), norms 1, biases 0, and 0 for tokens that do not exist or are padding."""
     if name == "inv_freq":
         return rope_frequencies(options.head_size).to(device)
-    if name.endswith("norm_weight") or name.endswith("norm.weight"):
+    if name.endswith(("norm_weight", "norm.weight")):
         return torch.ones(shape, device=device)
     if len(shape) < 2 or name.startswith("contact_head"):
         return torch.zeros(shape, device=device)

@@ -8,7 +8,6 @@ Measured on an H200: docs/decisions/0005-trainer.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor

@@ -23,7 +23,7 @@ class StopRequest:
 
     def __init__(self, parallel: Parallel) -> None:
         self._parallel = parallel
-        self._wanted = torch.zeros((), dtype=torch.int32)
+        self._wanted = False
         self._vote: tuple[Any, torch.Tensor] | None = None
         self._before: dict[int, Any] = {}
 
@@ -39,16 +39,16 @@ class StopRequest:
             self._vote[0].wait()
 
     def _want(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self._wanted.item():
+        if number == signal.SIGINT and self._wanted:
             raise KeyboardInterrupt
-        self._wanted.fill_(1)
+        self._wanted = True
 
     def agreed(self) -> bool:
         """Cast this step's vote, and say what the last one came to. To be called once a step, by all ranks."""
         if self._parallel.world_size == 1:
-            return bool(self._wanted.item())
+            return self._wanted
         before = self._vote
-        ballot = self._wanted.clone()
+        ballot = torch.tensor(int(self._wanted), dtype=torch.int32)
         self._vote = (dist.all_reduce(ballot, group=self._parallel.vote_group, async_op=True), ballot)
         if before is None:
             return False

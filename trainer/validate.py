@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,9 +45,9 @@ def train(data: Path, out: Path, *options: str, steps: int = STEPS) -> Path:
 
 
 def start(data: Path, out: Path, *options: str, ranks: int = 1, torchrun: tuple[str, ...] = (), steps: int = STEPS) -> subprocess.Popen[str]:
-    """A run in processes of its own, under torchrun if there is more than one."""
+    """A run in processes of its own, under torchrun."""
     launcher = [sys.executable, "-m"]
-    if ranks > 1:
+    if torchrun or ranks > 1:
         launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *torchrun, "-m"]
     command = [*launcher, "trainer.train", *arguments(data, out, *options, steps=steps)]
     env = {**environment(), "OMP_NUM_THREADS": "1"}
@@ -113,7 +114,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(many_shards: Path, whole: Path, tm
 
 def test_killed_again_and_again_it_comes_to_the_same_end(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    for step in (5, 11, 20):  # SIGKILL, some of them while a checkpoint is written: there is one after every second step
+    for step in (5, 14):  # SIGKILL, perhaps while a checkpoint is written: there is one after every second step
         process = start(many_shards, out, "--checkpoint-every", "2")
         await_step(process, out, step)
         os.killpg(process.pid, signal.SIGKILL)
@@ -143,9 +144,9 @@ def test_world_sizes_agree(many_shards: Path, whole: Path, tmp_path: Path, ranks
     assert max(abs(losses(out, "valid")[step] - loss) for step, loss in losses(whole, "valid").items()) < 1e-5
     back = train(many_shards, cut(out, tmp_path / "back", 12))
     assert max(abs(losses(back)[step] - alone[step]) for step in alone) < 1e-5
-    if ranks == 2:
-        spread = cut(whole, tmp_path / "spread", 12)
-        finish(start(many_shards, spread, ranks=ranks))
+    if ranks == 4:
+        spread = cut(out, tmp_path / "spread", 18)
+        finish(start(many_shards, spread, ranks=2))
         assert max(abs(losses(spread)[step] - alone[step]) for step in alone) < 1e-5
 
 
@@ -159,12 +160,19 @@ def test_recomputation_changes_nothing(many_shards: Path, whole: Path, tmp_path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_saves_and_exits_0(many_shards: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_saves_and_exits_0(many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals) -> None:
     out = tmp_path / "run"
-    process = start(many_shards, out, "--checkpoint-every", "0", "--validate-every", "0", steps=100_000)
-    await_step(process, out, 3)
-    process.send_signal(number)
-    assert "the same command goes on from here" in finish(process)
+
+    def send() -> None:
+        while not (out / "metrics.jsonl").exists() or max(losses(out), default=0) < 3:
+            time.sleep(0.005)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    train(many_shards, out, "--checkpoint-every", "0", "--validate-every", "0", steps=100_000)
+    sender.join()
+    assert "the same command goes on from here" in capsys.readouterr().err
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
     assert not (out / "export").exists()
