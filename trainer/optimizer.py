@@ -1,13 +1,13 @@
 """AdamW on fp32 masters, in which normalisation, clipping and the skipping of bad steps cost no pass over memory and no wait.
 
-It is torch's fused AdamW, which takes the scale and the verdict as device tensors. Where parameters are fp32 they are their own masters;
-where they are bf16 (backend te), gradients are added up in fp32 on the masters, and the masters are copied into the parameters at the end.
-Measured on an H200: docs/decisions/0005-trainer.md.
+Where parameters are fp32 they are their own masters, and torch's fused AdamW steps them; it takes the scale and the verdict as device
+tensors. Where they are bf16 (backend te), a kernel of ours steps both in one pass. Measured on an H200: docs/decisions/0005-trainer.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class Optimizer:
         self._clip_norm = options.clip_norm
         self._parameters = dict(model.named_weights())
         self._masters = {name: masters.get(name, parameter) for name, parameter in self._parameters.items()}
-        self._low = [name for name in self._parameters if name in masters]
+        self._low = [name for name in self._parameters if name in masters]  # all of them, or none
         self.applied = torch.zeros((), dtype=torch.int64, device=model.inv_freq.device)
         self.bad = torch.zeros_like(self.applied)
         decayed, others = ([m for m in self._masters.values() if (m.ndim >= 2) is matrix] for matrix in (True, False))
@@ -45,27 +45,41 @@ class Optimizer:
         for master in self._masters.values():
             moments = {name: torch.zeros_like(master, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
             self._adam.state[master] = {"step": torch.zeros((), device=self.applied.device), **moments}
+        self._sums: list[Tensor] = []
+        self._options = options
+        self._kernel: Any = None
+
+    def _make_kernel(self) -> Any:
+        """Made at the first step: until its first forward pass, FSDP2 may still move what it sharded."""
+        from trainer.adamw_kernel import FusedAdamW
+
+        options, states = self._options, [self._adam.state[master] for master in self._masters.values()]
+        return FusedAdamW(
+            [local(parameter.data) for parameter in self._parameters.values()],
+            [local(master) for master in self._masters.values()],
+            [(local(state["exp_avg"]), local(state["exp_avg_sq"])) for state in states],
+            decays=[options.weight_decay if master.ndim >= 2 else 0.0 for master in self._masters.values()],
+            beta1=options.beta1,
+            beta2=options.beta2,
+            epsilon=options.epsilon,
+        )
 
     @torch.no_grad()
     def accumulate(self) -> None:
-        """Take the gradients of a micro-batch. fp32 ones add up where they are."""
+        """Take the gradients of one micro-batch of several. fp32 ones add up where they are; bf16 ones would lose the last ones in rounding."""
         if not self._low:
             return
-        parameters, masters = ([of[name] for name in self._low] for of in (self._parameters, self._masters))
-        grads = [local(parameter.grad) for parameter in parameters]
-        if masters[0].grad is None:
-            for master in masters:
-                master.grad = torch.empty_like(master)
-            torch._foreach_copy_([local(master.grad) for master in masters], grads)
+        grads = [local(self._parameters[name].grad) for name in self._low]
+        if self._sums:
+            torch._foreach_add_(self._sums, grads)
         else:
-            torch._foreach_add_([local(master.grad) for master in masters], grads)
-        for parameter in parameters:
-            parameter.grad = None
+            self._sums = [grad.float() for grad in grads]
+        for name in self._low:
+            self._parameters[name].grad = None
 
     def gradient_square(self) -> Tensor:
         """Sum of squares of this rank's gradients, float32[], of the summed loss."""
-        grads = [local(master.grad) for master in self._masters.values()]
-        return torch.stack(torch._foreach_norm(grads)).square().sum()
+        return torch.stack(torch._foreach_norm(self._gradients(), dtype=torch.float32)).square().sum()
 
     @torch.no_grad()
     def step(self, learning_rate: float, *, loss_sum: Tensor, count: Tensor, gradient_square: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,15 +94,33 @@ class Optimizer:
         loss, norm = loss_sum / count, gradient_square.sqrt() / count
         finite = torch.isfinite(loss) & torch.isfinite(norm)
         clip = (self._clip_norm / (norm + 1e-6)).clamp_max(1.0)
-        for group in self._adam.param_groups:
-            group["lr"].fill_(learning_rate)
-        self._adam.grad_scale, self._adam.found_inf = (count / clip).float(), (~finite).float()
-        self._adam.step()
-        self._adam.zero_grad(set_to_none=True)
-        self._publish()
+        if self._low and self.applied.is_cuda:
+            self._kernel = self._kernel or self._make_kernel()
+            self._kernel.step(self._gradients(), rate=learning_rate, scale=clip / count, skip=~finite, applied=self.applied)
+        else:
+            self._step_with_torch(learning_rate, divisor=count / clip, skip=~finite)
+        self._sums = []
+        for parameter in self._parameters.values():
+            parameter.grad = None
         self.applied += finite
         self.bad = torch.where(finite, 0, self.bad + 1)
         return loss, norm
+
+    def _gradients(self) -> list[Tensor]:
+        """This rank's, of all parameters."""
+        return self._sums or [local(parameter.grad) for parameter in self._parameters.values()]
+
+    def _step_with_torch(self, learning_rate: float, *, divisor: Tensor, skip: Tensor) -> None:
+        for group in self._adam.param_groups:
+            group["lr"].fill_(learning_rate)
+        if self._low:
+            for master, grad in zip(self._masters.values(), self._gradients(), strict=True):
+                master.grad = torch.empty_like(master)
+                local(master.grad).copy_(grad)
+        self._adam.grad_scale, self._adam.found_inf = divisor.float(), skip.float()
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
+        self._publish()
 
     def _publish(self) -> None:
         """Copy masters into the parameters that are not their own."""

@@ -86,7 +86,8 @@ class Run:
             logits = self.model(masked.input_ids, row.sequences, masked.index)
         loss = F.cross_entropy(logits, masked.labels, reduction="sum")
         loss.backward()
-        self.optimizer.accumulate()
+        if self.micro_batches > 1:
+            self.optimizer.accumulate()
         predicted = (masked.labels >= 0).sum()
         return torch.cat([torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]), row.counts.double()])
 

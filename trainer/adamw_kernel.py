@@ -1,0 +1,127 @@
+"""AdamW over fp32 masters, bf16 gradients and bf16 parameters in one launch and one pass over memory: 28 bytes a parameter.
+
+torch's fused AdamW wants gradients, parameters and moments of one dtype, so that bf16 gradients are copied to fp32 first and masters to
+bf16 after: 8.4 ms for 650 M parameters on an H200; Transformer Engine's FusedAdam with masters takes 8.8 with a device-side scale.
+The arithmetic is that of torch.optim.AdamW (Loshchilov & Hutter, 2019), which the tests compare it with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK: Final = 2048
+
+
+@triton.jit
+def _update(g, p, w, m, v, at, inside, scale, step_size, root, decay, beta1: tl.constexpr, beta2: tl.constexpr, epsilon: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One block. w: masters, p: parameters; `inside` masks what is beyond a tensor's end, or is None."""
+    grad = tl.load(g + at, mask=inside).to(tl.float32) * scale
+    moment = tl.load(m + at, mask=inside)
+    moment += (1 - beta1) * (grad - moment)
+    square = beta2 * tl.load(v + at, mask=inside) + (1 - beta2) * grad * grad
+    weight = tl.load(w + at, mask=inside) * (1 - decay)
+    weight -= step_size * moment / (tl.sqrt(square) * root + epsilon)
+    tl.store(m + at, moment, mask=inside)
+    tl.store(v + at, square, mask=inside)
+    tl.store(w + at, weight, mask=inside)
+    tl.store(p + at, weight.to(tl.bfloat16), mask=inside)
+
+
+@triton.jit
+def _step(  # type: ignore[no-untyped-def]
+    grads,
+    tensors,
+    sizes,
+    blocks,
+    decays,
+    numbers,
+    grad_dtype: tl.constexpr,
+    aligned: tl.constexpr,
+    block: tl.constexpr,
+    beta1: tl.constexpr,
+    beta2: tl.constexpr,
+    epsilon: tl.constexpr,
+):
+    """grads: int64[n] addresses; tensors: int64[n, 4], of parameters, masters and moments; blocks: int32[programs, 2], tensor and block in it.
+
+    numbers: float32[5], 1 to skip, scale, learning rate, learning rate / bias correction, 1 / √(second bias correction).
+    """
+    if tl.load(numbers) != 0:
+        return
+    scale, rate, step_size, root = tl.load(numbers + 1), tl.load(numbers + 2), tl.load(numbers + 3), tl.load(numbers + 4)
+    i = tl.load(blocks + 2 * tl.program_id(0))
+    start = tl.load(blocks + 2 * tl.program_id(0) + 1).to(tl.int64) * block
+    g = tl.load(grads + i).to(tl.pointer_type(grad_dtype))
+    p = tl.load(tensors + 4 * i).to(tl.pointer_type(tl.bfloat16))
+    w = tl.load(tensors + 4 * i + 1).to(tl.pointer_type(tl.float32))
+    m = tl.load(tensors + 4 * i + 2).to(tl.pointer_type(tl.float32))
+    v = tl.load(tensors + 4 * i + 3).to(tl.pointer_type(tl.float32))
+    if aligned:
+        g, p, w, m, v = tl.multiple_of(g, 16), tl.multiple_of(p, 16), tl.multiple_of(w, 16), tl.multiple_of(m, 16), tl.multiple_of(v, 16)
+    size = tl.load(sizes + i)
+    decay = rate * tl.load(decays + i)
+    at = start + tl.arange(0, block)
+    if start + block <= size:  # no mask: whole blocks are read and written 16 bytes at a time
+        _update(g, p, w, m, v, at, None, scale, step_size, root, decay, beta1, beta2, epsilon)
+    else:
+        _update(g, p, w, m, v, at, at < size, scale, step_size, root, decay, beta1, beta2, epsilon)
+
+
+class FusedAdamW:
+    """Steps bf16 parameters and their masters. Tensors stay where they are; gradients may be other tensors each time, bf16 or all fp32."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        masters: Sequence[Tensor],
+        moments: Sequence[tuple[Tensor, Tensor]],
+        *,
+        decays: Sequence[float],
+        beta1: float,
+        beta2: float,
+        epsilon: float,
+    ) -> None:
+        """
+        Args:
+            parameters: bf16, contiguous, on one GPU, as the others; this rank's parts.
+            decays: weight decay of each.
+        """
+        device = parameters[0].device
+        self._kept = [(p, w, *mv) for p, w, mv in zip(parameters, masters, moments, strict=True)]
+        addresses = [[tensor.data_ptr() for tensor in four] for four in self._kept]
+        sizes = [p.numel() for p in parameters]
+        self._aligned = all(address % 16 == 0 for four in addresses for address in four)
+        self._tensors = torch.tensor(addresses, dtype=torch.int64, device=device)
+        self._sizes = torch.tensor(sizes, dtype=torch.int64, device=device)
+        self._decays = torch.tensor(list(decays), dtype=torch.float32, device=device)
+        programs = [(i, block) for i, size in enumerate(sizes) for block in range(-(-size // _BLOCK))]
+        self._blocks = torch.tensor(programs, dtype=torch.int32, device=device).reshape(-1, 2)
+        self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
+        # two of each, by turns: a copy may still be under way when the next is prepared
+        self._pinned = [torch.empty(len(sizes), dtype=torch.int64, pin_memory=True) for _ in range(2)]
+        self._copied = [torch.cuda.Event() for _ in range(2)]
+        self._turn = 0
+
+    def step(self, grads: Sequence[Tensor], *, rate: float, scale: Tensor, skip: Tensor, applied: Tensor) -> None:
+        """One step on gradients times `scale`, unless `skip`; all three device scalars, and `applied` the number of steps before."""
+        addresses = [grad.data_ptr() for grad in grads]
+        self._turn ^= 1
+        here = self._pinned[self._turn]
+        self._copied[self._turn].synchronize()
+        here.copy_(torch.tensor(addresses, dtype=torch.int64))
+        there = here.to(scale.device, non_blocking=True)
+        self._copied[self._turn].record()
+        count = applied.double() + 1
+        first, second = 1 - self._beta1**count, 1 - self._beta2**count
+        numbers = torch.stack([skip.double(), scale.double(), torch.full_like(count, rate), rate / first, second.rsqrt()]).float()
+        aligned = self._aligned and all(address % 16 == 0 for address in addresses)
+        dtype = tl.bfloat16 if grads[0].dtype == torch.bfloat16 else tl.float32
+        _step[(self._blocks.shape[0],)](
+            there, self._tensors, self._sizes, self._blocks, self._decays, numbers, dtype, aligned, _BLOCK, self._beta1, self._beta2, self._epsilon
+        )
