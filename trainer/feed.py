@@ -89,9 +89,8 @@ class Stage:
         """The bucket on the device; the copy may still be under way, in order with what the device does next."""
         if self._row is None:
             self._row = self._laid_out(bucket, positions.size)
-        lengths = _real_lengths(bucket)
         self._positions[:] = positions
-        self._counts[:] = bucket.num_tokens, lengths @ lengths
+        self._counts[:] = bucket.num_tokens, _squares(bucket, positions.size)
         self._cu_seqlens[:] = bucket.cu_seqlens
         self._input_ids[:] = bucket.input_ids
         self._there.copy_(self._here, non_blocking=True)
@@ -113,8 +112,12 @@ class Stage:
         return Row(positions=there[0], counts=there[1], sequences=Sequences(there[2], bucket.max_seqlen), input_ids=there[3])
 
 
-def _real_lengths(bucket: Bucket) -> NDArray[np.int64]:
-    """Lengths of the real sequences; tails of padding stand at the end, or between those of merged buckets."""
-    begins = bucket.cu_seqlens[: np.searchsorted(bucket.cu_seqlens, bucket.input_ids.size)]
-    lengths = np.diff(bucket.cu_seqlens[: begins.size + 1]).astype(np.int64)
-    return lengths[bucket.input_ids[begins] == ESM2.cls]
+def _squares(bucket: Bucket, buckets: int) -> float:
+    """Σ length² of the real sequences. Tails of padding stand at the end, or between those of merged buckets."""
+    ends = bucket.cu_seqlens
+    if buckets == 1:
+        lengths = np.diff(ends[: bucket.num_seqs + 1]).astype(np.float64)
+    else:
+        begins = ends[: np.searchsorted(ends, bucket.input_ids.size)]
+        lengths = np.diff(ends[: begins.size + 1])[bucket.input_ids[begins] == ESM2.cls].astype(np.float64)
+    return float(lengths @ lengths)
