@@ -28,10 +28,10 @@ $(VENV)/core: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/p
 	$(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
 	touch $@
 
-$(VENV)/train: $(VENV)/core
-	@echo 'adding torch and transformers; once'
-	$(PIP) --editable '.[train,hf]'
-	touch $@
+$(VENV)/train: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
+	@echo 'installing thdpack and torch into $(VENV) and compiling kernels; once, about a minute and a half'
+	$(PIP) --editable '.[train]'
+	touch $@ $(VENV)/core
 
 $(VENV)/dev: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and all that tests need into $(VENV); once, about two minutes'

@@ -45,27 +45,22 @@ class Checkpoints:
                 shutil.rmtree(left_over)
         dist.barrier(parallel.checkpoint_group)
 
-    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: str) -> str:
+    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: str) -> None:
         """Begin to save; training may go on and change the tensors. Waits for the save before, if that is still under way.
 
         Args:
             state: what JSON can say; the same on all ranks.
             best: name of the checkpoint to keep beside the last ones, or "".
-        Returns:
-            the checkpoint's name.
         """
         self.wait()
         name = self.name(step)
-        if (self._folder / name).exists():
-            return name
         partial = self._folder / (name + _PARTIAL)
         if self._parallel.is_main:
-            partial.mkdir()
+            partial.mkdir(exist_ok=True)  # another rank's writer may have been faster
             (partial / "state.json").write_text(json.dumps({"version": STATE_VERSION, "step": step, **state}, indent=1))
         future = dcp.async_save(dict(tensors), checkpoint_id=partial, process_group=self._parallel.checkpoint_group)
         assert isinstance(future, Future)
         self._pending = (future, name, best)
-        return name
 
     @staticmethod
     def name(step: int) -> str:
@@ -96,9 +91,12 @@ class Checkpoints:
             raise CheckpointError(f"{self._folder / name} could not be written: {error}; the checkpoint before it is whole") from error
         if self._parallel.is_main:
             _fsync(self._folder / (name + _PARTIAL))
+            if (self._folder / name).exists():  # of an earlier life, if somebody went back to a checkpoint before it
+                os.replace(self._folder / name, self._folder / f"replaced-{name}{_PARTIAL}")
             os.replace(self._folder / (name + _PARTIAL), self._folder / name)
             _write(self._folder / "latest", name + "\n")
             self._prune(best)
+            shutil.rmtree(self._folder / f"replaced-{name}{_PARTIAL}", ignore_errors=True)
 
     def state(self, name: str) -> dict[str, Any]:
         """What was saved beside the tensors.

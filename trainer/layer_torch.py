@@ -29,6 +29,7 @@ class Context:
         elif angles_TR.device.type == "cpu":
             self.lengths = sequences.cu_seqlens.diff().tolist()
 
+    @torch.compiler.disable  # each row has other lengths: it would be compiled again and again
     def attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
         """Attention output [T, H, R] of each sequence on itself, softmax scale 1/√R."""
         if self.mask is not None:

@@ -203,8 +203,9 @@ class Report:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        if self._writes:
+        if self._writes and self._live:
             self._progress.stop()
+        if self._writes:
             self._file.close()
         for sink in self._sinks:
             sink.close()

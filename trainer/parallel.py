@@ -89,5 +89,8 @@ def processes() -> Iterator[Parallel]:
     try:
         groups = [dist.new_group(backend="gloo") for _ in range(2)]
         yield Parallel(rank=rank, world_size=world_size, device=device, checkpoint_group=groups[0], vote_group=groups[1])
-    finally:
-        dist.destroy_process_group()
+    except BaseException:
+        if world_size == 1:  # else other ranks may wait for us in a collective, and we for them: torchrun ends all when one exits
+            dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()

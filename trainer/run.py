@@ -91,13 +91,16 @@ class Run:
         predicted = (masked.labels >= 0).sum()
         return torch.cat([torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]), row.counts.double()])
 
-    def validate(self, report: Report) -> None:
-        """Measure on the valid split; the checkpoint of this step is the best if the loss is."""
-        assert self.valid is not None
+    def validate(self, report: Report) -> bool:
+        """Measure on the valid split, if there is one. Whether this is the best so far."""
+        if self.valid is None:
+            return False
         found = validate(self.model, self.valid, self.valid_masker, self.parallel, self.autocast)
         report.validation(self.step, found)
-        if found.loss < self.best["loss"]:
+        better = found.loss < self.best["loss"]
+        if better:
             self.best = {"loss": found.loss, "checkpoint": Checkpoints.name(self.step)}
+        return better
 
     def save(self, *, wait: bool) -> None:
         """Begin to write a checkpoint, or write it, if `wait`."""
@@ -225,6 +228,8 @@ def _open(options: TrainOptions, parallel: Parallel, stack: ExitStack) -> tuple[
         raise ValueError(f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}")
     if manifest.length_multiple > 1:
         raise ValueError(f"{data.data} was built with --length-multiple {manifest.length_multiple}: tokens would attend to padding; build it without")
+    if options.compute.precision.startswith("fp8") and manifest.capacity % 16:
+        raise ValueError(f"{data.data} has buckets of {manifest.capacity} tokens; FP8 needs a multiple of 16: build it with such a --capacity, or use bf16")
     batch = _batch(data, manifest, parallel)
     ranks = {"rank": parallel.rank, "world_size": parallel.world_size, "buckets_per_step": batch}
     reader = stack.enter_context(ShardReader(data.data, seed=data.seed, prefetch=data.prefetch, **ranks, **storage))

@@ -60,8 +60,8 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
                         f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss or gradient that is not finite; they were skipped. "
                         f"The last checkpoint is whole: go on from it with a lower --learning-rate, or with --precision bf16 if this is FP8"
                     )
-            if validating and run.valid is not None:
-                run.validate(report)
+            if validating:
+                saving |= run.validate(report)  # the best so far is kept
             if saving:
                 run.save(wait=last)
             if validating or saving:

@@ -231,6 +231,24 @@ def test_a_finished_run_says_so_and_keeps_last_and_best(many_shards: Path, whole
     assert kept == {STEPS + EVERY, best}
 
 
+def test_the_best_is_kept_also_where_no_checkpoint_was_due(many_shards: Path, tmp_path: Path) -> None:
+    out = train(many_shards, tmp_path / "run", "--validate-every", "4", "--checkpoint-every", "0", "--keep-last", "1")
+    state = json.loads((out / "checkpoints" / "step-00000024" / "state.json").read_text())
+    found = losses(out, "valid")
+    assert state["best"] == {"loss": min(found.values()), "checkpoint": f"step-{min(found, key=lambda step: found[step]):08}"}
+    assert (out / "checkpoints" / state["best"]["checkpoint"]).is_dir()
+
+
+def test_going_back_replaces_the_checkpoints_that_came_after(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(whole, tmp_path / "run")
+    (out / "checkpoints" / "latest").write_text("step-00000006\n")
+    before = (out / "checkpoints" / "step-00000024" / ".metadata").stat().st_mtime_ns
+    train(many_shards, out)
+    assert losses(out) == losses(whole)
+    assert (out / "checkpoints" / "step-00000024" / ".metadata").stat().st_mtime_ns > before
+    assert not list((out / "checkpoints").glob("*.partial"))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

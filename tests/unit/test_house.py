@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import REPO
 
 
-@pytest.mark.parametrize("package", ["schemas", "packers", "pipeline"])
+@pytest.mark.parametrize("package", ["schemas", "packers", "pipeline", "trainer"])
 def test_packages_come_from_this_repo(package: str) -> None:
     module = __import__(package)
     assert Path(str(module.__file__)).parent == REPO / package
@@ -34,5 +34,17 @@ def test_reading_a_manifest_needs_no_pyarrow() -> None:
 
 
 def test_no_file_is_a_drawer_for_everything() -> None:
-    names = {path.stem for package in ("schemas", "packers", "pipeline") for path in (REPO / package).glob("*.py")}
+    names = {path.stem for package in ("schemas", "packers", "pipeline", "trainer") for path in (REPO / package).glob("*.py")}
     assert not names & {"utils", "helpers", "misc", "common"}
+
+
+def test_there_is_one_training_script_and_it_is_short() -> None:
+    loops = [path for path in (REPO / "trainer").glob("*.py") if path.name.startswith("train")]
+    assert [path.name for path in loops] == ["train.py"]
+    assert len(loops[0].read_text().splitlines()) <= 250
+
+
+def test_the_trainer_imports_transformer_engine_and_transformers_only_where_they_are_used() -> None:
+    loaded = imported("import trainer.train")
+    assert not loaded & {"transformer_engine", "transformers", "triton", "datasets", "numba", "polars", "packers", "wandb"}
+    assert "torch" not in imported("import trainer.config")
