@@ -11,13 +11,17 @@ exported models are safetensors.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import pickle
+import secrets
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
@@ -42,8 +46,16 @@ class Checkpoints:
         if parallel.is_main:
             folder.mkdir(parents=True, exist_ok=True)
             for left_over in folder.glob(f"*{_PARTIAL}"):
-                shutil.rmtree(left_over)
-        dist.barrier(parallel.checkpoint_group)
+                shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
+        _check_shared(folder, parallel)
+
+    def forget_after(self, step: int) -> None:
+        """Remove checkpoints of later steps: somebody went back to this one, and those that come will have their names."""
+        if self._parallel.is_main:
+            for path in self._folder.glob("step-*"):
+                if path.name > self.name(step):
+                    _remove(path)
+        dist.barrier(self._parallel.checkpoint_group)
 
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: str) -> None:
         """Begin to save; training may go on and change the tensors. Waits for the save before, if that is still under way.
@@ -87,16 +99,14 @@ class Checkpoints:
         self._pending = None
         try:
             future.result()
+            if self._parallel.is_main:
+                _fsync(self._folder / (name + _PARTIAL))
+                os.replace(self._folder / (name + _PARTIAL), self._folder / name)
+                write(self._folder / "latest", name + "\n")
         except Exception as error:
             raise CheckpointError(f"{self._folder / name} could not be written: {error}; the checkpoint before it is whole") from error
         if self._parallel.is_main:
-            _fsync(self._folder / (name + _PARTIAL))
-            if (self._folder / name).exists():  # of an earlier life, if somebody went back to a checkpoint before it
-                os.replace(self._folder / name, self._folder / f"replaced-{name}{_PARTIAL}")
-            os.replace(self._folder / (name + _PARTIAL), self._folder / name)
-            _write(self._folder / "latest", name + "\n")
             self._prune(best)
-            shutil.rmtree(self._folder / f"replaced-{name}{_PARTIAL}", ignore_errors=True)
 
     def state(self, name: str) -> dict[str, Any]:
         """What was saved beside the tensors.
@@ -129,19 +139,50 @@ class Checkpoints:
             if missing:
                 raise CheckpointError(f"{path} lacks {missing[0]} and {len(missing) - 1} more: it is another model's")
             dcp.load(wanted, checkpoint_id=path, process_group=self._parallel.checkpoint_group)
-        except (OSError, ValueError, RuntimeError, dcp.api.CheckpointException) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}") from error
+        except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError, dcp.api.CheckpointException) as error:
+            latest = self._folder / "latest"
+            raise CheckpointError(f"{path} cannot be read: {error}; write the name of another whole checkpoint into {latest}") from error
 
     def _prune(self, best: str) -> None:
         names = sorted(path.name for path in self._folder.glob("step-*") if not path.name.endswith(_PARTIAL))
         for name in names[: -self._keep_last]:
             if name != best:
-                dead = self._folder / (name + _PARTIAL)
-                os.replace(self._folder / name, dead)  # what is half removed must not look whole
-                shutil.rmtree(dead)
+                try:
+                    _remove(self._folder / name)
+                except OSError as error:  # somebody copies it, perhaps; the next start tries again
+                    logging.getLogger("thdpack").warning("%s could not be removed: %s", self._folder / name, error)
 
 
-def _write(path: Path, text: str) -> None:
+def _remove(checkpoint: Path) -> None:
+    dead = checkpoint.with_name(checkpoint.name + _PARTIAL)
+    os.replace(checkpoint, dead)  # what is half removed must not look whole
+    shutil.rmtree(dead)
+
+
+def _check_shared(folder: Path, parallel: Parallel) -> None:
+    """Ranks that write into folders of their own would leave checkpoints that lack most of the weights.
+
+    Raises:
+        CheckpointError: on all ranks, if one does not see what rank 0 wrote.
+    """
+    nonce = [secrets.token_hex(8)]
+    dist.broadcast_object_list(nonce, src=0, group=parallel.checkpoint_group)
+    mark = folder / f"shared-{nonce[0]}{_PARTIAL}"
+    if parallel.is_main:
+        mark.touch()
+    dist.barrier(parallel.checkpoint_group)
+    blind = torch.tensor(int(not mark.exists()))
+    dist.all_reduce(blind, group=parallel.checkpoint_group)
+    if parallel.is_main:
+        mark.unlink()
+    if blind.item():
+        raise CheckpointError(
+            f"{blind.item()} of {parallel.world_size} ranks do not see {folder} as rank 0 does: --out has to be on storage that all nodes share"
+        )
+
+
+def write(path: Path, text: str) -> None:
+    """A file, whole or not at all."""
     partial = path.with_name(path.name + _PARTIAL)
     with open(partial, "w") as file:
         file.write(text)

@@ -6,6 +6,7 @@ The presets are the published ESM-2 models (Lin et al., Science 2023, tables S1 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
@@ -58,7 +59,7 @@ class DataOptions:
     data: str = ""
     """Dataset: the folder or URL that `thdpack preprocess` made. Required."""
     tokens_per_step: int = 2_097_152
-    """Tokens of the global batch, over all ranks. Rounded to whole buckets; --buckets-per-step states it exactly."""
+    """Tokens of the global batch, over all ranks. Rounded to whole buckets for each rank; --buckets-per-step states it exactly."""
     buckets_per_step: int = 0
     """Buckets of the global batch; 0: from --tokens-per-step. Stays as it is when a run goes on with other ranks."""
     buckets_per_micro_batch: int = 1
@@ -75,6 +76,8 @@ class DataOptions:
     """Shards to fetch, verify and map ahead of those in use."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"seed is {self.seed}, expected 0 ≤ seed < 2^63")
         if not 0.0 < self.mask_probability < 1.0:
             raise ValueError(f"mask-probability is {self.mask_probability}, expected 0 < p < 1")
         if self.buckets_per_micro_batch < 1 or self.buckets_per_step < 0 or self.tokens_per_step < 1:
@@ -110,13 +113,15 @@ class OptimizerOptions:
     clip_norm: float = 1.0
     """Gradients longer than this are scaled down to it."""
     max_bad_steps: int = 5
-    """A step whose loss or gradient is not finite is skipped; after so many in a row the run stops."""
+    """A step whose loss or gradient is not finite is skipped; the run stops at the line of metrics that finds so many in a row."""
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.warmup_steps < 0 or self.clip_norm <= 0 or self.learning_rate <= 0 or self.max_bad_steps < 1:
             raise ValueError("steps, max-bad-steps, clip-norm and learning-rate are above 0, warmup-steps at least 0")
         if not (0 < self.decay_until <= 1 and 0 < self.decay_fraction <= 1 and 0 <= self.final_fraction <= 1):
             raise ValueError("decay-until, decay-fraction and final-fraction are shares, at most 1")
+        if self.warmup_steps > self.steps * (1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until):
+            raise ValueError(f"warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} steps: lower it, or raise steps")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,5 +229,6 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
     prog, description = "python -m trainer.train", "Train an ESM-2 on a dataset that `thdpack preprocess` made. PRESET --help lists all options."
     options: Any = tyro.extras.overridable_config_cli(dict(PRESETS), prog=prog, description=description, args=arguments, config=config)
     if not options.data.data:
-        raise SystemExit(f"{prog}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made")
+        print(f"{prog}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made", file=sys.stderr)
+        raise SystemExit(2)
     return options  # type: ignore[no-any-return]

@@ -26,6 +26,7 @@ from trainer import huggingface, precision
 from trainer.config import Backend, ComputeOptions, ModelOptions
 from trainer.initialize import build, draw, fill
 from trainer.model import VOCABULARY, Sequences
+from trainer.parallel import alone
 
 
 class ThdpackEsmConfig(PreTrainedConfig):
@@ -61,7 +62,7 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         compute = precision.resolve(ComputeOptions(backend=config.backend, precision="fp32"), target)
         self.model = build(config.options, compute)
         if device.type != "meta":  # from_pretrained makes models there, and fills them itself
-            fill(self.model, {}, seed=0, device=target if compute.backend == "te" else device)
+            fill(self.model, {}, seed=0, parallel=alone(target if compute.backend == "te" else device))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from schemas.vocabulary import ESM2
 from trainer.config import ComputeOptions, ModelOptions
 from trainer.model import INIT_STD, VOCABULARY, Esm2, rope_frequencies
+from trainer.parallel import Parallel
 
 
 def build(options: ModelOptions, compute: ComputeOptions) -> Esm2:
@@ -53,18 +54,19 @@ def draw(name: str, shape: torch.Size, options: ModelOptions, *, seed: int, devi
 
 
 @torch.no_grad()
-def fill(model: Esm2, values: Mapping[str, Tensor], *, seed: int, device: torch.device) -> dict[str, Tensor]:
-    """Give a model of the meta device memory and values.
+def fill(model: Esm2, values: Mapping[str, Tensor], *, seed: int, parallel: Parallel) -> dict[str, Tensor]:
+    """Give a model of the meta device memory and values, on the device of `parallel`.
 
     Args:
-        values: float32, whole, by name: what was imported. The rest is drawn.
+        values: float32, whole, by name: what was imported, on rank 0; the others get it from there. The rest is drawn.
     Returns:
         fp32 values of all parameters whose own dtype is another, by name, sharded as they are: what an optimizer starts its masters with.
     """
+    device = parallel.device
     model.to_empty(device=device)
     masters = {}
     for name, tensor in model.named_tensors():
-        whole = values[name].to(device) if name in values else draw(name, tensor.shape, model.options, seed=seed, device=device)
+        whole = parallel.from_main(values[name]) if name in values else draw(name, tensor.shape, model.options, seed=seed, device=device)
         if isinstance(tensor, DTensor):
             whole = distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
         tensor.copy_(whole)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -50,7 +51,8 @@ class Line:
     """One line of metrics. loss, perplexity and grad_norm are the step's; the rest is over the steps since the line before.
 
     tokens: of the run so far, unpadded. data_wait: share of time that the host of rank 0 spent on getting buckets. memory: peak of rank 0, bytes.
-    skipped: steps of the run so far whose loss or gradient was not finite. overflow: tokens to predict that found no room.
+    skipped: steps of the run so far whose loss or gradient was not finite. overflow: tokens to predict that found no room. bad_in_a_row: the most
+    steps skipped in a row.
     """
 
     step: int
@@ -79,6 +81,7 @@ class Meter:
         self._peak = peak_flops(options, parallel.device)
         self._begun, self._tokens = step, tokens
         self._sums = torch.zeros(4, dtype=torch.float64, device=parallel.device)
+        self._worst = torch.zeros((), dtype=torch.float64, device=parallel.device)
         self._clock = _Clock(parallel.device)
         self._waited = 0.0
         self._pending: tuple[int, float, float, Tensor] | None = None  # step, rate, waited, numbers on their way to the host
@@ -94,12 +97,13 @@ class Meter:
             flush: something else than a step comes next.
         """
         self._sums += counts
+        self._worst = torch.maximum(self._worst, scalars[3])
         lines = self._read()
         if flush or step % self._options.output.log_every == 0:
-            numbers = torch.cat([scalars, self._sums])
-            self._sums = torch.zeros_like(self._sums)
-            self._clock.mark()
+            numbers = torch.cat([scalars[:3], self._worst.reshape(1), self._sums])
+            self._sums, self._worst = torch.zeros_like(self._sums), torch.zeros_like(self._worst)
             self._pending = (step, rate, waited, numbers.to("cpu", non_blocking=True))
+            self._clock.mark()  # after the copy: whoever waits for the mark has the numbers
         return [*lines, *self._read()] if flush else lines
 
     def resume(self) -> None:
@@ -236,7 +240,8 @@ class Report:
     def _write(self, kind: str, step: int, values: dict[str, Any]) -> None:
         if not self._writes:
             return
-        self._file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()}
+        self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         self._file.flush()
         for sink in self._sinks:
             sink.write({f"{kind}/{name}": value for name, value in values.items() if name != "step" and value is not None}, step)
@@ -283,7 +288,7 @@ class _WeightsAndBiases:
         # one run there for one run here: its id is kept in the run's folder
         identity = out / "wandb-id"
         if not identity.exists():
-            identity.write_text(wandb.util.generate_id())
+            identity.write_text(secrets.token_hex(8))
         project = options.output.wandb_project
         self._run = wandb.init(project=project, name=out.name, id=identity.read_text(), resume="allow", dir=str(out), config=asdict(options))
 

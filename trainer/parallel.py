@@ -7,10 +7,12 @@ checkpoints and the vote on stopping have gloo groups of their own, for they run
 from __future__ import annotations
 
 import os
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -43,6 +45,21 @@ class Parallel:
             dist.all_reduce(tensor)
         return tensor
 
+    def leave(self, code: int) -> NoReturn:
+        """End this process after an error. Among others, at once: groups and threads would wait for ranks that wait for us."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if self.world_size > 1:
+            os._exit(code)
+        sys.exit(code)
+
+    def from_main(self, tensor: Tensor) -> Tensor:
+        """Rank 0's tensor, on all ranks' devices; the others' give shape and dtype."""
+        there = tensor.to(self.device) if self.is_main else torch.empty_like(tensor, device=self.device)
+        if self.world_size > 1:
+            dist.broadcast(there, src=0)
+        return there
+
     def shard(self, model: nn.Module, *, compute_dtype: torch.dtype) -> None:
         """Shard a model's parameters, and with them gradients and optimizer state, over all ranks; each layer is gathered as it is used.
 
@@ -72,6 +89,11 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def alone(device: torch.device) -> Parallel:
+    """For who needs no process group: no checkpoints, no votes."""
+    return Parallel(rank=0, world_size=1, device=device, checkpoint_group=None, vote_group=None)
+
+
 @contextmanager
 def processes() -> Iterator[Parallel]:
     """Join the job that torchrun started, or be one of one; leave it at the end."""
@@ -86,11 +108,14 @@ def processes() -> Iterator[Parallel]:
         dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
     else:
         dist.init_process_group("gloo")
+    groups = [dist.new_group(backend="gloo") for _ in range(2)]
     try:
-        groups = [dist.new_group(backend="gloo") for _ in range(2)]
         yield Parallel(rank=rank, world_size=world_size, device=device, checkpoint_group=groups[0], vote_group=groups[1])
     except BaseException:
-        if world_size == 1:  # else other ranks may wait for us in a collective, and we for them: torchrun ends all when one exits
-            dist.destroy_process_group()
+        if world_size > 1:  # see `leave`; torchrun ends all when one exits
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        dist.destroy_process_group()
         raise
     dist.destroy_process_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,3 +30,5 @@ def profiler(options: TrainOptions, parallel: Parallel) -> Iterator[Any]:
     plan = schedule(wait=8, warmup=2, active=3, repeat=1)
     with torch.profiler.profile(activities=activities, schedule=plan, on_trace_ready=lambda trace: trace.export_chrome_trace(str(path))) as trace:
         yield trace
+    if not path.exists():
+        print(f"no {path}: the run had fewer than 13 steps", file=sys.stderr)

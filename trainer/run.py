@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.reader import ShardReader
+from schemas.errors import ThdpackError
 from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import Checkpoints, write
 from trainer.config import DataOptions, ModelOptions, TrainOptions
 from trainer.feed import Feed, Row
 from trainer.initialize import build, fill
@@ -29,7 +30,7 @@ from trainer.optimizer import Optimizer
 from trainer.parallel import Parallel, whole
 from trainer.validate import MASK_SEED, validate
 
-_FIXED: Final = ("seed", "mask_probability")
+_FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
 """Data options that a run cannot change when it goes on."""
 
 
@@ -47,18 +48,19 @@ class Run:
         self.parallel, self.out = parallel, Path(options.output.out)
         options = replace(options, compute=precision.resolve(options.compute, parallel.device))
         before = _from_main(parallel, partial(_before, self.out, options))
-        options, imported = _continued(options, before) if before else _imported(options)
+        imported: dict[str, Tensor] = {}
+        if before:
+            options = _continued(options, before["options"])
+        elif options.output.init_from:
+            options, imported = _imported(options, parallel)
         self.reader, self.valid, options = _open(options, parallel, stack)
         self.options = options
-        if parallel.is_main:
-            self.out.mkdir(parents=True, exist_ok=True)
-            (self.out / "options.json").write_text(options.to_json())
 
         self.model = build(options.model, options.compute)
         for parameter in self.model.parameters():
             parameter.data = parameter.data.to(precision.stored_dtype(options.compute))
         parallel.shard(self.model, compute_dtype=precision.compute_dtype(options.compute))
-        masters = fill(self.model, imported, seed=options.data.seed, device=parallel.device)
+        masters = fill(self.model, imported, seed=options.data.seed, parallel=parallel)
         self.optimizer = Optimizer(self.model, options.optimizer, masters)
         self.autocast = partial(precision.autocast, options.compute, parallel.device, sharded=parallel.world_size > 1)
         masker = partial(Masker, ESM2, probability=options.data.mask_probability, device=parallel.device)
@@ -69,6 +71,9 @@ class Run:
         self.checkpoints = Checkpoints(self.out / "checkpoints", parallel, keep_last=options.output.keep_last)
         if before:
             self._load(before["checkpoint"])
+        self.checkpoints.forget_after(self.step)
+        if parallel.is_main:
+            write(self.out / "options.json", options.to_json())  # for people; what a run goes on with is in its checkpoints
         self.feed = Feed(self.reader, buckets=options.data.buckets_per_micro_batch, stride=parallel.world_size, device=parallel.device)
 
     @property
@@ -109,7 +114,7 @@ class Run:
             "applied": int(self.optimizer.applied),
             "best": self.best,
             "reader": self.reader.state_dict(),
-            "world_size": self.parallel.world_size,
+            "options": asdict(self.options),
         }
         self.checkpoints.save(self.step, {**self._tensors(), **self._optional_tensors()}, state, best=self.best["checkpoint"])
         if wait:
@@ -165,13 +170,23 @@ class Run:
 
 
 def _before(out: Path, options: TrainOptions) -> dict[str, Any]:
-    """The options of the run in the folder and the name of its last checkpoint; empty if it has none."""
-    latest = out / "checkpoints" / "latest"
-    if not latest.exists():
+    """The name of the last checkpoint in the run's folder, and the options it was made with; empty if there is none.
+
+    Raises:
+        ValueError: there is one, and it is not to be used, or cannot be.
+    """
+    folder = out / "checkpoints"
+    if not (folder / "latest").exists():
+        if any(folder.glob("step-*[0-9]")):
+            raise ValueError(f"{folder} has checkpoints, but no file `latest`: write the name of one into it, or remove them")
         return {}
     if options.output.resume == "never":
         raise ValueError(f"{out} holds a run, and --resume is never: choose another --out, or remove that folder")
-    return {"checkpoint": latest.read_text().strip(), **json.loads((out / "options.json").read_text())}
+    name = (folder / "latest").read_text().strip()
+    try:
+        return {"checkpoint": name, "options": json.loads((folder / name / "state.json").read_text())["options"]}
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{folder / name} cannot be read: {error}; write the name of another whole checkpoint into {folder / 'latest'}") from error
 
 
 def _from_main(parallel: Parallel, ask: Any) -> Any:
@@ -180,7 +195,7 @@ def _from_main(parallel: Parallel, ask: Any) -> Any:
     if parallel.is_main:
         try:
             box = [ask()]
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, ThdpackError) as error:
             box = [ValueError(str(error))]
     dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
     if isinstance(box[0], ValueError):
@@ -188,29 +203,39 @@ def _from_main(parallel: Parallel, ask: Any) -> Any:
     return box[0]
 
 
-def _continued(options: TrainOptions, before: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, Tensor]]:
+def _continued(options: TrainOptions, before: Mapping[str, Any]) -> TrainOptions:
     """Options of a run that goes on: its model and its batch are what they were.
 
     Raises:
         ValueError: others were asked for.
     """
-    model, batch = ModelOptions(**before["model"]), before["data"]["buckets_per_step"]
+    model, data, out = ModelOptions(**before["model"]), before["data"], options.output.out
+    if options.output.init_from not in ("", before["output"]["init_from"]):
+        raise ValueError(f"{out} holds a run that did not start from {options.output.init_from}: choose another --out")
     if model != options.model and not options.output.init_from:
-        raise ValueError(f"{options.output.out} holds a run of another model, {model}: choose another --out")
+        raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
     for name in _FIXED:
-        was, now = before["data"][name], getattr(options.data, name)
-        if was != now:
-            raise ValueError(f"{options.output.out} holds a run with --{name.replace('_', '-')} {was}, not {now}: choose another --out")
+        now = getattr(options.data, name)
+        if data[name] != now:
+            raise ValueError(f"{out} holds a run with --{name.replace('_', '-')} {data[name]}, not {now}: choose another --out")
+    batch = data["buckets_per_step"]
     if options.data.buckets_per_step not in (0, batch):
-        raise ValueError(f"{options.output.out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out")
-    return replace(options, model=model, data=replace(options.data, buckets_per_step=batch)), {}
+        raise ValueError(f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out")
+    output = replace(options.output, init_from=before["output"]["init_from"])
+    return replace(options, model=model, data=replace(options.data, buckets_per_step=batch), output=output)
 
 
-def _imported(options: TrainOptions) -> tuple[TrainOptions, dict[str, Tensor]]:
-    """Options and tensors of a run that starts, from a Hugging Face model's if one is named."""
-    if not options.output.init_from:
-        return options, {}
-    model, tensors = huggingface.load(options.output.init_from)
+def _imported(options: TrainOptions, parallel: Parallel) -> tuple[TrainOptions, dict[str, Tensor]]:
+    """Options with the shape of the Hugging Face model that is named, and its tensors: on rank 0, and empty ones of the meta device elsewhere."""
+    found: list[dict[str, Tensor]] = []
+
+    def shape() -> tuple[ModelOptions, dict[str, torch.Size]]:
+        model, tensors = huggingface.load(options.output.init_from)
+        found.append(tensors)
+        return model, {name: tensor.shape for name, tensor in tensors.items()}
+
+    model, shapes = _from_main(parallel, shape)
+    tensors = found[0] if found else {name: torch.empty(size, device="meta") for name, size in shapes.items()}
     return replace(options, model=replace(model, gelu=options.model.gelu)), tensors
 
 
@@ -247,6 +272,6 @@ def _batch(data: DataOptions, manifest: Manifest, parallel: Parallel) -> int:
     if data.buckets_per_step % unit:
         raise ValueError(
             f"{data.buckets_per_step} buckets a step do not divide among {parallel.world_size} ranks × {data.buckets_per_micro_batch} buckets a micro-batch: "
-            f"change --buckets-per-step, --buckets-per-micro-batch or the number of ranks"
+            f"change the number of ranks, --buckets-per-micro-batch or, for a new run, --buckets-per-step"
         )
     return data.buckets_per_step

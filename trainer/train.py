@@ -56,6 +56,7 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
                 report.line(line)
                 run.tokens = line.tokens
                 if line.bad_in_a_row >= options.optimizer.max_bad_steps:
+                    run.checkpoints.wait()  # all ranks are here: what is being written can be finished
                     raise TrainingError(
                         f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss or gradient that is not finite; they were skipped. "
                         f"The last checkpoint is whole: go on from it with a lower --learning-rate, or with --precision bf16 if this is FP8"
@@ -73,7 +74,8 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
             report.say(f"stopped by a signal after step {run.step:,}; the same command goes on from here")
         else:
             run.export()
-            report.say(f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM")
+            note = "" if options.model.gelu == "erf" else ", which computes GELU exactly: logits differ from this run's tanh by about 1e-3"
+            report.say(f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM{note}")
 
 
 def train_step(run: Run, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
@@ -99,12 +101,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with processes() as parallel:
         try:
             train(options, parallel)
-        except (ThdpackError, ValueError) as error:
-            print(f"trainer: {error}", file=sys.stderr)
-            sys.exit(1)
+        except (ThdpackError, ValueError, OSError) as error:
+            who = "trainer" if parallel.is_main else f"trainer, rank {parallel.rank}"
+            print(f"{who}: {error}", file=sys.stderr)
+            parallel.leave(1)
         except KeyboardInterrupt:
             print("trainer: interrupted; the last checkpoint is whole, the same command goes on from it", file=sys.stderr)
-            sys.exit(130)
+            parallel.leave(130)
 
 
 if __name__ == "__main__":

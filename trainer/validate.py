@@ -32,7 +32,7 @@ class Validation:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(self.loss)
+        return math.exp(min(self.loss, 700.0))
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,9 +20,16 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from pipeline.reader import ShardReader
 from schemas.manifest import Manifest
+from schemas.vocabulary import ESM2
 from tests.conftest import REPO, environment
 from trainer import huggingface
+from trainer.config import ComputeOptions
+from trainer.initialize import build, fill
+from trainer.masking import Masker
+from trainer.model import Sequences
+from trainer.parallel import alone
 from trainer.train import main
+from trainer.validate import MASK_SEED
 
 OPTIONS = ("--layers", "2", "--hidden-size", "32", "--heads", "4", "--ffn-size", "64", "--buckets-per-step", "4", "--log-every", "1")
 STEPS = 24
@@ -73,6 +81,12 @@ def cut(run: Path, out: Path, step: int) -> Path:
             shutil.rmtree(checkpoint)
     (out / "checkpoints" / "latest").write_text(f"step-{step:08}\n")
     return out
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def await_step(process: subprocess.Popen[str], out: Path, step: int) -> None:
@@ -128,8 +142,10 @@ def test_what_a_dead_save_left_is_cleared_and_the_good_checkpoint_is_used(many_s
     partial = out / "checkpoints" / "step-00000018.partial"
     partial.mkdir()
     (partial / "__0_0.distcp").write_bytes(b"half")
+    (out / "checkpoints" / "latest.partial").write_text("step-000")
+    (out / "options.json").write_text("")  # is for people
     train(many_shards, out)
-    assert not partial.exists()
+    assert not list((out / "checkpoints").glob("*.partial"))
     assert losses(out) == losses(whole)
 
 
@@ -217,7 +233,7 @@ def test_export_loads_in_plain_transformers_and_comes_back_exact(whole: Path, ma
     assert tokenizer("MKTAYX")["input_ids"] == [0, 20, 15, 11, 5, 19, 24, 2]
     plain = AutoModelForMaskedLM.from_pretrained(whole / "export")
     assert type(plain).__name__ == "EsmForMaskedLM"
-    fine_tuned = train(many_shards, tmp_path / "fine", "--init-from", str(tmp_path / "back"), steps=1)
+    fine_tuned = train(many_shards, tmp_path / "fine", "--init-from", str(tmp_path / "back"), "--warmup-steps", "0", steps=1)
     assert abs(losses(fine_tuned)[1] - losses(whole)[STEPS]) < 0.2  # goes on from what was learnt, on other masks
 
 
@@ -242,11 +258,27 @@ def test_the_best_is_kept_also_where_no_checkpoint_was_due(many_shards: Path, tm
 def test_going_back_replaces_the_checkpoints_that_came_after(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
     (out / "checkpoints" / "latest").write_text("step-00000006\n")
-    before = (out / "checkpoints" / "step-00000024" / ".metadata").stat().st_mtime_ns
-    train(many_shards, out)
-    assert losses(out) == losses(whole)
-    assert (out / "checkpoints" / "step-00000024" / ".metadata").stat().st_mtime_ns > before
-    assert not list((out / "checkpoints").glob("*.partial"))
+    train(many_shards, out, "--keep-last", "1", "--checkpoint-every", "0", "--validate-every", "0", steps=STEPS - 2)
+    kept = sorted(path.name for path in (out / "checkpoints").glob("step-*"))
+    assert kept[-1] == "step-00000022"  # and not of the run before: 24
+    assert (out / "checkpoints" / "latest").read_text().strip() == "step-00000022"
+    train(many_shards, out, "--keep-last", "1")
+    assert [found for step, found in losses(out).items() if step <= 6] == [found for step, found in losses(whole).items() if step <= 6]
+
+
+def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_path: Path) -> None:
+    program = "import sys; from trainer.train import main; main(sys.argv[1:])"
+    env = {**environment(), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, *arguments(many_shards, tmp_path / f"node{rank}")],
+            cwd=REPO, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=100)[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [1, 1], said
+    assert all("storage that all nodes share" in text for text in said)
 
 
 @pytest.mark.parametrize(
@@ -257,6 +289,8 @@ def test_going_back_replaces_the_checkpoints_that_came_after(many_shards: Path, 
         (("--buckets-per-step", "8"), "4 buckets a step, not 8"),
         (("--mask-probability", "0.2"), "--mask-probability 0.15, not 0.2"),
         (("--resume", "never"), "--resume is never"),
+        (("--tokens-per-step", "4096"), "--tokens-per-step 16384, not 4096"),
+        (("--init-from", "/nowhere"), "did not start from /nowhere"),
     ],
 )
 def test_a_run_does_not_go_on_as_another(
@@ -311,13 +345,26 @@ def test_another_dataset_is_refused_and_a_moved_one_is_not(
 
 
 def test_validation_is_exact_over_the_split(many_shards: Path, whole: Path) -> None:
-    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
-    found = [line for line in lines if line["kind"] == "valid"]
+    options, tensors = huggingface.load(whole / "export")
+    model = build(options, ComputeOptions(backend="torch", precision="fp32"))
+    fill(model, tensors, seed=0, parallel=alone(torch.device("cpu")))
     reader = ShardReader(many_shards, split="valid")
-    residues = sum(int((reader[i].input_ids >= 4).sum()) for i in range(len(reader)))
-    assert {line["tokens"] for line in found} == {found[0]["tokens"]}
-    assert abs(found[0]["tokens"] - 0.15 * residues) < 5 * (0.15 * 0.85 * residues) ** 0.5
-    assert all(0 < line["accuracy"] < 1 for line in found)
+    masker = Masker(ESM2, seed=MASK_SEED, probability=0.15, epoch_buckets=len(reader), device=torch.device("cpu"))
+    loss, correct, tokens = 0.0, 0, 0
+    for number in range(len(reader)):
+        bucket = reader[number]
+        masked = masker(torch.tensor(bucket.input_ids), torch.tensor([number]))
+        real = masked.labels >= 0
+        with torch.no_grad():
+            logits = model(masked.input_ids, Sequences(torch.tensor(bucket.cu_seqlens), bucket.max_seqlen), masked.index[real])
+        loss += float(torch.nn.functional.cross_entropy(logits, masked.labels[real], reduction="sum"))
+        correct += int((logits.argmax(1) == masked.labels[real]).sum())
+        tokens += int(real.sum())
+    found = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()][-1]
+    assert len(reader) > 1
+    assert (found["kind"], found["step"], found["tokens"]) == ("valid", STEPS, tokens)
+    assert found["loss"] == pytest.approx(loss / tokens, rel=1e-6)
+    assert found["accuracy"] == pytest.approx(correct / tokens, rel=1e-9)
 
 
 def test_a_profile_is_written(many_shards: Path, tmp_path: Path) -> None:

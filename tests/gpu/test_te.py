@@ -22,6 +22,7 @@ from trainer.initialize import build, draw, fill
 from trainer.masking import Masker
 from trainer.model import Esm2, Sequences
 from trainer.optimizer import Optimizer
+from trainer.parallel import alone
 from trainer.train import main
 
 GPU = torch.device("cuda")
@@ -44,7 +45,7 @@ def model(shape: ModelOptions, backend: str, numbers: str, seed: int = 1, scale:
     for name, tensor in built.named_tensors():
         value = draw(name, tensor.shape, shape, seed=seed, device=torch.device("cpu"))
         values[name] = value if name == "inv_freq" else value * scale if tensor.ndim > 1 else value + 0.02 * torch.sin(torch.arange(value.numel()))
-    return built, compute, fill(built, values, seed=seed, device=GPU)
+    return built, compute, fill(built, values, seed=seed, parallel=alone(GPU))
 
 
 def row(seed: int) -> tuple[Tensor, Sequences, Tensor]:
@@ -164,7 +165,7 @@ def test_te_equals_hugging_face(fp16_frequencies: bool) -> None:
         tensors["esm.rotary_embeddings.inv_freq"] = frequencies
     compute = ComputeOptions(backend="te", precision="fp32")
     ours = build(shape, compute)
-    fill(ours, from_esm(tensors, shape), seed=0, device=GPU)
+    fill(ours, from_esm(tensors, shape), seed=0, parallel=alone(GPU))
     ids, sequences, _ = row(seed=11)
     cu = sequences.cu_seqlens.tolist()
     with torch.no_grad():
@@ -272,6 +273,6 @@ def test_a_run_goes_on_where_it_stopped(dataset: Path, tmp_path: Path, numbers: 
 
 
 def run_8m(dataset: Path, folder: Path, numbers: str, steps: int) -> None:
-    arguments = ["esm2-8m", "--data", str(dataset), "--out", str(folder / "run"), "--precision", numbers, "--buckets-per-step", "4", "--warmup-steps", "50"]
+    arguments = ["esm2-8m", "--data", str(dataset), "--out", str(folder / "run"), "--precision", numbers, "--buckets-per-step", "4", "--warmup-steps", "20"]
     arguments += ["--learning-rate", "2e-3", "--log-every", "1" if steps < 100 else "20", "--checkpoint-every", "15", "--validate-every", "0"]
     main([*arguments, "--steps", str(steps)])

@@ -18,6 +18,7 @@ from trainer.huggingface import from_esm, to_esm
 from trainer.initialize import build, draw, fill
 from trainer.masking import Masker
 from trainer.model import Esm2, Sequences, rope_frequencies
+from trainer.parallel import alone
 
 CPU = torch.device("cpu")
 TORCH = ComputeOptions(backend="torch", precision="fp32")
@@ -76,7 +77,7 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
 
 def ours(shape: ModelOptions, theirs: EsmForMaskedLM) -> Esm2:
     model = build(shape, TORCH)
-    fill(model, from_esm(theirs.state_dict(), shape), seed=0, device=CPU)
+    fill(model, from_esm(theirs.state_dict(), shape), seed=0, parallel=alone(CPU))
     return model
 
 
@@ -209,7 +210,7 @@ def test_recomputing_activations_changes_no_gradient(recompute: str) -> None:
     grads = []
     for mode in ("none", recompute):
         model = build(SMALL, ComputeOptions(backend="torch", precision="fp32", recompute=mode))  # type: ignore[arg-type]
-        fill(model, values, seed=0, device=CPU)
+        fill(model, values, seed=0, parallel=alone(CPU))
         model(ids, where)[:, :33].logsumexp(1).sum().backward()
         grads.append({name: p.grad for name, p in model.named_weights()})
     for name, grad in grads[0].items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.run import get_args_parser
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -26,19 +29,19 @@ from trainer.initialize import build, fill
 from trainer.metrics import Report, model_flops
 from trainer.model import PADDED_VOCABULARY, Esm2, Sequences
 from trainer.optimizer import Optimizer
-from trainer.parallel import Parallel
+from trainer.parallel import alone
 from trainer.schedule import learning_rate
 
 CPU = torch.device("cpu")
 SMALL = ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=128)
-ALONE = Parallel(rank=0, world_size=1, device=CPU, checkpoint_group=None, vote_group=None)
+ALONE = alone(CPU)
 
 
 def model(dtype: torch.dtype = torch.float32) -> tuple[Esm2, dict[str, Tensor]]:
     built = build(SMALL, ComputeOptions(backend="torch", precision="fp32"))
     for parameter in built.parameters():
         parameter.data = parameter.data.to(dtype)
-    return built, fill(built, {}, seed=0, device=CPU)
+    return built, fill(built, {}, seed=0, parallel=ALONE)
 
 
 # schedule
@@ -186,8 +189,16 @@ def test_every_option_can_be_given_and_is_kept_in_json() -> None:
 
 
 def test_a_dataset_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="--data DATASET is missing"):
+    with pytest.raises(SystemExit) as left:
         parse(["esm2-8m"])
+    assert left.value.code == 2
+    assert "--data DATASET is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd"])
+def test_a_warm_up_that_leaves_no_room_for_the_decay_is_refused(schedule: str) -> None:
+    with pytest.raises(ValueError, match="warmup-steps is 950, too long for a schedule of 1000 steps"):
+        OptimizerOptions(steps=1_000, warmup_steps=950, schedule=schedule)  # type: ignore[arg-type]
 
 
 # Hugging Face
@@ -267,15 +278,28 @@ def test_the_pretrained_model_is_esm_and_comes_back_through_the_auto_classes(tmp
     assert bool(torch.isfinite(fresh(input_ids=ids).logits[0]).all())
 
 
-def test_the_slurm_script_is_well_formed() -> None:
-    import subprocess
+SBATCH = Path(__file__).parents[2] / "docs" / "train.sbatch"
 
-    from torch.distributed.run import get_args_parser
 
-    script = Path(__file__).parents[2] / "docs" / "train.sbatch"
-    subprocess.run(["bash", "-n", script], check=True)
-    command = script.read_text().split("srun --kill-on-bad-exit=1 torchrun \\\n")[1].split("|| true")[0].replace("\\\n", " ")
+def test_the_slurm_script_starts_torchrun_with_options_that_exist() -> None:
+    command = SBATCH.read_text().split("srun --kill-on-bad-exit=1 torchrun \\\n")[1].split("|| STATUS")[0].replace("\\\n", " ")
     parsed = get_args_parser().parse_args(command.replace("$SLURM_NNODES", "2").replace("$SLURM_GPUS_ON_NODE", "8").replace('"', "").split())
     assert parsed.signals_to_handle == "SIGTERM,SIGINT,SIGUSR1"
     assert parsed.training_script == "trainer.train"
-    parse([word.replace("$STEPS", "5") for word in parsed.training_script_args])
+    parse([word.replace("$STEPS", "5000") for word in parsed.training_script_args])
+
+
+@pytest.mark.parametrize(("status", "progress", "requeued"), [(0, True, False), (1, True, True), (1, False, False)])
+def test_the_slurm_script_requeues_a_job_that_came_further_and_no_other(tmp_path: Path, status: int, progress: bool, requeued: bool) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    latest = tmp_path / "run" / "checkpoints" / "latest"
+    latest.write_text("step-00000010")
+    stubs = {"srun": f"{f'echo step-00000020 > {latest}' if progress else ':'}; exit {status}", "scontrol": f'echo "$@" >> {tmp_path}/scontrol; echo node1'}
+    for name, body in stubs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_JOB_ID": "7", "RUN": str(tmp_path / "run")}
+    done = subprocess.run(["bash", SBATCH], env={**os.environ, **slurm, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}, check=False)
+    assert done.returncode == status
+    assert ("requeue 7" in (tmp_path / "scontrol").read_text()) is requeued
