@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -32,8 +33,8 @@ from trainer.train import main
 from trainer.validate import MASK_SEED
 
 OPTIONS = ("--layers", "2", "--hidden-size", "32", "--heads", "4", "--ffn-size", "64", "--buckets-per-step", "4", "--log-every", "1")
-STEPS = 24
-EVERY = 6
+STEPS = 16
+EVERY = 4
 
 
 def arguments(data: Path, out: Path, *options: str, steps: int = STEPS) -> list[str]:
@@ -108,8 +109,8 @@ def test_the_loss_falls_and_everything_is_left_behind(whole: Path) -> None:
     found = losses(whole)
     assert list(found) == list(range(1, STEPS + 1))
     assert found[STEPS] < found[1] - 0.1
-    assert list(losses(whole, "valid")) == [6, 12, 18, 24]
-    assert sorted(path.name for path in (whole / "checkpoints").iterdir()) == ["latest", "step-00000006", "step-00000012", "step-00000018", "step-00000024"]
+    assert list(losses(whole, "valid")) == [4, 8, 12, 16]
+    assert sorted(path.name for path in (whole / "checkpoints").iterdir()) == ["latest", "step-00000004", "step-00000008", "step-00000012", "step-00000016"]
     line = json.loads((whole / "metrics.jsonl").read_text().splitlines()[0])
     assert line["tokens"] > 3 * 512
     assert line["tokens_per_second"] > 0
@@ -118,7 +119,7 @@ def test_the_loss_falls_and_everything_is_left_behind(whole: Path) -> None:
     assert line["perplexity"] == pytest.approx(2.718281828459045 ** line["loss"])
 
 
-@pytest.mark.parametrize("step", [6, 18])
+@pytest.mark.parametrize("step", [4, 12])
 def test_resumed_is_uninterrupted_bit_for_bit(many_shards: Path, whole: Path, tmp_path: Path, step: int) -> None:
     out = train(many_shards, cut(whole, tmp_path / "run", step))
     assert losses(out) == losses(whole)
@@ -126,20 +127,19 @@ def test_resumed_is_uninterrupted_bit_for_bit(many_shards: Path, whole: Path, tm
     assert (out / "export" / "model.safetensors").read_bytes() == (whole / "export" / "model.safetensors").read_bytes()
 
 
-def test_killed_again_and_again_it_comes_to_the_same_end(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+def test_killed_at_any_step_it_comes_to_the_same_end(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    for step in (5, 14):  # SIGKILL, perhaps while a checkpoint is written: there is one after every second step
-        process = start(many_shards, out, "--checkpoint-every", "2")
-        await_step(process, out, step)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    process = start(many_shards, out, "--checkpoint-every", "2")
+    await_step(process, out, random.randrange(3, 13))
+    os.killpg(process.pid, signal.SIGKILL)  # perhaps while a checkpoint is written: there is one after every second step
+    process.communicate()
     finish(start(many_shards, out, "--checkpoint-every", "2"))
     assert losses(out) == losses(whole)
 
 
 def test_what_a_dead_save_left_is_cleared_and_the_good_checkpoint_is_used(many_shards: Path, whole: Path, tmp_path: Path) -> None:
-    out = cut(whole, tmp_path / "run", 12)
-    partial = out / "checkpoints" / "step-00000018.partial"
+    out = cut(whole, tmp_path / "run", 8)
+    partial = out / "checkpoints" / "step-00000012.partial"
     partial.mkdir()
     (partial / "__0_0.distcp").write_bytes(b"half")
     (out / "checkpoints" / "latest.partial").write_text("step-000")
@@ -149,21 +149,21 @@ def test_what_a_dead_save_left_is_cleared_and_the_good_checkpoint_is_used(many_s
     assert losses(out) == losses(whole)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_world_sizes_agree(many_shards: Path, whole: Path, tmp_path: Path, ranks: int) -> None:
-    """The same buckets, masks and batch on other numbers of ranks; and resumed on another number than it was saved on."""
-    out = tmp_path / "run"
-    finish(start(many_shards, out, ranks=ranks))
-    alone = losses(whole)
-    assert losses(out).keys() == alone.keys()
-    assert max(abs(losses(out)[step] - alone[step]) for step in alone) < 1e-5
-    assert max(abs(losses(out, "valid")[step] - loss) for step, loss in losses(whole, "valid").items()) < 1e-5
-    back = train(many_shards, cut(out, tmp_path / "back", 12))
-    assert max(abs(losses(back)[step] - alone[step]) for step in alone) < 1e-5
-    if ranks == 4:
-        spread = cut(out, tmp_path / "spread", 18)
-        finish(start(many_shards, spread, ranks=2))
-        assert max(abs(losses(spread)[step] - alone[step]) for step in alone) < 1e-5
+def test_world_sizes_agree(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+    """The same buckets, masks and batch on 1, 2 and 4 ranks, also where a run goes on with another number of them."""
+    alone, valid = losses(whole), losses(whole, "valid")
+
+    def check(out: Path) -> None:
+        assert losses(out).keys() == alone.keys()
+        assert max(abs(losses(out)[step] - alone[step]) for step in alone) < 1e-5
+        assert max(abs(losses(out, "valid")[step] - valid[step]) for step in valid) < 1e-5
+
+    four, two = tmp_path / "four", cut(whole, tmp_path / "two", 8)
+    finish(start(many_shards, four, ranks=4))
+    check(four)
+    finish(start(many_shards, two, ranks=2))  # 8 steps on one rank, the rest on two
+    check(two)
+    check(train(many_shards, cut(four, tmp_path / "one", 8)))  # 8 steps on four ranks, the rest on one
 
 
 def test_merged_micro_batches_change_nothing(many_shards: Path, whole: Path, tmp_path: Path) -> None:
@@ -248,8 +248,8 @@ def test_a_finished_run_says_so_and_keeps_last_and_best(many_shards: Path, whole
 
 
 def test_the_best_is_kept_also_where_no_checkpoint_was_due(many_shards: Path, tmp_path: Path) -> None:
-    out = train(many_shards, tmp_path / "run", "--validate-every", "4", "--checkpoint-every", "0", "--keep-last", "1")
-    state = json.loads((out / "checkpoints" / "step-00000024" / "state.json").read_text())
+    out = train(many_shards, tmp_path / "run", "--validate-every", "3", "--checkpoint-every", "0", "--keep-last", "1")
+    state = json.loads((out / "checkpoints" / "step-00000016" / "state.json").read_text())
     found = losses(out, "valid")
     assert state["best"] == {"loss": min(found.values()), "checkpoint": f"step-{min(found, key=lambda step: found[step]):08}"}
     assert (out / "checkpoints" / state["best"]["checkpoint"]).is_dir()
@@ -257,13 +257,13 @@ def test_the_best_is_kept_also_where_no_checkpoint_was_due(many_shards: Path, tm
 
 def test_going_back_replaces_the_checkpoints_that_came_after(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
-    (out / "checkpoints" / "latest").write_text("step-00000006\n")
+    (out / "checkpoints" / "latest").write_text("step-00000004\n")
     train(many_shards, out, "--keep-last", "1", "--checkpoint-every", "0", "--validate-every", "0", steps=STEPS - 2)
     kept = sorted(path.name for path in (out / "checkpoints").glob("step-*"))
-    assert kept[-1] == "step-00000022"  # and not of the run before: 24
-    assert (out / "checkpoints" / "latest").read_text().strip() == "step-00000022"
+    assert kept[-1] == "step-00000014"  # and not of the run before: 16
+    assert (out / "checkpoints" / "latest").read_text().strip() == "step-00000014"
     train(many_shards, out, "--keep-last", "1")
-    assert [found for step, found in losses(out).items() if step <= 6] == [found for step, found in losses(whole).items() if step <= 6]
+    assert [found for step, found in losses(out).items() if step <= 4] == [found for step, found in losses(whole).items() if step <= 4]
 
 
 def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_path: Path) -> None:
@@ -338,10 +338,10 @@ def test_another_dataset_is_refused_and_a_moved_one_is_not(
 ) -> None:
     build_here(sample, tmp_path / "other", capacity=512, max_seq_len=256)
     with pytest.raises(SystemExit):
-        train(tmp_path / "other", cut(whole, tmp_path / "run", 12))
+        train(tmp_path / "other", cut(whole, tmp_path / "run", 8))
     assert "state" in capsys.readouterr().err
     moved = shutil.copytree(many_shards, tmp_path / "moved")
-    assert losses(train(moved, cut(whole, tmp_path / "again", 12))) == losses(whole)
+    assert losses(train(moved, cut(whole, tmp_path / "again", 8))) == losses(whole)
 
 
 def test_validation_is_exact_over_the_split(many_shards: Path, whole: Path) -> None:
