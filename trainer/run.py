@@ -67,7 +67,8 @@ class Run:
         self.masker = masker(seed=options.data.seed, epoch_buckets=len(self.reader))
         self.valid_masker = masker(seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1)
 
-        self.step, self.tokens, self.best = 0, 0, {"loss": float("inf"), "checkpoint": ""}
+        self.step, self.tokens = 0, 0
+        self.best: dict[str, Any] = {"loss": None, "checkpoint": ""}
         self.checkpoints = Checkpoints(self.out / "checkpoints", parallel, keep_last=options.output.keep_last)
         if before:
             self._load(before["checkpoint"])
@@ -102,7 +103,7 @@ class Run:
             return False
         found = validate(self.model, self.valid, self.valid_masker, self.parallel, self.autocast)
         report.validation(self.step, found)
-        better = found.loss < self.best["loss"]
+        better = self.best["loss"] is None or found.loss < self.best["loss"]
         if better:
             self.best = {"loss": found.loss, "checkpoint": Checkpoints.name(self.step)}
         return better
