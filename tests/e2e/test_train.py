@@ -70,7 +70,8 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 def losses(out: Path, kind: str = "train") -> dict[int, float]:
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    whole_lines = (out / "metrics.jsonl").read_text().rpartition("\n")[0]  # the last may be under way
+    lines = [json.loads(line) for line in whole_lines.splitlines()]
     return {line["step"]: line["loss"] for line in lines if line["kind"] == kind}
 
 
