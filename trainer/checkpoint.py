@@ -118,7 +118,7 @@ class Checkpoints:
         try:
             state = json.loads(path.read_text())
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path}: {error}; write the name of a whole checkpoint into {self._folder / 'latest'}, or remove that file") from error
+            raise CheckpointError(f"{path}: {error}; write the name of another whole checkpoint into {self._folder / 'latest'}") from error
         if state.get("version") != STATE_VERSION:
             raise CheckpointError(f"{path}: version {state.get('version')!r}, this thdpack reads {STATE_VERSION}")
         return state  # type: ignore[no-any-return]
