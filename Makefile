@@ -12,7 +12,7 @@ RUN ?= runs/$(PRESET)
 TESTS ?= tests
 
 VENV := .venv
-PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 KERNELS := $(wildcard packers/*.pyx pipeline/*.pyx)
 
 help: ## list the targets
