@@ -108,21 +108,6 @@ class Checkpoints:
         if self._parallel.is_main:
             self._prune(best)
 
-    def state(self, name: str) -> dict[str, Any]:
-        """What was saved beside the tensors.
-
-        Raises:
-            CheckpointError: there is no such checkpoint, or another version's.
-        """
-        path = self._folder / name / "state.json"
-        try:
-            state = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path}: {error}; write the name of another whole checkpoint into {self._folder / 'latest'}") from error
-        if state.get("version") != STATE_VERSION:
-            raise CheckpointError(f"{path}: version {state.get('version')!r}, this thdpack reads {STATE_VERSION}")
-        return state  # type: ignore[no-any-return]
-
     def load(self, name: str, tensors: Mapping[str, Tensor], *, optional: Mapping[str, Tensor]) -> None:
         """Read tensors in place, from however many ranks they were saved.
 
@@ -151,6 +136,22 @@ class Checkpoints:
                     _remove(self._folder / name)
                 except OSError as error:  # somebody copies it, perhaps; the next start tries again
                     logging.getLogger("thdpack").warning("%s could not be removed: %s", self._folder / name, error)
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """What was saved beside the tensors.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or another version's.
+    """
+    try:
+        state = json.loads((checkpoint / "state.json").read_text())
+    except (OSError, ValueError) as error:
+        latest = checkpoint.with_name("latest")
+        raise CheckpointError(f"{checkpoint} cannot be read: {error}; write the name of another whole checkpoint into {latest}") from error
+    if state.get("version") != STATE_VERSION:
+        raise CheckpointError(f"{checkpoint}: version {state.get('version')!r}, this thdpack reads {STATE_VERSION}")
+    return state  # type: ignore[no-any-return]
 
 
 def _remove(checkpoint: Path) -> None:

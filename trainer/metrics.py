@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import secrets
 import time
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from trainer.checkpoint import write
 from trainer.config import ModelOptions, TrainOptions
 from trainer.model import PADDED_VOCABULARY
 from trainer.parallel import Parallel
@@ -191,7 +191,6 @@ class Report:
         self._live = self._console.is_terminal
         self._task = self._progress.add_task("", total=options.optimizer.steps, completed=step)
         self._sinks: list[Any] = []
-        self._last: Line | None = None
         if not self._writes:
             return
         out = Path(options.output.out)
@@ -219,7 +218,6 @@ class Report:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def line(self, line: Line) -> None:
-        self._last = line
         self._write("train", line.step, asdict(line))
         mfu = "" if line.mfu is None else f" · MFU {line.mfu:.1%}"
         memory = f" · {line.memory / 2**30:.1f} GiB" if line.memory else ""
@@ -257,9 +255,7 @@ def _continued(path: Path, step: int) -> TextIO:
                     kept.append(line + "\n")
             except ValueError:
                 break
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(kept))
-    os.replace(partial, path)
+    write(path, "".join(kept))
     return open(path, "a")
 
 

@@ -28,10 +28,10 @@ class Optimizer:
         Args:
             masters: fp32 values of the parameters that are not fp32 themselves, by name, sharded like them.
         """
-        self._clip_norm = options.clip_norm
+        self._options = options
         self._parameters = dict(model.named_weights())
         self._masters = {name: masters.get(name, parameter) for name, parameter in self._parameters.items()}
-        self._low = [name for name in self._parameters if name in masters]  # all of them, or none
+        self._has_masters = bool(masters)  # of all parameters, or of none
         self.applied = torch.zeros((), dtype=torch.int64, device=model.inv_freq.device)
         self.bad = torch.zeros_like(self.applied)
         decayed, others = ([m for m in self._masters.values() if (m.ndim >= 2) is matrix] for matrix in (True, False))
@@ -46,7 +46,6 @@ class Optimizer:
             moments = {name: torch.zeros_like(master, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
             self._adam.state[master] = {"step": torch.zeros((), device=self.applied.device), **moments}
         self._sums: list[Tensor] = []
-        self._options = options
         self._kernel: Any = None
 
     def _make_kernel(self) -> Any:
@@ -67,15 +66,14 @@ class Optimizer:
     @torch.no_grad()
     def accumulate(self) -> None:
         """Take the gradients of one micro-batch of several. fp32 ones add up where they are; bf16 ones would lose the last ones in rounding."""
-        if not self._low:
+        if not self._has_masters:
             return
-        grads = [local(self._parameters[name].grad) for name in self._low]
+        grads = self._parameter_gradients()
         if self._sums:
             torch._foreach_add_(self._sums, grads)
         else:
             self._sums = [grad.float() for grad in grads]
-        for name in self._low:
-            self._parameters[name].grad = None
+        self._forget_gradients()
 
     def gradient_square(self) -> Tensor:
         """Sum of squares of this rank's gradients, float32[], of the summed loss."""
@@ -93,27 +91,33 @@ class Optimizer:
         count = count.clamp_min(1.0)
         loss, norm = loss_sum / count, gradient_square.sqrt() / count
         finite = torch.isfinite(loss) & torch.isfinite(norm)
-        clip = (self._clip_norm / (norm + 1e-6)).clamp_max(1.0)
-        if self._low and self.applied.is_cuda:
+        clip = (self._options.clip_norm / (norm + 1e-6)).clamp_max(1.0)
+        if self._has_masters and self.applied.is_cuda:
             self._kernel = self._kernel or self._make_kernel()
             self._kernel.step(self._gradients(), rate=learning_rate, scale=clip / count, skip=~finite, applied=self.applied)
         else:
             self._step_with_torch(learning_rate, divisor=count / clip, skip=~finite)
         self._sums = []
-        for parameter in self._parameters.values():
-            parameter.grad = None
+        self._forget_gradients()
         self.applied += finite
         self.bad = torch.where(finite, 0, self.bad + 1)
         return loss, norm
 
     def _gradients(self) -> list[Tensor]:
         """This rank's, of all parameters."""
-        return self._sums or [local(parameter.grad) for parameter in self._parameters.values()]
+        return self._sums or self._parameter_gradients()
+
+    def _parameter_gradients(self) -> list[Tensor]:
+        return [local(parameter.grad) for parameter in self._parameters.values()]
+
+    def _forget_gradients(self) -> None:
+        for parameter in self._parameters.values():
+            parameter.grad = None
 
     def _step_with_torch(self, learning_rate: float, *, divisor: Tensor, skip: Tensor) -> None:
         for group in self._adam.param_groups:
             group["lr"].fill_(learning_rate)
-        if self._low:
+        if self._has_masters:
             for master, grad in zip(self._masters.values(), self._gradients(), strict=True):
                 master.grad = torch.empty_like(master)
                 local(master.grad).copy_(grad)
@@ -124,8 +128,8 @@ class Optimizer:
 
     def _publish(self) -> None:
         """Copy masters into the parameters that are not their own."""
-        if self._low:
-            torch._foreach_copy_([local(self._parameters[name].data) for name in self._low], [local(self._masters[name]) for name in self._low])
+        if self._has_masters:
+            torch._foreach_copy_([local(p.data) for p in self._parameters.values()], [local(master) for master in self._masters.values()])
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Masters and Adam's moments, fp32, as `model.*`, `exp_avg.*` and `exp_avg_sq.*`. To be read, or written in place and then `restored`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -20,7 +19,7 @@ from schemas.errors import ThdpackError
 from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
-from trainer.checkpoint import Checkpoints, write
+from trainer.checkpoint import Checkpoints, read_state, write
 from trainer.config import DataOptions, ModelOptions, TrainOptions
 from trainer.feed import Feed, Row
 from trainer.initialize import build, fill
@@ -71,7 +70,7 @@ class Run:
         self.best: dict[str, Any] = {"loss": None, "checkpoint": ""}
         self.checkpoints = Checkpoints(self.out / "checkpoints", parallel, keep_last=options.output.keep_last)
         if before:
-            self._load(before["checkpoint"])
+            self._load(before)
         self.checkpoints.forget_after(self.step)
         if parallel.is_main:
             write(self.out / "options.json", options.to_json())  # for people; what a run goes on with is in its checkpoints
@@ -157,12 +156,11 @@ class Run:
             tensors[f"random.cuda.{self.parallel.rank}"] = torch.cuda.get_rng_state()
         return tensors
 
-    def _load(self, checkpoint: str) -> None:
-        state = self.checkpoints.state(checkpoint)
+    def _load(self, state: Mapping[str, Any]) -> None:
         self.reader.load_state_dict(state["reader"])
         precision.prepare_scaling(self.model, self.options.compute)
         optional = self._optional_tensors()
-        self.checkpoints.load(checkpoint, self._tensors(), optional=optional)
+        self.checkpoints.load(Checkpoints.name(state["step"]), self._tensors(), optional=optional)
         self.optimizer.restored(state["applied"])
         torch.set_rng_state(optional[f"random.cpu.{self.parallel.rank}"])
         if self.parallel.device.type == "cuda":
@@ -171,10 +169,11 @@ class Run:
 
 
 def _before(out: Path, options: TrainOptions) -> dict[str, Any]:
-    """The name of the last checkpoint in the run's folder, and the options it was made with; empty if there is none.
+    """The state of the last checkpoint in the run's folder; empty if there is none.
 
     Raises:
-        ValueError: there is one, and it is not to be used, or cannot be.
+        ValueError: there is one, and it is not to be used.
+        CheckpointError: it cannot be read.
     """
     folder = out / "checkpoints"
     if not (folder / "latest").exists():
@@ -183,11 +182,7 @@ def _before(out: Path, options: TrainOptions) -> dict[str, Any]:
         return {}
     if options.output.resume == "never":
         raise ValueError(f"{out} holds a run, and --resume is never: choose another --out, or remove that folder")
-    name = (folder / "latest").read_text().strip()
-    try:
-        return {"checkpoint": name, "options": json.loads((folder / name / "state.json").read_text())["options"]}
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{folder / name} cannot be read: {error}; write the name of another whole checkpoint into {folder / 'latest'}") from error
+    return read_state(folder / (folder / "latest").read_text().strip())
 
 
 def _from_main(parallel: Parallel, ask: Any) -> Any:
