@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import tyro
 
 Backend = Literal["auto", "te", "torch"]
-Precision = Literal["auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block"]
+Precision = Literal["auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
 Schedule = Literal["linear", "cosine", "wsd"]
 Recompute = Literal["none", "selective", "full"]
 Gelu = Literal["erf", "tanh"]
@@ -131,7 +131,14 @@ class ComputeOptions:
     backend: Backend = "auto"
     """te: Transformer Engine on NVIDIA GPUs; torch: anywhere. auto: te where there is a GPU and Transformer Engine."""
     precision: Precision = "auto"
-    """auto: bf16 on a GPU, fp32 on a CPU. fp8-* need backend te; weights and Adam's state stay fp32 everywhere."""
+    """auto: bf16 on a GPU, fp32 on a CPU. fp8-* need backend te, mxfp8 and nvfp4 a Blackwell GPU too; weights and Adam's state stay fp32 everywhere."""
+    precision_layers: str = "all"
+    """Layers whose matrix products run in an fp8-*, mxfp8 or nvfp4 precision; the others run in bf16. all, inner:N (all but the first N and the last N),
+    or numbers from 0, such as 2-30 or 0,4,8-20."""
+    quantized_init: bool = False
+    """Keep the weights of those layers in FP8 only, beside their fp32 masters: less memory, and no cast in each forward pass. One process only, for now."""
+    cuda_graph: bool = False
+    """Capture the step in a CUDA graph and replay it: no launch cost. Falls back with a reason where it cannot be used."""
     recompute: Recompute = "none"
     """Activations to compute again in the backward pass instead of keeping them: none, selective (the feed-forward part), full (all but layers' inputs)."""
     compile: bool = False
@@ -164,10 +171,13 @@ class OutputOptions:
     """Peak of one device, to state model FLOP/s utilization against; 0: the dense bf16 figure of known GPUs, none on CPUs."""
     profile: bool = False
     """Write a torch profiler trace of three steps (the 11th to the 13th of this start) to OUT/trace.json."""
+    tensor_statistics: int = 0
+    """Steps between statistics of activations, gradients and weights inside the layers (backend te), in OUT/statistics; 0: none. OUT/statistics/config.yaml
+    is written once, and used as it is from then on."""
 
     def __post_init__(self) -> None:
-        if min(self.checkpoint_every, self.validate_every) < 0 or min(self.keep_last, self.log_every) < 1:
-            raise ValueError("checkpoint-every and validate-every are at least 0, keep-last and log-every at least 1")
+        if min(self.checkpoint_every, self.validate_every, self.tensor_statistics) < 0 or min(self.keep_last, self.log_every) < 1:
+            raise ValueError("checkpoint-every, validate-every and tensor-statistics are at least 0, keep-last and log-every at least 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from schemas.vocabulary import ESM2
+from trainer import precision
 from trainer.config import ComputeOptions, ModelOptions
 from trainer.model import INIT_STD, VOCABULARY, Esm2, rope_frequencies
 from trainer.parallel import Parallel
@@ -64,6 +65,7 @@ def fill(model: Esm2, values: Mapping[str, Tensor], *, seed: int, parallel: Para
     """
     device = parallel.device
     model.to_empty(device=device)
+    precision.quantize_parameters(model)
     masters = {}
     for name, tensor in model.named_tensors():
         whole = parallel.from_main(values[name]) if name in values else draw(name, tensor.shape, model.options, seed=seed, device=device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 import transformer_engine.pytorch as te
@@ -54,6 +56,9 @@ class ExactFeedForward(nn.Module):
 
 
 class Layer(nn.Module):
+    stays_bf16 = False
+    """Whether it computes in bf16 though the model runs in a lower precision."""
+
     def __init__(self, options: ModelOptions, recompute: Recompute) -> None:
         super().__init__()
         d, self.heads, self.recompute = options.hidden_size, options.heads, recompute
@@ -65,9 +70,10 @@ class Layer(nn.Module):
             self.layernorm_mlp = te.LayerNormMLP(d, options.ffn_size, eps=NORM_EPSILON, activation="gelu", device="meta")
 
     def forward(self, x_TD: Tensor, context: Context) -> Tensor:
-        if self.recompute == "full" and torch.is_grad_enabled():
-            return te.checkpoint(self._forward, x_TD, context, use_reentrant=False)
-        return self._forward(x_TD, context)
+        with te.autocast(enabled=False) if self.stays_bf16 else nullcontext():
+            if self.recompute == "full" and torch.is_grad_enabled():
+                return te.checkpoint(self._forward, x_TD, context, use_reentrant=False)
+            return self._forward(x_TD, context)
 
     def _forward(self, x_TD: Tensor, context: Context) -> Tensor:
         qkv = self.layernorm_qkv(x_TD).view(x_TD.shape[0], self.heads, 3, -1)

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from schemas.vocabulary import ESM2
+from trainer import precision
 from trainer.config import ComputeOptions, ModelOptions
 
 VOCABULARY: Final = len(ESM2)
@@ -60,7 +61,11 @@ class Esm2(nn.Module):
         self.options = options
         self._backend = layer
         self.embedding = nn.Parameter(torch.empty(PADDED_VOCABULARY, d))
-        self.layers = nn.ModuleList(layer.Layer(options, compute.recompute) for _ in range(options.layers))
+        self.layers = nn.ModuleList()
+        for low in precision.low_layers(compute, options.layers):
+            with precision.parameters(compute, low=low):
+                self.layers.append(layer.Layer(options, compute.recompute))
+            self.layers[-1].stays_bf16 = precision.is_low(compute.precision) and not low
         self.norm = nn.LayerNorm(d, eps=NORM_EPSILON)
         self.head = Head(d)
         self.register_buffer("inv_freq", torch.empty(options.head_size // 2, dtype=torch.float32))

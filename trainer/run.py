@@ -137,9 +137,11 @@ class Run:
         model, data, compute, manifest = self.options.model, self.options.data, self.options.compute, self.reader.manifest
         ranks, devices = self.parallel.world_size, self.parallel.device.type.upper()
         where = f"going on from step {self.step:,}" if self.step else "starting"
+        low = precision.low_layers(compute, model.layers)
+        numbers = f"{compute.precision} in {sum(low)} of {len(low)} layers" if 0 < sum(low) < len(low) else compute.precision
         valid = f"{len(self.valid):,} for validation" if self.valid else "none for validation: --valid-fraction 0.01 of thdpack preprocess makes some"
         return (
-            f"{where}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, {compute.precision}, {ranks} × {devices} · "
+            f"{where}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, {numbers}, {ranks} × {devices} · "
             f"{data.buckets_per_step} buckets of {manifest.capacity:,} tokens a step, {self.micro_batches} micro-batches a rank · "
             f"{len(self.reader):,} buckets an epoch, {valid} · {self.out}"
         )
@@ -249,8 +251,7 @@ def _open(options: TrainOptions, parallel: Parallel, stack: ExitStack) -> tuple[
         raise ValueError(f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}")
     if manifest.length_multiple > 1:
         raise ValueError(f"{data.data} was built with --length-multiple {manifest.length_multiple}: tokens would attend to padding; build it without")
-    if options.compute.precision.startswith("fp8") and manifest.capacity % 16:
-        raise ValueError(f"{data.data} has buckets of {manifest.capacity} tokens; FP8 needs a multiple of 16: build it with such a --capacity, or use bf16")
+    precision.check(options.compute, options.model, data=data.data, capacity=manifest.capacity, world_size=parallel.world_size)
     batch = _batch(data, manifest, parallel)
     ranks = {"rank": parallel.rank, "world_size": parallel.world_size, "buckets_per_step": batch}
     reader = stack.enter_context(ShardReader(data.data, seed=data.seed, prefetch=data.prefetch, **ranks, **storage))
