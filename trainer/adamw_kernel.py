@@ -19,8 +19,8 @@ _BLOCK: Final = 2048
 
 
 @triton.jit
-def _update(g, p, w, m, v, at, inside, scale, step_size, root, decay, beta1: tl.constexpr, beta2: tl.constexpr, epsilon: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One block. w: masters, p: parameters; `inside` masks what is beyond a tensor's end, or is None."""
+def _update(g, p, w, m, v, at, inside, stored, scale, step_size, root, decay, beta1: tl.constexpr, beta2: tl.constexpr, epsilon: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One block. w: masters, p: parameters, if they are `stored`; `inside` masks what is beyond a tensor's end, or is None."""
     grad = tl.load(g + at, mask=inside).to(tl.float32) * scale
     moment = tl.load(m + at, mask=inside)
     moment += (1 - beta1) * (grad - moment)
@@ -30,7 +30,8 @@ def _update(g, p, w, m, v, at, inside, scale, step_size, root, decay, beta1: tl.
     tl.store(m + at, moment, mask=inside)
     tl.store(v + at, square, mask=inside)
     tl.store(w + at, weight, mask=inside)
-    tl.store(p + at, weight.to(tl.bfloat16), mask=inside)
+    if stored:
+        tl.store(p + at, weight.to(tl.bfloat16), mask=inside)
 
 
 @triton.jit
@@ -48,7 +49,7 @@ def _step(  # type: ignore[no-untyped-def]
     beta2: tl.constexpr,
     epsilon: tl.constexpr,
 ):
-    """grads: int64[n] addresses; tensors: int64[n, 4], of parameters, masters and moments; blocks: int32[programs, 2], tensor and block in it.
+    """grads: int64[n] addresses; tensors: int64[n, 4], of parameters (or 0), masters and moments; blocks: int32[programs, 2], tensor and block in it.
 
     numbers: float32[5], 1 to skip, scale, learning rate, learning rate / bias correction, 1 / √(second bias correction).
     """
@@ -58,6 +59,7 @@ def _step(  # type: ignore[no-untyped-def]
     i = tl.load(blocks + 2 * tl.program_id(0))
     start = tl.load(blocks + 2 * tl.program_id(0) + 1).to(tl.int64) * block
     g = tl.load(grads + i).to(tl.pointer_type(grad_dtype))
+    stored = tl.load(tensors + 4 * i) != 0
     p = tl.load(tensors + 4 * i).to(tl.pointer_type(tl.bfloat16))
     w = tl.load(tensors + 4 * i + 1).to(tl.pointer_type(tl.float32))
     m = tl.load(tensors + 4 * i + 2).to(tl.pointer_type(tl.float32))
@@ -68,9 +70,9 @@ def _step(  # type: ignore[no-untyped-def]
     decay = rate * tl.load(decays + i)
     at = start + tl.arange(0, block)
     if start + block <= size:  # no mask: whole blocks are read and written 16 bytes at a time
-        _update(g, p, w, m, v, at, None, scale, step_size, root, decay, beta1, beta2, epsilon)
+        _update(g, p, w, m, v, at, None, stored, scale, step_size, root, decay, beta1, beta2, epsilon)
     else:
-        _update(g, p, w, m, v, at, at < size, scale, step_size, root, decay, beta1, beta2, epsilon)
+        _update(g, p, w, m, v, at, at < size, stored, scale, step_size, root, decay, beta1, beta2, epsilon)
 
 
 class FusedAdamW:
@@ -78,7 +80,7 @@ class FusedAdamW:
 
     def __init__(
         self,
-        parameters: Sequence[Tensor],
+        parameters: Sequence[Tensor | None],
         masters: Sequence[Tensor],
         moments: Sequence[tuple[Tensor, Tensor]],
         *,
@@ -89,13 +91,13 @@ class FusedAdamW:
     ) -> None:
         """
         Args:
-            parameters: bf16, contiguous, on one GPU, as the others; this rank's parts.
+            parameters: bf16, contiguous, on one GPU, as the others; this rank's parts. None: whoever calls writes that one from its masters.
             decays: weight decay of each.
         """
-        device = parameters[0].device
+        device = masters[0].device
         self._kept = [(p, w, *mv) for p, w, mv in zip(parameters, masters, moments, strict=True)]
-        addresses = [[tensor.data_ptr() for tensor in four] for four in self._kept]
-        sizes = [p.numel() for p in parameters]
+        addresses = [[0 if tensor is None else tensor.data_ptr() for tensor in four] for four in self._kept]
+        sizes = [w.numel() for w in masters]
         self._aligned = all(address % 16 == 0 for four in addresses for address in four)
         self._tensors = torch.tensor(addresses, dtype=torch.int64, device=device)
         self._sizes = torch.tensor(sizes, dtype=torch.int64, device=device)

@@ -1,7 +1,8 @@
 """AdamW on fp32 masters, in which normalisation, clipping and the skipping of bad steps cost no pass over memory and no wait.
 
 Where parameters are fp32 they are their own masters, and torch's fused AdamW steps them; it takes the scale and the verdict as device
-tensors. Where they are bf16 (backend te), a kernel of ours steps both in one pass. Measured on an H200: docs/decisions/0005-trainer.md.
+tensors. Where they are bf16 (backend te), a kernel of ours steps both in one pass; those of FP8 (--quantized-init) are quantized from their
+masters after it. Measured on an H200: docs/decisions/0005-trainer.md.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 from trainer.config import OptimizerOptions
 from trainer.model import Esm2
 from trainer.parallel import local
+from trainer.precision import is_quantized
 
 
 class Optimizer:
@@ -32,6 +34,7 @@ class Optimizer:
         self._parameters = dict(model.named_weights())
         self._masters = {name: masters.get(name, parameter) for name, parameter in self._parameters.items()}
         self._has_masters = bool(masters)  # of all parameters, or of none
+        self._quantized = [(parameter, self._masters[name].detach()) for name, parameter in self._parameters.items() if is_quantized(parameter)]
         self.applied = torch.zeros((), dtype=torch.int64, device=model.inv_freq.device)
         self.bad = torch.zeros_like(self.applied)
         decayed, others = ([m for m in self._masters.values() if (m.ndim >= 2) is matrix] for matrix in (True, False))
@@ -54,7 +57,7 @@ class Optimizer:
 
         options, states = self._options, [self._adam.state[master] for master in self._masters.values()]
         return FusedAdamW(
-            [local(parameter.data) for parameter in self._parameters.values()],
+            [None if is_quantized(parameter) else local(parameter.data) for parameter in self._parameters.values()],
             [local(master) for master in self._masters.values()],
             [(local(state["exp_avg"]), local(state["exp_avg_sq"])) for state in states],
             decays=[options.weight_decay if master.ndim >= 2 else 0.0 for master in self._masters.values()],
@@ -95,6 +98,7 @@ class Optimizer:
         if self._has_masters and self.applied.is_cuda:
             self._kernel = self._kernel or self._make_kernel()
             self._kernel.step(self._gradients(), rate=learning_rate, scale=clip / count, skip=~finite, applied=self.applied)
+            self._quantize()
         else:
             self._step_with_torch(learning_rate, divisor=count / clip, skip=~finite)
         self._sums = []
@@ -129,7 +133,14 @@ class Optimizer:
     def _publish(self) -> None:
         """Copy masters into the parameters that are not their own."""
         if self._has_masters:
-            torch._foreach_copy_([local(p.data) for p in self._parameters.values()], [local(master) for master in self._masters.values()])
+            plain = {name: parameter for name, parameter in self._parameters.items() if not is_quantized(parameter)}
+            torch._foreach_copy_([local(parameter.data) for parameter in plain.values()], [local(self._masters[name]) for name in plain])
+            self._quantize()
+
+    def _quantize(self) -> None:
+        """Write FP8 parameters from their masters. After a step that was skipped too: whether it was is known to the device alone."""
+        for parameter, master in self._quantized:
+            parameter.quantize_(master)  # type: ignore[operator]
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Masters and Adam's moments, fp32, as `model.*`, `exp_avg.*` and `exp_avg_sq.*`. To be read, or written in place and then `restored`."""
