@@ -194,7 +194,7 @@ class Report:
         if not self._writes:
             return
         out = Path(options.output.out)
-        self._file = _continued(out / "metrics.jsonl", step)
+        self._file = continued(out / "metrics.jsonl", step)
         if options.output.tensorboard:
             self._sinks.append(_TensorBoard(out / "tensorboard", step))
         if options.output.wandb_project:
@@ -245,8 +245,8 @@ class Report:
             sink.write({f"{kind}/{name}": value for name, value in values.items() if name != "step" and value is not None}, step)
 
 
-def _continued(path: Path, step: int) -> TextIO:
-    """metrics.jsonl, open at its end, without lines of steps after `step`, or one that a crash cut off."""
+def continued(path: Path, step: int) -> TextIO:
+    """A file of JSON lines, open at its end, without lines of steps after `step`, or one that a crash cut off."""
     kept = []
     if path.exists():
         for line in path.read_text().splitlines():

@@ -27,6 +27,7 @@ from trainer.masking import Masker
 from trainer.metrics import Report
 from trainer.optimizer import Optimizer
 from trainer.parallel import Parallel, whole
+from trainer.statistics import statistics
 from trainer.validate import MASK_SEED, validate
 
 _FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
@@ -55,6 +56,7 @@ class Run:
         self.reader, self.valid, options = _open(options, parallel, stack)
         self.options = options
 
+        self.statistics = stack.enter_context(statistics(options, parallel))  # before the model: Transformer Engine's modules look for it as they are made
         self.model = build(options.model, options.compute)
         for parameter in self.model.parameters():
             parameter.data = parameter.data.to(precision.stored_dtype(options.compute))
@@ -72,6 +74,7 @@ class Run:
         if before:
             self._load(before)
         self.checkpoints.forget_after(self.step)
+        self.statistics.begin(self.model, self.step)
         if parallel.is_main:
             write(self.out / "options.json", options.to_json())  # for people; what a run goes on with is in its checkpoints
         self.feed = Feed(self.reader, buckets=options.data.buckets_per_micro_batch, stride=parallel.world_size, device=parallel.device)
@@ -100,7 +103,8 @@ class Run:
         """Measure on the valid split, if there is one. Whether this is the best so far."""
         if self.valid is None:
             return False
-        found = validate(self.model, self.valid, self.valid_masker, self.parallel, self.autocast)
+        with self.statistics.paused():
+            found = validate(self.model, self.valid, self.valid_masker, self.parallel, self.autocast)
         report.validation(self.step, found)
         better = self.best["loss"] is None or found.loss < self.best["loss"]
         if better:

@@ -48,6 +48,7 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
         while run.step < options.optimizer.steps and not stopping:
             rate = learning_rate(run.step, options.optimizer)
             scalars, counts = train_step(run, run.feed, rate)
+            run.statistics.step()
             stopping = stop.agreed()
             last = stopping or run.step == options.optimizer.steps
             validating = run.is_due(options.output.validate_every) or (last and not stopping)
@@ -59,7 +60,7 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
                     run.checkpoints.wait()  # all ranks are here: what is being written can be finished
                     raise TrainingError(
                         f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss or gradient that is not finite; they were skipped. "
-                        f"The last checkpoint is whole: go on from it with a lower --learning-rate, or with --precision bf16 if this is FP8"
+                        f"The last checkpoint is whole: go on from it with a lower --learning-rate, or with --precision bf16 if this one is lower"
                     )
             if validating:
                 saving |= run.validate(report)  # the best so far is kept
