@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipeline.reader import ShardReader
 from schemas.vocabulary import ESM2
 from trainer import precision
-from trainer.config import ComputeOptions, ModelOptions, OptimizerOptions
+from trainer.config import ComputeOptions, ModelOptions, OptimizerOptions, parse
 from trainer.initialize import build, draw, fill
 from trainer.masking import Masker
 from trainer.model import Esm2, Sequences
 from trainer.optimizer import Optimizer
-from trainer.parallel import alone
-from trainer.train import main
+from trainer.parallel import alone, processes
+from trainer.run import Run
+from trainer.train import main, train_step
 
 GPU = torch.device("cuda")
 SHAPES = {
@@ -35,9 +42,9 @@ SHAPES = {
 LENGTHS = (3, 1022, 57, 200, 16, 750)
 
 
-def model(shape: ModelOptions, backend: str, numbers: str, seed: int = 1, scale: float = 3.0) -> tuple[Esm2, ComputeOptions, dict[str, Tensor]]:
+def model(shape: ModelOptions, backend: str, numbers: str, seed: int = 1, scale: float = 3.0, **changes: Any) -> tuple[Esm2, ComputeOptions, dict[str, Tensor]]:
     """A model whose random weights are larger than initial ones, so that differences show."""
-    compute = ComputeOptions(backend=backend, precision=numbers)  # type: ignore[arg-type]
+    compute = ComputeOptions(backend=backend, precision=numbers, **changes)  # type: ignore[arg-type]
     built = build(shape, compute)
     for parameter in built.parameters():
         parameter.data = parameter.data.to(precision.stored_dtype(compute))
@@ -257,22 +264,222 @@ def test_8m_learns_more_than_frequencies_in_300_steps(dataset: Path, tmp_path: P
     assert found < frequencies - 0.02
 
 
-@pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
-def test_a_run_goes_on_where_it_stopped(dataset: Path, tmp_path: Path, numbers: str) -> None:
-    run_8m(dataset, tmp_path / "whole", numbers, 30)
+@pytest.mark.parametrize(
+    ("numbers", "flags"), [("bf16", ()), ("fp8-delayed", ()), ("fp8-delayed", ("--quantized-init",)), ("fp8-current", ("--quantized-init",))]
+)
+def test_a_run_goes_on_where_it_stopped(dataset: Path, tmp_path: Path, numbers: str, flags: tuple[str, ...]) -> None:
+    run_8m(dataset, tmp_path / "whole", numbers, 30, *flags)
     shutil.copytree(tmp_path / "whole", tmp_path / "again")
     (tmp_path / "again" / "run" / "checkpoints" / "latest").write_text("step-00000015")
     shutil.rmtree(tmp_path / "again" / "run" / "checkpoints" / "step-00000030")
-    run_8m(dataset, tmp_path / "again", numbers, 30)
+    run_8m(dataset, tmp_path / "again", numbers, 30, *flags)
     whole, again = losses(tmp_path / "whole" / "run"), losses(tmp_path / "again" / "run")
     differences = {step: abs(whole[step] - again[step]) for step in whole}
-    print(numbers, "differences after resuming", differences)
+    print(numbers, flags, "differences after resuming", differences)
     assert whole.keys() == again.keys()
     assert differences[16] < 1e-6  # a forward pass gives the same sums each time
     assert max(differences.values()) < 2e-2  # a backward pass of cuDNN adds up in any order, and early training is unstable
 
 
-def run_8m(dataset: Path, folder: Path, numbers: str, steps: int) -> None:
+def run_8m(dataset: Path, folder: Path, numbers: str, steps: int, *flags: str) -> None:
+    main(arguments_8m(dataset, folder, numbers, steps, *flags))
+
+
+def arguments_8m(dataset: Path, folder: Path, numbers: str, steps: int, *flags: str) -> list[str]:
     arguments = ["esm2-8m", "--data", str(dataset), "--out", str(folder / "run"), "--precision", numbers, "--buckets-per-step", "4", "--warmup-steps", "20"]
     arguments += ["--learning-rate", "2e-3", "--log-every", "1" if steps < 100 else "20", "--checkpoint-every", "15", "--validate-every", "0"]
-    main([*arguments, "--steps", str(steps)])
+    return [*arguments, "--steps", str(steps), *flags]
+
+
+# layers that stay in bf16
+
+THREE = replace(SHAPES["650m"], layers=3)
+
+
+def with_weights(module: nn.Module) -> list[nn.Module]:
+    """Transformer Engine's modules in it that have weights of their own."""
+    return [found for found in module.modules() if hasattr(found, "fp8_meta") and next(found.parameters(recurse=False), None) is not None]
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current"])
+def test_layers_that_stay_in_bf16_compute_what_they_do_in_a_bf16_run(numbers: str, recompute: str) -> None:
+    inputs = row(seed=13)
+    exact_model, exact_compute, _ = model(THREE, "te", "bf16")
+    exact, _ = run(exact_model, exact_compute, inputs)
+    every, _ = run(*model(THREE, "te", numbers)[:2], inputs)
+    _, kept_grads = run(*model(THREE, "te", numbers, precision_layers="inner:1")[:2], inputs)
+    built, compute, _ = model(THREE, "te", numbers, precision_layers="inner:1", recompute=recompute)
+    seen: list[tuple[tuple[Any, ...], Tensor]] = []
+    for layer in built.layers:
+        layer.register_forward_hook(lambda _, inputs, output: seen.append((inputs, output)))
+    found, grads = run(built, compute, inputs)
+    print(numbers, recompute, "all layers", error(every, exact), "the inner one", error(found, exact))
+    assert 0 < error(found, exact) < 0.9 * error(every, exact)
+    assert len(seen) == 3  # computing again goes past the hook
+    for number, same in enumerate([True, False, True]):
+        given, output = seen[number]
+        assert torch.equal(exact_model.layers[number](*given), output) is same, number
+    assert [[module.fp8 for module in with_weights(layer)] for layer in built.layers] == [[False] * 4, [True] * 4, [False] * 4]
+    assert [["scaling_fwd" in module.fp8_meta for module in with_weights(layer)] for layer in built.layers] == [[False] * 4, [True] * 4, [False] * 4]
+    for name, kept_grad in kept_grads.items():
+        assert error(grads[name], kept_grad) < 2e-2, name
+
+
+# FP8 weights
+
+
+@pytest.mark.parametrize("gelu", ["erf", "tanh"])
+@pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current", "fp8-block"])
+def test_fp8_weights_compute_what_weights_cast_in_each_pass_do(numbers: str, gelu: str) -> None:
+    inputs, shape = row(seed=14), replace(SHAPES["650m"], gelu=gelu)
+    results = []
+    for quantized in (False, True):
+        built, compute, masters = model(shape, "te", numbers, quantized_init=quantized)
+        with torch.no_grad():
+            for name, parameter in built.named_weights():
+                assert precision.is_quantized(parameter) is (quantized and name.startswith("layers.") and parameter.ndim == 2), name
+                parameter.copy_(masters[name].bfloat16().float())  # so that both are cast from the same numbers
+        results.append(run(built, compute, inputs))
+    (expected, expected_grads), (found, grads) = results
+    print(numbers, gelu, error(found, expected), max(error(grads[name], expected_grads[name]) for name in grads))
+    assert error(found, expected) < 1e-6
+    assert grads.keys() == expected_grads.keys()
+    for name in expected_grads:
+        assert error(grads[name], expected_grads[name]) < 2e-2, name
+
+
+def test_fp8_weights_follow_their_masters() -> None:
+    built, compute, masters = model(SHAPES["650m"], "te", "fp8-current", quantized_init=True)
+    optimizer = Optimizer(built, OptimizerOptions(), masters)
+    ids, sequences, labels = row(seed=15)
+    with precision.autocast(compute, GPU, sharded=False):
+        logits = built(ids, sequences)
+    loss = F.cross_entropy(logits, labels, reduction="sum")
+    loss.backward()
+    before = {name: p.detach().float().clone() for name, p in built.named_weights()}
+    count = (labels >= 0).sum().double()
+    optimizer.step(1e-2, loss_sum=loss.detach().double(), count=count, gradient_square=optimizer.gradient_square().double())
+    assert int(optimizer.applied) == 1
+    saved = dict(optimizer.named_tensors())
+    for name, parameter in built.named_weights():
+        master = saved[f"model.{name}"]
+        assert not torch.equal(parameter.detach().float(), before[name]), name
+        if precision.is_quantized(parameter):
+            assert error(parameter.detach().float(), master) < 0.04, name  # e4m3 rounds to 2.6 % (rms)
+        else:
+            assert torch.equal(parameter, master.bfloat16()), name
+
+
+def test_fp8_weights_take_less_memory_in_a_step() -> None:
+    """2 bytes a weight: FP8 ones with their transposes take what bf16 ones do, and there are no copies in FP8 beside them."""
+    shape, inputs = replace(SHAPES["650m"], layers=8), row(seed=16)
+    weights = 8 * (4 * 1280 * 1280 + 2 * 1280 * 5120)
+    peaks = []
+    for quantized in (False, True):
+        gc.collect()
+        before = torch.cuda.memory_allocated()
+        built, compute = model(shape, "te", "fp8-current", quantized_init=quantized)[:2]
+        for _ in range(2):
+            built.zero_grad(set_to_none=True)
+            gc.collect()
+            torch.cuda.reset_peak_memory_stats()
+            run_quietly(built, compute, inputs)
+        peaks.append((torch.cuda.max_memory_allocated() - before) / weights)
+        del built
+    print("peak, bytes a weight:", peaks)
+    assert peaks[1] < peaks[0] - 0.5
+
+
+def run_quietly(built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, Sequences, Tensor]) -> None:
+    """`run`, without copies of logits and gradients."""
+    ids, sequences, labels = inputs
+    with precision.autocast(compute, GPU, sharded=False):
+        logits = built(ids, sequences)
+    F.cross_entropy(logits, labels, reduction="sum").backward()
+
+
+@pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current"])
+def test_a_run_with_fp8_weights_learns_as_one_without(dataset: Path, tmp_path: Path, numbers: str) -> None:
+    run_8m(dataset, tmp_path / "cast", numbers, 30)
+    run_8m(dataset, tmp_path / "kept", numbers, 30, "--quantized-init")
+    cast, kept = losses(tmp_path / "cast" / "run"), losses(tmp_path / "kept" / "run")
+    print(numbers, {step: kept[step] - cast[step] for step in cast})
+    assert cast[30] < cast[1] - 0.1
+    assert abs(kept[1] - cast[1]) < 0.01
+    assert max(abs(kept[step] - cast[step]) for step in cast) < 0.1  # early training is unstable
+
+
+# scaling state
+
+
+def snapshot(built: Esm2) -> dict[str, Tensor]:
+    """Scaling state, and weights as the layers see them."""
+    with torch.no_grad():
+        weights = {name: p.dequantize() if precision.is_quantized(p) else p.detach().clone() for name, p in built.named_weights()}
+    return {**weights, **{name: tensor.clone() for name, tensor in precision.scaling_tensors(built)}}
+
+
+@pytest.mark.parametrize(("flags", "low"), [((), 6), (("--precision-layers", "inner:1"), 4), (("--quantized-init",), 6)])
+def test_scaling_state_and_weights_are_the_same_bit_for_bit_right_after_going_on(dataset: Path, tmp_path: Path, flags: tuple[str, ...], low: int) -> None:
+    options = parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30, *flags))
+    with processes() as parallel, ExitStack() as stack:
+        first = Run(options, parallel, stack)
+        for _ in range(5):
+            train_step(first, first.feed, 1e-3)
+        first.save(wait=True)
+        expected = snapshot(first.model)
+    with processes() as parallel, ExitStack() as stack:
+        again = Run(options, parallel, stack)
+        assert again.step == 5
+        found = snapshot(again.model)
+    scales = [name for name in expected if name.endswith(".scale")]
+    assert len(scales) == low * 4 * 2  # layers, modules, directions
+    assert all(bool((expected[name] != 1).any()) for name in scales)  # they have been learnt
+    assert found.keys() == expected.keys()
+    assert not [name for name in expected if not torch.equal(found[name], expected[name])]
+
+
+# statistics
+
+
+def statistics_of(dataset: Path, folder: Path, steps: int, *flags: str) -> list[dict[str, Any]]:
+    """Of a run in a process of its own: Transformer Engine asks once in a process whether there are any."""
+    if not find_spec("nvdlfw_inspect"):
+        pytest.skip("nvdlfw_inspect is not installed")
+    command = [sys.executable, "-m", "trainer.train", *arguments_8m(dataset, folder, "fp8-delayed", steps, *flags)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=140)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in (folder / "run" / "statistics" / "statistics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.timeout(400)
+def test_statistics_of_the_layers_are_written_as_the_configuration_says(dataset: Path, tmp_path: Path) -> None:
+    flags = ("--tensor-statistics", "2", "--precision-layers", "inner:1")
+    lines = statistics_of(dataset, tmp_path, 4, "--warmup-steps", "2", *flags)
+    assert {line["step"] for line in lines} == {2, 4}
+    modules = ("layernorm_qkv", "proj", "layernorm_mlp.fc1", "layernorm_mlp.fc2")
+    assert {line["layer"] for line in lines} == {f"layers.{number}.{module}" for number in range(6) for module in modules}
+    assert {line["tensor"] for line in lines} == {"activation", "gradient", "weight"}
+    assert not [line for line in lines if line["value"] is None]
+    assert {line["layer"][7] for line in lines if line["statistic"] == "underflows%"} == set("1234")
+    values = {(line["step"], line["layer"], line["tensor"], line["statistic"]): line["value"] for line in lines}
+    for (step, layer, tensor, statistic), value in values.items():
+        if statistic == "mean":
+            assert values[step, layer, tensor, "min"] < value < values[step, layer, tensor, "max"]
+            assert values[step, layer, tensor, "std"] > 0
+    config = tmp_path / "run" / "statistics" / "config.yaml"
+    config.write_text(config.read_text().replace("freq: 2", "freq: 5"))
+    again = statistics_of(dataset, tmp_path, 6, "--warmup-steps", "2", *flags)
+    assert {line["step"] for line in again} == {2, 4, 5}
+    assert again[: len(lines)] == lines
+
+
+@pytest.mark.timeout(400)
+def test_validation_is_in_no_statistic(dataset: Path, tmp_path: Path) -> None:
+    norms = []
+    for every in ("0", "1"):
+        lines = statistics_of(dataset, tmp_path / every, 2, "--warmup-steps", "1", "--tensor-statistics", "1", "--validate-every", every)
+        norms.append({line["layer"]: line["value"] for line in lines if (line["step"], line["tensor"], line["statistic"]) == (2, "activation", "l2_norm")})
+    assert len(norms[0]) == 24
+    assert max(abs(norms[1][layer] / norms[0][layer] - 1) for layer in norms[0]) < 0.02
