@@ -241,6 +241,9 @@ def quantize_parameters(model: nn.Module) -> None:
         for module in model.modules():
             if getattr(module, "primary_weights_in_fp8", False):
                 module.reset_parameters(defer_init=False)
+    for name, tensor in scaling_tensors(model):
+        if name.endswith("amax_history"):
+            tensor.zero_()  # of those random values, which are about to be replaced
 
 
 def is_quantized(parameter: Tensor) -> bool:

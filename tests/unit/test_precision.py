@@ -224,12 +224,14 @@ def quantized_model() -> tuple[Esm2, dict[str, Tensor], Fp8Weight]:
         parameter.data = parameter.data.bfloat16()
     module = built.layers[1].proj
     module.primary_weights_in_fp8 = True
+    module.fp8_meta = {"scaling_fwd": SimpleNamespace(scale=torch.ones(3), amax_history=torch.zeros(16, 3))}
 
     def reset_parameters(*, defer_init: bool) -> None:
         assert not defer_init
         assert torch.is_grad_enabled()
         assert module.weight.device == CPU
         module.weight = Fp8Weight(torch.full_like(module.weight, 7.0))
+        module.fp8_meta["scaling_fwd"].amax_history[0] = 7.0
 
     module.reset_parameters = reset_parameters
     masters = fill(built, {}, seed=0, parallel=alone(CPU))
@@ -241,6 +243,7 @@ def test_modules_made_for_fp8_weights_get_them_and_their_values() -> None:
     built, masters, weight = quantized_model()
     assert torch.equal(weight.source, masters["layers.1.proj.weight"])
     assert weight.source.dtype == torch.float32
+    assert not [name for name, tensor in precision.scaling_tensors(built) if name.endswith("amax_history") and tensor.any()]
     assert [name for name, parameter in built.named_weights() if precision.is_quantized(parameter)] == ["layers.1.proj.weight"]
 
 
