@@ -134,6 +134,8 @@ class ComputeOptions:
     """auto: bf16 on a GPU, fp32 on a CPU. fp8-* need backend te; weights and Adam's state stay fp32 everywhere."""
     recompute: Recompute = "none"
     """Activations to compute again in the backward pass instead of keeping them: none, selective (the feed-forward part), full (all but layers' inputs)."""
+    cuda_graph: bool = False
+    """Capture the step in a CUDA graph and replay it: no launch cost. Falls back with a reason where it cannot be used."""
     compile: bool = False
     """Compile layers with torch.compile; backend torch only, for Transformer Engine's layers are fused already."""
 
