@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--presets", nargs="+", default=["esm2-650m"], choices=list(PRESETS))
     parser.add_argument("--precisions", nargs="+", default=["bf16"])
     parser.add_argument("--gelus", nargs="+", default=["erf"], choices=["erf", "tanh"])
+    parser.add_argument("--cuda-graphs", nargs="+", default=["yes"], choices=["yes", "no"], help="replay the step from CUDA graphs")
     parser.add_argument("--backend", default="te")
     parser.add_argument("--buckets", type=int, default=1, help="buckets of a step")
     parser.add_argument("--blocks", type=int, default=5, help="timed blocks of each kind")
@@ -48,22 +49,22 @@ def main() -> None:
     parser.add_argument("--json", default="", help="file for the rows")
     arguments = parser.parse_args()
     rows = []
-    print("preset      precision    gelu  ms/step  resident   ratio  tokens/s   MFU  data wait  host ms  GiB", flush=True)
+    print("preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait  host ms  GiB", flush=True)
     with processes() as parallel:
-        for preset, precision, gelu in itertools.product(arguments.presets, arguments.precisions, arguments.gelus):
+        for preset, precision, gelu, graph in itertools.product(arguments.presets, arguments.precisions, arguments.gelus, arguments.cuda_graphs):
             with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
                 options = PRESETS[preset][1]
                 options = replace(
                     options,
                     model=replace(options.model, gelu=gelu),
                     data=replace(options.data, data=arguments.dataset, buckets_per_step=arguments.buckets, buckets_per_micro_batch=arguments.buckets),
-                    compute=replace(options.compute, backend=arguments.backend, precision=precision, recompute=arguments.recompute),
+                    compute=replace(options.compute, backend=arguments.backend, precision=precision, recompute=arguments.recompute, cuda_graph=graph == "yes"),
                     output=replace(options.output, out=folder),
                 )
                 row = measured(Run(options, parallel, stack), blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
-            rows.append({"preset": preset, "precision": precision, "gelu": gelu, "buckets": arguments.buckets, **row})
+            rows.append({"preset": preset, "precision": precision, "gelu": gelu, "cuda_graph": graph == "yes", "buckets": arguments.buckets, **row})
             print(
-                f"{preset:11} {precision:12} {gelu:5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}  {row['tokens_per_second']:8,.0f}"
+                f"{preset:11} {precision:12} {gelu:5} {graph:5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}  {row['tokens_per_second']:8,.0f}"
                 f"  {row['mfu']:4.1%}    {row['data_wait']:6.3%}   {row['host_ms']:6.1f}  {row['gib']:5.1f}",
                 flush=True,
             )

@@ -105,25 +105,24 @@ class FusedAdamW:
         programs = [(i, block) for i, size in enumerate(sizes) for block in range(-(-size // _BLOCK))]
         self._blocks = torch.tensor(programs, dtype=torch.int32, device=device).reshape(-1, 2)
         self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
-        # two of each, by turns: a copy may still be under way when the next is prepared
-        self._pinned = [torch.empty(len(sizes), dtype=torch.int64, pin_memory=True) for _ in range(2)]
-        self._copied = [torch.cuda.Event() for _ in range(2)]
-        self._turn = 0
+        self._where: list[int] = []
+        self._grads = torch.empty(0, dtype=torch.int64)
 
-    def step(self, grads: Sequence[Tensor], *, rate: float, scale: Tensor, skip: Tensor, applied: Tensor) -> None:
-        """One step on gradients times `scale`, unless `skip`; all three device scalars, and `applied` the number of steps before."""
-        addresses = [grad.data_ptr() for grad in grads]
-        self._turn ^= 1
-        here = self._pinned[self._turn]
-        self._copied[self._turn].synchronize()
-        here.copy_(torch.tensor(addresses, dtype=torch.int64))
-        there = here.to(scale.device, non_blocking=True)
-        self._copied[self._turn].record()
+    def locate(self, grads: Sequence[Tensor]) -> None:
+        """Tell the device where gradients are, if they are not where they were. Not possible while a CUDA graph is captured."""
+        where = [grad.data_ptr() for grad in grads]
+        if where != self._where:
+            self._where = where
+            self._grads = torch.tensor(where, dtype=torch.int64).pin_memory().to(self._sizes.device, non_blocking=True)
+
+    def step(self, grads: Sequence[Tensor], *, rate: Tensor, scale: Tensor, skip: Tensor, applied: Tensor) -> None:
+        """One step on gradients times `scale`, unless `skip`; all of them device scalars, and `applied` the number of steps before."""
+        self.locate(grads)
         count = applied.double() + 1
         first, second = 1 - self._beta1**count, 1 - self._beta2**count
-        numbers = torch.stack([skip.double(), scale.double(), torch.full_like(count, rate), rate / first, second.rsqrt()]).float()
-        aligned = self._aligned and all(address % 16 == 0 for address in addresses)
+        numbers = torch.stack([skip.double(), scale.double(), rate.double(), rate / first, second.rsqrt()]).float()
+        aligned = self._aligned and all(address % 16 == 0 for address in self._where)
         dtype = tl.bfloat16 if grads[0].dtype == torch.bfloat16 else tl.float32
         _step[(self._blocks.shape[0],)](
-            there, self._tensors, self._sizes, self._blocks, self._decays, numbers, dtype, aligned, _BLOCK, self._beta1, self._beta2, self._epsilon
+            self._grads, self._tensors, self._sizes, self._blocks, self._decays, numbers, dtype, aligned, _BLOCK, self._beta1, self._beta2, self._epsilon
         )

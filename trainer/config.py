@@ -137,10 +137,10 @@ class ComputeOptions:
     or numbers from 0, such as 2-30 or 0,4,8-20."""
     quantized_init: bool = False
     """Keep the weights of those layers in FP8 only, beside their fp32 masters: less memory, and no cast in each forward pass. One process only, for now."""
-    cuda_graph: bool = False
-    """Capture the step in a CUDA graph and replay it: no launch cost. Falls back with a reason where it cannot be used."""
     recompute: Recompute = "none"
     """Activations to compute again in the backward pass instead of keeping them: none, selective (the feed-forward part), full (all but layers' inputs)."""
+    cuda_graph: bool = False
+    """Capture the step in a CUDA graph and replay it: no launch cost. Falls back with a reason where it cannot be used."""
     compile: bool = False
     """Compile layers with torch.compile; backend torch only, for Transformer Engine's layers are fused already."""
 

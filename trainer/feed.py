@@ -1,10 +1,12 @@
 """Buckets onto the device: rows are written into pinned memory and copied while the device computes what came before.
 
-A row is one copy, into memory that stays where it is. A ring of three keeps the host at most two rows ahead. It costs the host about 30 µs a row.
+A row is one copy, into memory that stays where it is, so that a CUDA graph can read it. A ring of three in pinned memory keeps the host at most
+two rows ahead. It costs the host about 30 µs a row.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,7 +41,7 @@ class Row:
 
 
 class Feed:
-    """This rank's rows, endlessly. A row is overwritten when the RING-th one after it comes.
+    """This rank's rows, endlessly. A row is overwritten by the next one, in order with what the device does with it.
 
     waited: seconds the host has spent on getting rows so far: reading, and copying into pinned memory.
     """
@@ -52,19 +54,16 @@ class Feed:
         """
         self._rows: Iterator[Bucket] = reader.batches(buckets) if buckets > 1 else reader
         self._places = np.arange(buckets, dtype=np.int64) * stride
-        self._stages = [Stage(device) for _ in range(RING)]
-        self._turn = 0
+        self._landing = Landing(device)
         self.waited = 0.0
 
     def __next__(self) -> Row:
         started = time.perf_counter()
         bucket = next(self._rows)
         got = time.perf_counter()
-        stage = self._stages[self._turn]
-        self._turn = (self._turn + 1) % RING
-        stage.wait()  # for the device: it is behind, not the data
+        self._landing.wait()  # for the device: it is behind, not the data
         free = time.perf_counter()
-        row = stage.copy(bucket, bucket.position + self._places)
+        row = self._landing.copy(bucket, bucket.position + self._places)
         self.waited += got - started + time.perf_counter() - free
         return row
 
@@ -72,44 +71,70 @@ class Feed:
         return self
 
 
-class Stage:
-    """One row's memory, pinned and on the device, laid out once: positions, counts, cu_seqlens, tokens."""
+class Landing:
+    """Memory of one row on the device, laid out once (positions, counts, cu_seqlens, tokens), and a ring of pinned memory to fill it from."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._copied = torch.cuda.Event() if device.type == "cuda" else None
+        self._stages: list[_Stage] = []
+        self._turn = 0
         self._row: Row | None = None
 
     def wait(self) -> None:
-        """Until the device has copied what was written here last."""
-        if self._copied is not None:
-            self._copied.synchronize()
+        """Until the device has copied what was written RING rows ago."""
+        if self._stages:
+            self._stages[self._turn].wait()
 
     def copy(self, bucket: Bucket, positions: NDArray[np.int64]) -> Row:
-        """The bucket on the device; the copy may still be under way, in order with what the device does next."""
+        """The bucket on the device, always the same Row. The copy may still be under way, in order with what the device does next."""
         if self._row is None:
             self._row = self._laid_out(bucket, positions.size)
-        self._positions[:] = positions
-        self._counts[:] = bucket.num_tokens, _squares(bucket, positions.size)
-        self._cu_seqlens[:] = bucket.cu_seqlens
-        self._input_ids[:] = bucket.input_ids
-        self._there.copy_(self._here, non_blocking=True)
-        if self._copied is not None:
-            self._copied.record()
+        stage = self._stages[self._turn]
+        self._turn = (self._turn + 1) % len(self._stages)
+        stage.positions[:] = positions
+        stage.counts[:] = bucket.num_tokens, _squares(bucket, positions.size)
+        stage.cu_seqlens[:] = bucket.cu_seqlens
+        stage.input_ids[:] = bucket.input_ids
+        stage.copy_to(self._memory)
         return self._row
 
     def _laid_out(self, bucket: Bucket, buckets: int) -> Row:
         sizes = [8 * buckets, 8 * 2, bucket.cu_seqlens.nbytes, bucket.input_ids.nbytes]
-        ends = np.cumsum([-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]).tolist()
-        begins = [0, *ends[:-1]]
-        self._here = torch.zeros(ends[-1], dtype=torch.uint8, pin_memory=self._copied is not None)
-        self._there = torch.empty(ends[-1], dtype=torch.uint8, device=self._device)
-        kinds = (torch.int64, torch.int64, torch.int32, torch.uint8)
-        here, there = (
-            [memory[begin : begin + size].view(kind) for begin, size, kind in zip(begins, sizes, kinds, strict=True)] for memory in (self._here, self._there)
-        )
-        self._positions, self._counts, self._cu_seqlens, self._input_ids = (part.numpy() for part in here)
-        return Row(positions=there[0], counts=there[1], sequences=Sequences(there[2], bucket.max_seqlen), input_ids=there[3])
+        on_gpu = self._device.type == "cuda"
+        self._stages = [_Stage(sizes, pinned=on_gpu) for _ in range(RING if on_gpu else 1)]
+        self._memory = torch.empty(_ends(sizes)[-1], dtype=torch.uint8, device=self._device)
+        positions, counts, cu_seqlens, input_ids = _parts(self._memory, sizes)
+        return Row(positions=positions, counts=counts, sequences=Sequences(cu_seqlens, bucket.max_seqlen), input_ids=input_ids)
+
+
+class _Stage:
+    """Pinned memory of one row."""
+
+    def __init__(self, sizes: list[int], *, pinned: bool) -> None:
+        self._memory = torch.zeros(_ends(sizes)[-1], dtype=torch.uint8, pin_memory=pinned)
+        self._copied = torch.cuda.Event() if pinned else None
+        self.positions, self.counts, self.cu_seqlens, self.input_ids = (part.numpy() for part in _parts(self._memory, sizes))
+
+    def wait(self) -> None:
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def copy_to(self, memory: Tensor) -> None:
+        memory.copy_(self._memory, non_blocking=True)
+        if self._copied is not None:
+            self._copied.record()
+
+
+def _ends(sizes: list[int]) -> list[int]:
+    """Where parts of these bytes end, one after the other, aligned."""
+    return list(itertools.accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes))
+
+
+def _parts(memory: Tensor, sizes: list[int]) -> list[Tensor]:
+    """Views of positions, counts, cu_seqlens and tokens."""
+    kinds = (torch.int64, torch.int64, torch.int32, torch.uint8)
+    begins = [0, *_ends(sizes)[:-1]]
+    return [memory[begin : begin + size].view(kind) for begin, size, kind in zip(begins, sizes, kinds, strict=True)]
 
 
 def _squares(bucket: Bucket, buckets: int) -> float:

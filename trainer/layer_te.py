@@ -9,9 +9,14 @@ import torch.nn.functional as F
 import transformer_engine.pytorch as te
 from torch import Tensor, nn
 
+from trainer.attention_kernel import Attention, tiles
 from trainer.config import ModelOptions, Recompute
 from trainer.model import NORM_EPSILON, Sequences
 from trainer.rope_kernel import RotateQKV
+
+OUR_HEAD_SIZE = 64
+OUR_LENGTH = 2048
+"""Up to these our attention kernel is faster than cuDNN's (benchmarks/attention.py)."""
 
 
 class Context:
@@ -20,18 +25,22 @@ class Context:
     def __init__(self, sequences: Sequences, angles_TR: Tensor) -> None:
         self.cos, self.sin = angles_TR.cos(), angles_TR.sin()
         self.sequences = sequences
+        self.tiles = tiles(sequences.cu_seqlens, angles_TR.shape[0])
         self.cu_seqlens = sequences.cu_seqlens
         if sequences.lengths is not None:  # of real tokens: what BSHD's padding mask is made of
             self.cu_seqlens = F.pad(sequences.lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
-    def attend(self, attention: te.DotProductAttention, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
-        """Attention output [T, D] of each sequence on itself."""
-        qkv, form = (q_THR, k_THR, v_THR), "thd"
-        if self.sequences.lengths is not None:
-            qkv, form = tuple(t.unflatten(0, (-1, self.sequences.max_seqlen)) for t in qkv), "bshd"
+    def attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
+        """Attention output [T, D] of each sequence on itself, from fused QKV [T, H, 3, R] before the rotary embedding."""
+        tokens, _, _, size = qkv.shape
         longest = self.sequences.max_seqlen
+        if self.sequences.lengths is None and qkv.dtype == torch.bfloat16 and size <= OUR_HEAD_SIZE and longest <= OUR_LENGTH:
+            return Attention.apply(qkv, self.cos, self.sin, self.tiles).view(tokens, -1)
+        q_k_v, form = RotateQKV.apply(qkv, self.cos, self.sin), "thd"
+        if self.sequences.lengths is not None:
+            q_k_v, form = tuple(t.unflatten(0, (-1, longest)) for t in q_k_v), "bshd"
         out = attention(
-            *qkv,
+            *q_k_v,
             qkv_format=form,
             attn_mask_type="padding",
             cu_seqlens_q=self.cu_seqlens,
@@ -40,7 +49,7 @@ class Context:
             max_seqlen_kv=longest,
             pad_between_seqs=False,
         )
-        return out.reshape(q_THR.shape[0], -1)
+        return out.reshape(tokens, -1)
 
 
 class ExactFeedForward(nn.Module):
@@ -77,8 +86,7 @@ class Layer(nn.Module):
 
     def _forward(self, x_TD: Tensor, context: Context) -> Tensor:
         qkv = self.layernorm_qkv(x_TD).view(x_TD.shape[0], self.heads, 3, -1)
-        q_THR, k_THR, v_THR = RotateQKV.apply(qkv, context.cos, context.sin)
-        x_TD = x_TD + self.proj(context.attend(self.attention, q_THR, k_THR, v_THR))
+        x_TD = x_TD + self.proj(context.attend(self.attention, qkv))
         if self.recompute == "selective" and torch.is_grad_enabled():
             return x_TD + te.checkpoint(self.layernorm_mlp, x_TD, use_reentrant=False)
         return x_TD + self.layernorm_mlp(x_TD)

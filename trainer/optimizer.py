@@ -44,6 +44,7 @@ class Optimizer:
             betas=(options.beta1, options.beta2),
             eps=options.epsilon,
             fused=True,
+            capturable=self.applied.is_cuda,
         )
         for master in self._masters.values():
             moments = {name: torch.zeros_like(master, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
@@ -72,10 +73,9 @@ class Optimizer:
         if not self._has_masters:
             return
         grads = self._parameter_gradients()
-        if self._sums:
-            torch._foreach_add_(self._sums, grads)
-        else:
-            self._sums = [grad.float() for grad in grads]
+        if not self._sums:
+            self._sums = [torch.zeros_like(grad, dtype=torch.float32) for grad in grads]
+        torch._foreach_add_(self._sums, grads)
         self._forget_gradients()
 
     def gradient_square(self) -> Tensor:
@@ -83,10 +83,11 @@ class Optimizer:
         return torch.stack(torch._foreach_norm(self._gradients(), dtype=torch.float32)).square().sum()
 
     @torch.no_grad()
-    def step(self, learning_rate: float, *, loss_sum: Tensor, count: Tensor, gradient_square: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, rate: Tensor, *, loss_sum: Tensor, count: Tensor, gradient_square: Tensor) -> tuple[Tensor, Tensor]:
         """Apply the gradients of a summed loss, normalised by the count and clipped; or skip, if anything is not finite.
 
         Args:
+            rate: learning rate, float64[] on the device.
             loss_sum, count, gradient_square: of the global batch.
         Returns:
             mean loss and the mean loss's gradient norm, before clipping.
@@ -97,15 +98,21 @@ class Optimizer:
         clip = (self._options.clip_norm / (norm + 1e-6)).clamp_max(1.0)
         if self._has_masters and self.applied.is_cuda:
             self._kernel = self._kernel or self._make_kernel()
-            self._kernel.step(self._gradients(), rate=learning_rate, scale=clip / count, skip=~finite, applied=self.applied)
+            self._kernel.step(self._gradients(), rate=rate, scale=clip / count, skip=~finite, applied=self.applied)
             self._quantize()
         else:
-            self._step_with_torch(learning_rate, divisor=count / clip, skip=~finite)
-        self._sums = []
+            self._step_with_torch(rate, divisor=count / clip, skip=~finite)
+        if self._sums:
+            torch._foreach_zero_(self._sums)
         self._forget_gradients()
         self.applied += finite
-        self.bad = torch.where(finite, 0, self.bad + 1)
+        self.bad.copy_(torch.where(finite, 0, self.bad + 1))
         return loss, norm
+
+    def locate_gradients(self) -> None:
+        """To be called before `step` is captured in a CUDA graph: what it does on the host happens now."""
+        if self._kernel:
+            self._kernel.locate(self._gradients())
 
     def _gradients(self) -> list[Tensor]:
         """This rank's, of all parameters."""
@@ -118,9 +125,9 @@ class Optimizer:
         for parameter in self._parameters.values():
             parameter.grad = None
 
-    def _step_with_torch(self, learning_rate: float, *, divisor: Tensor, skip: Tensor) -> None:
+    def _step_with_torch(self, rate: Tensor, *, divisor: Tensor, skip: Tensor) -> None:
         for group in self._adam.param_groups:
-            group["lr"].fill_(learning_rate)
+            group["lr"].copy_(rate)
         if self._has_masters:
             for master, grad in zip(self._masters.values(), self._gradients(), strict=True):
                 master.grad = torch.empty_like(master)

@@ -32,7 +32,8 @@ def _rotate(qkv, cos, sin, heads: tl.constexpr, half: tl.constexpr, half_padded:
     tl.store(first + half, (b * c + a * s).to(qkv.dtype.element_ty), mask=inside)
 
 
-def _launch(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool) -> None:
+def rotate_(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> None:
+    """Q and K of [T, H, 3, R], where they are. cos, sin: float32[T, R / 2]."""
     tokens, heads, _, size = qkv.shape
     block = min(triton.next_power_of_2(2 * heads), 64)
     _rotate[(tokens, triton.cdiv(2 * heads, block))](qkv, cos, sin, heads, size // 2, triton.next_power_of_2(size // 2), block, inverse)
@@ -45,7 +46,7 @@ class RotateQKV(torch.autograd.Function):
     def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(cos, sin)
         qkv = qkv.detach()
-        _launch(qkv, cos, sin, inverse=False)
+        rotate_(qkv, cos, sin)
         return qkv.unbind(2)
 
     @staticmethod
@@ -55,5 +56,5 @@ class RotateQKV(torch.autograd.Function):
         strides, step = (3 * heads * size, 3 * size, 1), size * dq.element_size()
         together = dq.stride() == dk.stride() == dv.stride() == strides and dk.data_ptr() - dq.data_ptr() == dv.data_ptr() - dk.data_ptr() == step
         dqkv = dq.as_strided((tokens, heads, 3, size), (strides[0], strides[1], size, 1)) if together else torch.stack((dq, dk, dv), 2)
-        _launch(dqkv, *ctx.saved_tensors, inverse=True)
+        rotate_(dqkv, *ctx.saved_tensors, inverse=True)
         return dqkv, None, None

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.reader import ShardReader
@@ -21,13 +20,14 @@ from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
 from trainer.checkpoint import Checkpoints, read_state, write
 from trainer.config import DataOptions, ModelOptions, TrainOptions
-from trainer.feed import Feed, Row
+from trainer.feed import Feed
 from trainer.initialize import build, fill
 from trainer.masking import Masker
 from trainer.metrics import Report
 from trainer.optimizer import Optimizer
 from trainer.parallel import Parallel, whole
 from trainer.statistics import statistics
+from trainer.step import Step, why_not_captured
 from trainer.validate import MASK_SEED, validate
 
 _FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
@@ -65,7 +65,6 @@ class Run:
         self.optimizer = Optimizer(self.model, options.optimizer, masters)
         self.autocast = partial(precision.autocast, options.compute, parallel.device, sharded=parallel.world_size > 1)
         masker = partial(Masker, ESM2, probability=options.data.mask_probability, device=parallel.device)
-        self.masker = masker(seed=options.data.seed, epoch_buckets=len(self.reader))
         self.valid_masker = masker(seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1)
 
         self.step, self.tokens = 0, 0
@@ -78,6 +77,12 @@ class Run:
         if parallel.is_main:
             write(self.out / "options.json", options.to_json())  # for people; what a run goes on with is in its checkpoints
         self.feed = Feed(self.reader, buckets=options.data.buckets_per_micro_batch, stride=parallel.world_size, device=parallel.device)
+        self.not_captured = why_not_captured(options.compute, parallel) if options.compute.cuda_graph else ""
+        captured = options.compute.cuda_graph and not self.not_captured
+        self.step_once = Step(
+            self.model, self.optimizer, masker(seed=options.data.seed, epoch_buckets=len(self.reader)), self.autocast, parallel,
+            micro_batches=self.micro_batches, captured=captured,
+        )  # fmt: skip
 
     @property
     def micro_batches(self) -> int:
@@ -86,18 +91,6 @@ class Run:
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
-
-    def backward(self, row: Row) -> Tensor:
-        """Add a row's gradients of the summed loss. Returns float64[5]: summed loss, predicted tokens, overflow, tokens, Σ length²."""
-        masked = self.masker(row.input_ids, row.positions)
-        with self.autocast():
-            logits = self.model(masked.input_ids, row.sequences, masked.index)
-        loss = F.cross_entropy(logits, masked.labels, reduction="sum")
-        loss.backward()
-        if self.micro_batches > 1:
-            self.optimizer.accumulate()
-        predicted = (masked.labels >= 0).sum()
-        return torch.cat([torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]), row.counts.double()])
 
     def validate(self, report: Report) -> bool:
         """Measure on the valid split, if there is one. Whether this is the best so far."""
@@ -143,9 +136,10 @@ class Run:
         where = f"going on from step {self.step:,}" if self.step else "starting"
         low = precision.low_layers(compute, model.layers)
         numbers = f"{compute.precision} in {sum(low)} of {len(low)} layers" if 0 < sum(low) < len(low) else compute.precision
+        graph = f"no CUDA graph, for {self.not_captured} · " if self.not_captured else "CUDA graph · " if compute.cuda_graph else ""
         valid = f"{len(self.valid):,} for validation" if self.valid else "none for validation: --valid-fraction 0.01 of thdpack preprocess makes some"
         return (
-            f"{where}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, {numbers}, {ranks} × {devices} · "
+            f"{where}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, {numbers}, {ranks} × {devices} · {graph}"
             f"{data.buckets_per_step} buckets of {manifest.capacity:,} tokens a step, {self.micro_batches} micro-batches a rank · "
             f"{len(self.reader):,} buckets an epoch, {valid} · {self.out}"
         )

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-import torch
 from torch import Tensor
 
 from schemas.errors import ThdpackError
@@ -80,20 +79,10 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
 
 
 def train_step(run: Run, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
-    """One optimizer step. It launches work and waits for nothing.
-
-    Returns:
-        float64[4]: mean loss, gradient norm, steps applied so far, steps skipped in a row; and float64[4]: predicted tokens, overflow,
-        tokens, Σ length². Both of the global batch.
-    """
-    sums = torch.zeros(5, dtype=torch.float64, device=run.parallel.device)
-    for _ in range(run.micro_batches):
-        sums += run.backward(next(rows))
-    # the only all-reduce besides the gradients' own
-    totals = run.parallel.sum_(torch.cat([sums, run.optimizer.gradient_square().double().reshape(1)]))
-    loss, norm = run.optimizer.step(rate, loss_sum=totals[0], count=totals[1], gradient_square=totals[5])
+    """One optimizer step. It launches work and waits for nothing; see `Step`."""
+    results = run.step_once(rows, rate)
     run.step += 1
-    return torch.stack([loss, norm, run.optimizer.applied.double(), run.optimizer.bad.double()]), totals[1:5]
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

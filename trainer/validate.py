@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from pipeline.reader import ShardReader
-from trainer.feed import Stage
+from trainer.feed import Landing
 from trainer.masking import Masker
 from trainer.model import Esm2
 from trainer.parallel import Parallel
@@ -43,12 +43,12 @@ def validate(model: Esm2, reader: ShardReader, masker: Masker, parallel: Paralle
         masker: of MASK_SEED and this split's number of buckets.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=parallel.device)
-    stage = Stage(parallel.device)
+    landing = Landing(parallel.device)
     for first in range(0, len(reader), parallel.world_size):
         # every rank runs the model equally often, for its layers are gathered from all; what is beyond the end is not counted
         number = min(first + parallel.rank, len(reader) - 1)
-        stage.wait()
-        row = stage.copy(reader[number], np.array([number], dtype=np.int64))
+        landing.wait()
+        row = landing.copy(reader[number], np.array([number], dtype=np.int64))
         masked = masker(row.input_ids, row.positions)
         with autocast():
             logits = model(masked.input_ids, row.sequences, masked.index)

@@ -254,7 +254,7 @@ def test_fp8_weights_are_quantized_from_their_masters_after_a_step_and_after_loa
     for parameter in built.parameters():
         parameter.grad = torch.ones_like(parameter)
     one = torch.tensor(1.0)
-    optimizer.step(1e-3, loss_sum=one, count=one, gradient_square=optimizer.gradient_square())
+    optimizer.step(torch.tensor(1e-3), loss_sum=one, count=one, gradient_square=optimizer.gradient_square())
     saved = dict(optimizer.named_tensors())
     assert not torch.equal(weight.source, before)
     assert torch.equal(weight.source, saved["model.layers.1.proj.weight"])

@@ -1,0 +1,141 @@
+"""One optimizer step: launched kernel by kernel, or captured in CUDA graphs once and replayed.
+
+There are two graphs, one of a micro-batch (masking, forward, backward) and one of the update (gradient norm, clipping, AdamW), which share their memory.
+All they read from outside stands still on the device: the row that the feed fills, the learning rate, the state of optimizer and scaling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Final, Generic, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from trainer.config import ComputeOptions
+from trainer.feed import Row
+from trainer.masking import Masker
+from trainer.model import Esm2
+from trainer.optimizer import Optimizer
+from trainer.parallel import Parallel
+
+WARM_UP: Final = 3
+"""Calls before a capture: kernels are compiled and chosen, and state that comes with the first step is there."""
+
+Result = TypeVar("Result")
+
+
+def why_not_captured(options: ComputeOptions, parallel: Parallel) -> str:
+    """Why a step of these options cannot be captured in a CUDA graph; empty if it can."""
+    if parallel.device.type != "cuda":
+        return "there is no NVIDIA GPU"
+    if parallel.world_size > 1:
+        return "parameters are sharded over several ranks, and their collectives are launched from the host"
+    if options.backend != "te":
+        return "backend torch waits for the GPU in its attention"
+    if options.recompute != "none":
+        return "recomputation keeps the state of random number generators on the host"
+    return ""
+
+
+class Step:
+    """Steps a model, one micro-batch after the other, then its optimizer."""
+
+    def __init__(
+        self,
+        model: Esm2,
+        optimizer: Optimizer,
+        masker: Masker,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        parallel: Parallel,
+        *,
+        micro_batches: int,
+        captured: bool,
+    ) -> None:
+        """
+        Args:
+            micro_batches: of this rank, in a step.
+            captured: replay CUDA graphs; then all rows have to be the same one, filled anew.
+        """
+        self._model, self._optimizer, self._masker, self._autocast, self._parallel = model, optimizer, masker, autocast, parallel
+        self._micro_batches = micro_batches
+        self._rate = torch.zeros((), dtype=torch.float64, device=parallel.device)
+        self._sums = torch.zeros(5, dtype=torch.float64, device=parallel.device)
+        self._row: Row | None = None
+        self._run_micro_batch: Callable[[], None] = self._micro_batch
+        self._run_update: Callable[[], tuple[Tensor, Tensor]] = self._update
+        self._captured = captured
+        if captured:
+            pool = torch.cuda.graph_pool_handle()
+            self._run_micro_batch = Replayed(self._micro_batch, pool)
+            self._run_update = Replayed(self._update, pool, before=optimizer.locate_gradients)
+
+    def __call__(self, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
+        """Launch a step, and wait for nothing.
+
+        Returns:
+            float64[4]: mean loss, gradient norm, steps applied so far, steps skipped in a row; and float64[4]: predicted tokens, overflow,
+            tokens, Σ length². Both of the global batch, and until the next step.
+        """
+        self._rate.fill_(rate)
+        for _ in range(self._micro_batches):
+            row = next(rows)
+            if self._captured and self._row is not None and self._row is not row:
+                raise ValueError("a captured step reads one row, where it stands: give it the feed's")
+            self._row = row
+            self._run_micro_batch()
+        return self._run_update()
+
+    def _micro_batch(self) -> None:
+        """Add the row's gradients of the summed loss, and to the sums: loss, predicted tokens, overflow, tokens, Σ length²."""
+        assert self._row is not None
+        masked = self._masker(self._row.input_ids, self._row.positions)
+        with self._autocast():
+            logits = self._model(masked.input_ids, self._row.sequences, masked.index)
+        loss = F.cross_entropy(logits, masked.labels, reduction="sum")
+        loss.backward()
+        if self._micro_batches > 1:
+            self._optimizer.accumulate()
+        predicted = (masked.labels >= 0).sum()
+        self._sums += torch.cat([torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]), self._row.counts.double()])
+
+    def _update(self) -> tuple[Tensor, Tensor]:
+        # the only all-reduce besides the gradients' own
+        totals = self._parallel.sum_(torch.cat([self._sums, self._optimizer.gradient_square().double().reshape(1)]))
+        self._sums.zero_()
+        loss, norm = self._optimizer.step(self._rate, loss_sum=totals[0], count=totals[1], gradient_square=totals[5])
+        return torch.stack([loss, norm, self._optimizer.applied.double(), self._optimizer.bad.double()]), totals[1:5]
+
+
+class Replayed(Generic[Result]):
+    """A function that launches the same kernels on the same memory each time: called a few times, then captured, then replayed."""
+
+    def __init__(self, function: Callable[[], Result], pool: Any, *, before: Callable[[], None] | None = None) -> None:
+        """
+        Args:
+            pool: memory of graphs that run one after the other.
+            before: called before the capture.
+        """
+        self._function, self._pool, self._before = function, pool, before
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> Result:
+        if self._calls < WARM_UP:
+            self._calls += 1
+            return self._function()
+        if self._graph is None:
+            self._graph = self._capture()
+        self._graph.replay()
+        return self._result
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        if self._before is not None:
+            self._before()
+        graph = torch.cuda.CUDAGraph()
+        # other threads go on as they like: a checkpoint may be on its way to the disk
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            self._result = self._function()
+        return graph
