@@ -87,8 +87,7 @@ def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
         return
     import transformer_engine.pytorch as te
 
-    gemms = {te.LayerNormLinear: 1, te.Linear: 1, te.LayerNormMLP: 2}
     with te.autocast(enabled=True, recipe=_recipe(options.precision)):
         for module in model.modules():
-            if type(module) in gemms:
-                module.init_fp8_metadata(num_gemms=gemms[type(module)])
+            if isinstance(module, te.Linear):
+                module.init_fp8_metadata(num_gemms=1)

@@ -284,6 +284,7 @@ def test_a_captured_step_is_the_same_step(dataset: Path, tmp_path: Path, numbers
 
 
 def run_8m(dataset: Path, folder: Path, numbers: str, steps: int, *more: str) -> None:
-    arguments = ["esm2-8m", "--data", str(dataset), "--out", str(folder / "run"), "--precision", numbers, "--buckets-per-step", "4", "--warmup-steps", "20"]
+    arguments = ["esm2-8m", "--data", str(dataset), "--out", str(folder / "run"), "--precision", numbers, "--warmup-steps", "10"]
+    arguments += [] if "--buckets-per-step" in more else ["--buckets-per-step", "4"]
     arguments += ["--learning-rate", "2e-3", "--log-every", "1" if steps < 100 else "20", "--checkpoint-every", "15", "--validate-every", "0"]
     main([*arguments, "--steps", str(steps), *more])
