@@ -13,9 +13,9 @@ te-thd-online      The workers pack next-fit instead of padding; THD attention.
 te-thd-shards      The trainer as it is: packed shards, rows from the reader. Nothing is left for workers to do.
 te-thd-graph       The same in a CUDA graph. te-thd-graph-fp8: and with --precision fp8-delayed.
 
-The trainer masks on the device. Rows from workers are masked there too, as recipes do; that costs the workers only, and hides nothing from the step.
-Each variant warms up for longer than its workers are ahead. Unpadded tokens/s, specials included; GiB: the most that torch had allocated. A variant
-that fails says why, the others go on, and the exit code is 1. About two minutes on an H200.
+The trainer masks whatever rows it gets, on the device; from workers it takes the tokens as they were before they masked them, as recipes do. Each
+variant warms up for longer than its workers are ahead. Unpadded tokens/s, specials included; GiB: the most that torch had allocated. A variant that
+fails says why, the others go on, and the exit code is 1. About two minutes on an H200.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from pipeline.reader import ShardReader
 from pipeline.remote import read_manifest
 from schemas.vocabulary import ESM2
-from trainer.config import PRESETS, ModelOptions, TrainOptions
+from trainer.config import PRESETS, TrainOptions
 from trainer.feed import Row
 from trainer.masking import IGNORED
 from trainer.model import NORM_EPSILON, Sequences
@@ -53,14 +53,14 @@ RATE: Final = 1e-5
 SAMPLE: Final = 128
 """Buckets whose sequences workers get, again and again."""
 Step = Callable[[], Tensor]
-"""One optimizer step; returns the real tokens of it, on the device."""
+"""One optimizer step; returns its real tokens, on the device."""
 Batch = dict[str, Tensor]
-"""What workers make: input_ids and labels int64, masked; counts int64[2], real tokens and Σ length²; and for padded rows attention_mask int64 and
-lengths int32[S], for packed ones cu_seqlens int32[S + 1]."""
+"""What workers make: input_ids and labels int64; counts int64[2], real tokens and Σ length²; padded: attention_mask int64, packed: cu_seqlens int32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
+    label: str
     rows: Literal["padded", "packed", "shards"]
     backend: Literal["hugging face", "torch", "te"]
     precision: str = "auto"
@@ -68,18 +68,18 @@ class Variant:
 
 
 VARIANTS: Final = {
-    "hf-padded": Variant(rows="padded", backend="hugging face"),
-    "torch-bshd": Variant(rows="padded", backend="torch"),
-    "te-bshd": Variant(rows="padded", backend="te"),
-    "te-thd-online": Variant(rows="packed", backend="te"),
-    "te-thd-shards": Variant(rows="shards", backend="te"),
-    "te-thd-graph": Variant(rows="shards", backend="te", cuda_graph=True),
-    "te-thd-graph-fp8": Variant(rows="shards", backend="te", cuda_graph=True, precision="fp8-delayed"),
+    "hf-padded": Variant(label="Hugging Face, padded", rows="padded", backend="hugging face"),
+    "torch-bshd": Variant(label="torch layers, padded", rows="padded", backend="torch"),
+    "te-bshd": Variant(label="TE layers, padded", rows="padded", backend="te"),
+    "te-thd-online": Variant(label="TE, packed in workers", rows="packed", backend="te"),
+    "te-thd-shards": Variant(label="TE, packed shards", rows="shards", backend="te"),
+    "te-thd-graph": Variant(label="… in a CUDA graph", rows="shards", backend="te", cuda_graph=True),
+    "te-thd-graph-fp8": Variant(label="… in FP8", rows="shards", backend="te", cuda_graph=True, precision="fp8-delayed"),
 }
 
 
 class NotAvailableError(Exception):
-    """This version of the trainer, or this machine, does not have what a variant measures."""
+    """This machine does not have what a variant measures."""
 
 
 @dataclass(kw_only=True)
@@ -93,8 +93,11 @@ class Result:
     fill: float = 0.0
     gib: float = 0.0
     speedup: float = 0.0
-    failed: bool = False
     note: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.note.startswith("failed")
 
     def __str__(self) -> str:
         if self.note:
@@ -128,11 +131,7 @@ class Recipe:
     """What public training recipes do in DataLoader workers at each step."""
 
     def __init__(self, *, slots: int, columns: int) -> None:
-        """
-        Args:
-            slots: tokens of a row, padding included.
-            columns: tokens that a padded sequence takes, and that no sequence is longer than.
-        """
+        """slots: tokens of a row, padding included. columns: tokens that a padded sequence takes; none is longer."""
         from transformers import DataCollatorForLanguageModeling, EsmTokenizer
 
         self._slots, self._columns = slots, columns
@@ -153,9 +152,8 @@ class Recipe:
             yield self._tokenizer(text, truncation=True, max_length=self._columns, padding="max_length", return_special_tokens_mask=True)
 
     def _collated(self, examples: list[Any]) -> Batch:
-        batch = dict(self._collator(examples))
-        lengths = batch["attention_mask"].sum(1)
-        return {**batch, "lengths": lengths.int(), "counts": torch.stack([lengths.sum(), (lengths**2).sum()])}
+        batch = self._collator(examples)
+        return {**batch, "counts": counted(batch["attention_mask"].sum(1))}
 
     def _packed(self, texts: Iterator[str]) -> Iterator[Batch]:
         """Next-fit: a row is closed by the first sequence that has no room in it."""
@@ -177,7 +175,11 @@ class Recipe:
         special = (ids == ESM2.cls) | (ids == ESM2.eos) | (ids == ESM2.pad)
         input_ids, labels = self._collator.torch_mask_tokens(ids[None], special_tokens_mask=special[None])
         ends = torch.tensor([0, *lengths.cumsum(0).tolist(), *([self._slots] if used < self._slots else [])], dtype=torch.int32)
-        return {"input_ids": input_ids, "labels": labels, "cu_seqlens": ends, "counts": torch.stack([lengths.sum(), (lengths**2).sum()])}
+        return {"input_ids": input_ids, "labels": labels, "cu_seqlens": ends, "counts": counted(lengths)}
+
+
+def counted(lengths: Tensor) -> Tensor:
+    return torch.stack([lengths.sum(), (lengths**2).sum()])
 
 
 def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
@@ -188,17 +190,23 @@ def rows_of(batches: Iterator[Batch], columns: int) -> Iterator[Row]:
     """Batches as the trainer's rows, which it masks itself: what the workers hid is in the labels."""
     for batch in batches:
         input_ids = torch.where(batch["labels"] == IGNORED, batch["input_ids"], batch["labels"]).to(torch.uint8).view(-1)
-        padded = "lengths" in batch
-        sequences = Sequences.padded(batch["lengths"], columns) if padded else Sequences(batch["cu_seqlens"], columns)
-        positions = torch.zeros(1, dtype=torch.int64, device=input_ids.device)
-        yield Row(input_ids=input_ids, sequences=sequences, positions=positions, counts=batch["counts"])
+        mask = batch.get("attention_mask")
+        sequences = Sequences(batch["cu_seqlens"], columns) if mask is None else Sequences.padded(mask.sum(1), columns)
+        yield Row(input_ids=input_ids, sequences=sequences, positions=torch.zeros_like(batch["counts"][:1]), counts=batch["counts"])
 
 
 def hugging_face_step(options: TrainOptions, batches: Iterator[Batch], device: torch.device) -> Step:
-    model = hugging_face_model(options.model, device)
-    recipe = options.optimizer
-    form = {"betas": (recipe.beta1, recipe.beta2), "eps": recipe.epsilon, "weight_decay": recipe.weight_decay, "fused": True}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, **form)
+    from transformers import AutoModelForMaskedLM, EsmConfig
+
+    shape, recipe = options.model, options.optimizer
+    config = EsmConfig(
+        vocab_size=len(ESM2), hidden_size=shape.hidden_size, intermediate_size=shape.ffn_size, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, mask_token_id=ESM2.id("<mask>"), pad_token_id=ESM2.pad, position_embedding_type="rotary", token_dropout=True,
+        layer_norm_eps=NORM_EPSILON, emb_layer_norm_before=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    with device:
+        model = AutoModelForMaskedLM.from_config(config, attn_implementation="sdpa").train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(recipe.beta1, recipe.beta2), weight_decay=recipe.weight_decay, fused=True)
 
     def step() -> Tensor:
         batch = next(batches)
@@ -211,18 +219,6 @@ def hugging_face_step(options: TrainOptions, batches: Iterator[Batch], device: t
         return batch["counts"][0]
 
     return step
-
-
-def hugging_face_model(options: ModelOptions, device: torch.device) -> Any:
-    from transformers import AutoModelForMaskedLM, EsmConfig
-
-    config = EsmConfig(
-        vocab_size=len(ESM2), hidden_size=options.hidden_size, intermediate_size=options.ffn_size, layer_norm_eps=NORM_EPSILON, pad_token_id=ESM2.pad,
-        num_hidden_layers=options.layers, num_attention_heads=options.heads, mask_token_id=ESM2.id("<mask>"), token_dropout=True,
-        position_embedding_type="rotary", emb_layer_norm_before=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    with device:
-        return AutoModelForMaskedLM.from_config(config, attn_implementation="sdpa").train()
 
 
 def prepared(variant: Variant, options: TrainOptions, parallel: Parallel, batches: Callable[[str], Iterator[Batch]], stack: ExitStack) -> Step:
@@ -280,10 +276,9 @@ def results(arguments: argparse.Namespace, parallel: Parallel) -> Iterator[Resul
     for preset in arguments.presets:
         first: Result | None = None
         for name in arguments.variants:
-            variant, result = VARIANTS[name], Result(preset=preset, variant=name)
+            variant, result, options = VARIANTS[name], Result(preset=preset, variant=name), PRESETS[preset][1]
             if arguments.without_te and variant.backend == "te":
                 variant = replace(variant, backend="torch")
-            options = PRESETS[preset][1]
             options = replace(options, data=replace(options.data, data=arguments.dataset, buckets_per_step=1, buckets_per_micro_batch=1))
             forget(device)
             try:
@@ -293,7 +288,7 @@ def results(arguments: argparse.Namespace, parallel: Parallel) -> Iterator[Resul
             except NotAvailableError as error:
                 result.note = f"not available: {error}"
             except Exception as error:  # whatever it is: the other variants go on, and this one's row says so
-                result.note, result.failed = f"failed: {type(error).__name__}: {error}", True
+                result.note = f"failed: {type(error).__name__}: {error}"
             step = None
             first = first or result
             result.speedup = result.tokens_per_second / first.tokens_per_second if first.tokens_per_second else 0.0
@@ -320,7 +315,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
             panel.barh(place, row.tokens_per_second, height=0.66, color="#2f6f9f" if VARIANTS[name].rows == "shards" else "#b4bcc4")
             label = row.note.partition(":")[0] or f"{row.tokens_per_second:,.0f} · {row.gib:.1f} GiB"
             panel.text(row.tokens_per_second + 0.02 * longest, place, label, va="center", color="#222222")
-        panel.set(title=preset, xlim=(0, 1.55 * longest), xticks=[], yticks=range(len(variants)), yticklabels=variants)
+        panel.set(title=preset, xlim=(0, 1.55 * longest), xticks=[], yticks=range(len(variants)), yticklabels=[VARIANTS[name].label for name in variants])
         panel.tick_params(length=0)
         panel.spines[["top", "right", "bottom"]].set_visible(False)
     panels[0][0].invert_yaxis()

@@ -3,13 +3,15 @@
     python -m benchmarks.train_step DATASET --presets esm2-650m esm2-3b --precisions bf16 fp8-delayed
 
 Each row: the trainer's own step (masking, forward, backward, clipping, fp32 masters), one process, warmed up; blocks of steps on real and
-on resident rows by turns, timed by CUDA events; medians. Unpadded tokens/s. Data wait is what the host spent on getting rows, over the time
-of the real blocks; host ms, what it needs to launch a step (it is ahead of the device while that is less than ms/step). `--json` also writes the rows there.
+on resident rows by turns, timed by CUDA events; medians. Unpadded tokens/s. Data wait: the share of the time of real blocks in which the device may have
+waited for a row; host's: what the host spent on getting rows, most of it while the device computes; host ms: what it needs to launch a step. `--json` also
+writes the rows there.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import statistics
@@ -49,7 +51,7 @@ def main() -> None:
     parser.add_argument("--json", default="", help="file for the rows")
     arguments = parser.parse_args()
     rows = []
-    print("preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait  host ms  GiB", flush=True)
+    print("preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait   host's  host ms  GiB", flush=True)
     with processes() as parallel:
         for preset, precision, gelu, graph in itertools.product(arguments.presets, arguments.precisions, arguments.gelus, arguments.cuda_graphs):
             with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -64,10 +66,11 @@ def main() -> None:
                 row = measured(Run(options, parallel, stack), blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
             rows.append({"preset": preset, "precision": precision, "gelu": gelu, "cuda_graph": graph == "yes", "buckets": arguments.buckets, **row})
             print(
-                f"{preset:11} {precision:12} {gelu:5} {graph:5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}  {row['tokens_per_second']:8,.0f}"
-                f"  {row['mfu']:4.1%}    {row['data_wait']:6.3%}   {row['host_ms']:6.1f}  {row['gib']:5.1f}",
+                f"{preset:11} {precision:12} {gelu:5} {graph:5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}"
+                f"  {row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  {row['data_host']:6.3%}  {row['host_ms']:6.1f}  {row['gib']:5.1f}",
                 flush=True,
             )
+            gc.collect()  # graphs and what they were captured from know each other
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
     if arguments.json:
@@ -80,7 +83,7 @@ def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, An
     for rows in (run.feed, resident):
         block(run, rows, steps)
     real, still, tokens, squares, predicted, host = [], [], 0.0, 0.0, 0.0, []
-    waited = run.feed.waited
+    waited, spent = run.feed.waited, run.feed.spent
     for _ in range(blocks):
         seconds, counts, _ = block(run, run.feed, steps)
         real.append(seconds)
@@ -88,7 +91,7 @@ def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, An
         seconds, _, launched = block(run, resident, steps)
         still.append(seconds)
         host.append(launched)
-    waited = run.feed.waited - waited
+    waited, spent = run.feed.waited - waited, run.feed.spent - spent
     if profile:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]) as trace:
             block(run, run.feed, 3)
@@ -104,6 +107,7 @@ def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, An
         "tokens_per_second": tokens / blocks / median,
         "mfu": flops / total / peak if peak else 0.0,
         "data_wait": waited / total,
+        "data_host": spent / total,
         "host_ms": 1e3 * statistics.median(host) / steps,
         "gib": torch.cuda.max_memory_allocated() / 2**30,
     }

@@ -62,7 +62,10 @@ def _store_rotated_back(base, x, rows, inside, row_stride, cos, sin, half: tl.co
 
 
 @triton.jit
-def _forward_block(q, k, v, start, end, columns, there, row_stride, scale, total, top, sums, half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _forward_block(  # type: ignore[no-untyped-def]
+    q, k, v, start, end, columns, there, row_stride, scale, total, top, sums,
+    half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
+):  # fmt: skip
     """One block of keys: the running output, largest score and sum of the softmax."""
     rows = start + tl.arange(0, other)
     if masked:
@@ -82,7 +85,9 @@ def _forward_block(q, k, v, start, end, columns, there, row_stride, scale, total
 
 
 @triton.jit
-def _forward(qkv, out, logsum, tiles, tokens, scale, heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _attention_forward(  # type: ignore[no-untyped-def]
+    qkv, out, logsum, tiles, tokens, scale, heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
+):  # fmt: skip
     tile, head = tl.program_id(0), tl.program_id(1)
     begin, end, first = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
     if first >= end:
@@ -108,7 +113,10 @@ def _forward(qkv, out, logsum, tiles, tokens, scale, heads: tl.constexpr, half: 
 
 
 @triton.jit
-def _queries_block(q, grad, k, v, start, end, columns, there, row_stride, scale, logsum, delta, total, half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _queries_block(  # type: ignore[no-untyped-def]
+    q, grad, k, v, start, end, columns, there, row_stride, scale, logsum, delta, total,
+    half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
+):  # fmt: skip
     rows = start + tl.arange(0, other)
     if masked:
         beyond = rows >= end
@@ -123,7 +131,10 @@ def _queries_block(q, grad, k, v, start, end, columns, there, row_stride, scale,
 
 
 @triton.jit
-def _backward_queries(qkv, out, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale, heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _attention_backward_queries(  # type: ignore[no-untyped-def]
+    qkv, out, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale,
+    heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
+):  # fmt: skip
     """dQ of a block of queries, and their Σ dO·O for the other kernel."""
     tile, head = tl.program_id(0), tl.program_id(1)
     begin, end, first = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
@@ -152,7 +163,10 @@ def _backward_queries(qkv, out, grad, dqkv, logsum, delta, cos, sin, tiles, toke
 
 
 @triton.jit
-def _keys_block(q, grad, keys, values, start, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv, half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _keys_block(  # type: ignore[no-untyped-def]
+    q, grad, keys, values, start, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv,
+    half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
+):  # fmt: skip
     rows = start + tl.arange(0, other)
     if masked:
         beyond = rows >= end
@@ -169,7 +183,10 @@ def _keys_block(q, grad, keys, values, start, end, columns, there, row_stride, o
 
 
 @triton.jit
-def _backward_keys(qkv, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale, heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _attention_backward_keys(  # type: ignore[no-untyped-def]
+    qkv, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale,
+    heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
+):  # fmt: skip
     """dK and dV of a block of keys."""
     tile, head = tl.program_id(0), tl.program_id(1)
     begin, end, first = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
@@ -188,9 +205,11 @@ def _backward_keys(qkv, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scal
     logsum, delta, grad = logsum + head * tokens, delta + head * tokens, grad + head * (2 * half)
     whole = begin + (end - begin) // other * other
     for start in range(begin, whole, other):
-        dk, dv = _keys_block(q, grad, keys, values, start, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv, half, padded, other, False)  # fmt: skip
+        dk, dv = _keys_block(
+            q, grad, keys, values, start, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv, half, padded, other, False
+        )
     if whole < end:
-        dk, dv = _keys_block(q, grad, keys, values, whole, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv, half, padded, other, True)  # fmt: skip
+        dk, dv = _keys_block(q, grad, keys, values, whole, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv, half, padded, other, True)
     there_dv = inside[:, None] & there[None, :]
     tl.store(dqkv + head * (6 * half) + 4 * half + rows[:, None] * row_stride + columns[None, :], dv.to(dqkv.dtype.element_ty), mask=there_dv)
     _store_rotated_back(dqkv + head * (6 * half) + 2 * half, dk * softmax_scale, rows, inside, row_stride, cos, sin, half, padded)
@@ -221,7 +240,7 @@ class Attention(torch.autograd.Function):
         tokens, heads, _, size = qkv.shape
         out = qkv.new_empty(tokens, heads, size)
         logsum = qkv.new_empty(heads, tokens, dtype=torch.float32)
-        _forward[(of_tiles.shape[0], heads)](
+        _attention_forward[(of_tiles.shape[0], heads)](
             qkv, out, logsum, of_tiles, tokens, LOG2_E * size**-0.5, **_constants(qkv), own=BLOCK, other=FORWARD_BLOCK, num_warps=WARPS, num_stages=STAGES
         )
         ctx.save_for_backward(qkv, out, logsum, cos, sin, of_tiles)
@@ -234,8 +253,8 @@ class Attention(torch.autograd.Function):
         grad, dqkv, delta = grad.contiguous(), torch.empty_like(qkv), torch.empty_like(logsum)
         scales = (LOG2_E * size**-0.5, size**-0.5)
         grid, shape = (of_tiles.shape[0], heads), {**_constants(qkv), "own": BLOCK, "other": BACKWARD_BLOCK, "num_warps": WARPS, "num_stages": STAGES}
-        _backward_queries[grid](qkv, out, grad, dqkv, logsum, delta, cos, sin, of_tiles, tokens, *scales, **shape)
-        _backward_keys[grid](qkv, grad, dqkv, logsum, delta, cos, sin, of_tiles, tokens, *scales, **shape)
+        _attention_backward_queries[grid](qkv, out, grad, dqkv, logsum, delta, cos, sin, of_tiles, tokens, *scales, **shape)
+        _attention_backward_keys[grid](qkv, grad, dqkv, logsum, delta, cos, sin, of_tiles, tokens, *scales, **shape)
         return dqkv, None, None, None
 
 

@@ -43,7 +43,8 @@ class Row:
 class Feed:
     """This rank's rows, endlessly. A row is overwritten by the next one, in order with what the device does with it.
 
-    waited: seconds the host has spent on getting rows so far: reading, and copying into pinned memory.
+    waited: seconds so far for which the device may have waited for rows: those that the host spent on getting one (reading, and copying into pinned
+    memory), if the device had finished all its work by then. spent: those that the host spent in any case; most of them while the device computes.
     """
 
     def __init__(self, reader: ShardReader, *, buckets: int, stride: int, device: torch.device) -> None:
@@ -55,16 +56,22 @@ class Feed:
         self._rows: Iterator[Bucket] = reader.batches(buckets) if buckets > 1 else reader
         self._places = np.arange(buckets, dtype=np.int64) * stride
         self._landing = Landing(device)
-        self.waited = 0.0
+        self._launched = torch.cuda.Event() if device.type == "cuda" else None
+        self.waited = self.spent = 0.0
 
     def __next__(self) -> Row:
+        if self._launched is not None:
+            self._launched.record()  # behind all that the device has still to do
         started = time.perf_counter()
         bucket = next(self._rows)
         got = time.perf_counter()
         self._landing.wait()  # for the device: it is behind, not the data
         free = time.perf_counter()
         row = self._landing.copy(bucket, bucket.position + self._places)
-        self.waited += got - started + time.perf_counter() - free
+        spent = got - started + time.perf_counter() - free
+        self.spent += spent
+        if self._launched is None or self._launched.query():
+            self.waited += spent
         return row
 
     def __iter__(self) -> Iterator[Row]:

@@ -1,8 +1,12 @@
-"""A transformer layer of Transformer Engine's fused modules, for NVIDIA GPUs. Transformer Engine cannot be imported without one."""
+"""A transformer layer for NVIDIA GPUs: Transformer Engine's linear maps, in all its precisions, and kernels of ours for what is between them.
+
+Transformer Engine cannot be imported without a GPU. Which of its parts were replaced, and what that gave: docs/decisions/0006-speed.md.
+"""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +15,9 @@ from torch import Tensor, nn
 
 from trainer.attention_kernel import Attention, tiles
 from trainer.config import ModelOptions, Recompute
+from trainer.gelu_kernel import BiasGelu
 from trainer.model import NORM_EPSILON, Sequences
+from trainer.norm_kernel import AddNorm
 from trainer.rope_kernel import RotateQKV
 
 OUR_HEAD_SIZE = 64
@@ -52,16 +58,31 @@ class Context:
         return out.reshape(tokens, -1)
 
 
-class ExactFeedForward(nn.Module):
-    """The feed-forward part with the exact GELU, which TE's LayerNormMLP does not have."""
+class NormLinear(nn.Module):
+    """Adds to the residual stream, normalises it, and maps it linearly; parameters named as in Transformer Engine's LayerNormLinear."""
 
+    def __init__(self, features: int, out_features: int, *, return_bias: bool = False) -> None:
+        super().__init__()
+        self.layer_norm_weight = nn.Parameter(torch.empty(features))
+        self.layer_norm_bias = nn.Parameter(torch.empty(features))
+        self.linear = te.Linear(features, out_features, device="meta", return_bias=return_bias)
+
+    def forward(self, x_TD: Tensor, update_TD: Tensor, bias_D: Tensor | None = None) -> tuple[Tensor, Any]:
+        """x + update + bias, and what is made of it; with `return_bias`, a pair of that and the bias which is still to be added."""
+        x_TD, normal_TD = AddNorm.apply(x_TD, update_TD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON)
+        return x_TD, self.linear(normal_TD)
+
+
+class FeedForward(nn.Module):
     def __init__(self, options: ModelOptions) -> None:
         super().__init__()
-        self.fc1 = te.LayerNormLinear(options.hidden_size, options.ffn_size, eps=NORM_EPSILON, device="meta")
+        self.fc1 = NormLinear(options.hidden_size, options.ffn_size, return_bias=True)
         self.fc2 = te.Linear(options.ffn_size, options.hidden_size, device="meta")
+        self.tanh = options.gelu == "tanh"
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
+    def forward(self, x_TD: Tensor, update_TD: Tensor, bias_D: Tensor) -> tuple[Tensor, Tensor]:
+        x_TD, (inner_TF, bias_F) = self.fc1(x_TD, update_TD, bias_D)
+        return x_TD, self.fc2(BiasGelu.apply(inner_TF, bias_F, self.tanh))
 
 
 class Layer(nn.Module):
@@ -71,22 +92,22 @@ class Layer(nn.Module):
     def __init__(self, options: ModelOptions, recompute: Recompute) -> None:
         super().__init__()
         d, self.heads, self.recompute = options.hidden_size, options.heads, recompute
-        self.layernorm_qkv = te.LayerNormLinear(d, 3 * d, eps=NORM_EPSILON, device="meta")
+        self.layernorm_qkv = NormLinear(d, 3 * d)
         self.attention = te.DotProductAttention(options.heads, options.head_size, attention_dropout=0.0)
-        self.proj = te.Linear(d, d, device="meta")
-        self.layernorm_mlp: nn.Module = ExactFeedForward(options)
-        if options.gelu == "tanh":
-            self.layernorm_mlp = te.LayerNormMLP(d, options.ffn_size, eps=NORM_EPSILON, activation="gelu", device="meta")
+        self.proj = te.Linear(d, d, device="meta", return_bias=True)
+        self.layernorm_mlp = FeedForward(options)
 
-    def forward(self, x_TD: Tensor, context: Context) -> Tensor:
+    def forward(self, x_TD: Tensor, update_TD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """The residual stream and what is still to be added to it, before and after this layer."""
         with te.autocast(enabled=False) if self.stays_bf16 else nullcontext():
             if self.recompute == "full" and torch.is_grad_enabled():
-                return te.checkpoint(self._forward, x_TD, context, use_reentrant=False)
-            return self._forward(x_TD, context)
+                return te.checkpoint(self._forward, x_TD, update_TD, context, use_reentrant=False)
+            return self._forward(x_TD, update_TD, context)
 
-    def _forward(self, x_TD: Tensor, context: Context) -> Tensor:
-        qkv = self.layernorm_qkv(x_TD).view(x_TD.shape[0], self.heads, 3, -1)
-        x_TD = x_TD + self.proj(context.attend(self.attention, qkv))
+    def _forward(self, x_TD: Tensor, update_TD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        x_TD, qkv = self.layernorm_qkv(x_TD, update_TD)
+        attended_TD = context.attend(self.attention, qkv.view(qkv.shape[0], self.heads, 3, -1))
+        update_TD, bias_D = self.proj(attended_TD)
         if self.recompute == "selective" and torch.is_grad_enabled():
-            return x_TD + te.checkpoint(self.layernorm_mlp, x_TD, use_reentrant=False)
-        return x_TD + self.layernorm_mlp(x_TD)
+            return te.checkpoint(self.layernorm_mlp, x_TD, update_TD, bias_D, use_reentrant=False)
+        return self.layernorm_mlp(x_TD, update_TD, bias_D)

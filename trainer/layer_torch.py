@@ -86,14 +86,16 @@ class Layer(nn.Module):
         self.proj = nn.Linear(options.hidden_size, options.hidden_size)
         self.layernorm_mlp = FeedForward(options)
 
-    def forward(self, x_TD: Tensor, context: Context) -> Tensor:
+    def forward(self, x_TD: Tensor, update_TD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """The residual stream and what is still to be added to it, before and after this layer."""
         if self.recompute == "full" and torch.is_grad_enabled():
-            return checkpoint(self._forward, x_TD, context, use_reentrant=False)
-        return self._forward(x_TD, context)
+            return checkpoint(self._forward, x_TD, update_TD, context, use_reentrant=False)
+        return self._forward(x_TD, update_TD, context)
 
-    def _forward(self, x_TD: Tensor, context: Context) -> Tensor:
+    def _forward(self, x_TD: Tensor, update_TD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        x_TD = x_TD + update_TD
         q_THR, k_THR, v_THR = self.layernorm_qkv(x_TD).unflatten(1, (self.heads, 3, -1)).unbind(2)
         x_TD = x_TD + self.proj(context.attend(context.rotate(q_THR), context.rotate(k_THR), v_THR).flatten(1))
         if self.recompute == "selective" and torch.is_grad_enabled():
-            return x_TD + checkpoint(self.layernorm_mlp, x_TD, use_reentrant=False)
-        return x_TD + self.layernorm_mlp(x_TD)
+            return x_TD, checkpoint(self.layernorm_mlp, x_TD, use_reentrant=False)
+        return x_TD, self.layernorm_mlp(x_TD)

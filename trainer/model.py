@@ -83,8 +83,11 @@ class Esm2(nn.Module):
         with torch.autocast(x_TD.device.type, enabled=False):
             angles_TR = (tokens_T - sequences.cu_seqlens[span_T]).float()[:, None] * self.inv_freq
         context = self._backend.Context(sequences, angles_TR)
+        # the residual stream, and what is still to be added to it: the next layer does that, and normalises, in one pass
+        x_TD, update_TD = torch.zeros_like(x_TD), x_TD
         for layer in self.layers:
-            x_TD = layer(x_TD, context)
+            x_TD, update_TD = layer(x_TD, update_TD, context)
+        x_TD = x_TD + update_TD
         if index_M is not None:
             x_TD = x_TD.index_select(0, index_M)  # normalising and projecting 15 % of the tokens is enough to train
         return self.head(self.norm(x_TD), self.embedding)
@@ -134,7 +137,8 @@ class Head(nn.Module):
 
 
 def tensor_name(name: str) -> str:
-    """A parameter's name as Transformer Engine's LayerNormMLP has it, also where the feed-forward part is built of two modules."""
+    """A parameter's name as Transformer Engine's LayerNormLinear and LayerNormMLP have it, whatever modules those parts are built of."""
+    name = name.replace(".linear.", ".")
     return re.sub(r"\.fc1\.(layer_norm_\w+)$", r".\1", re.sub(r"\.fc([12])\.(weight|bias)$", r".fc\1_\2", name))
 
 

@@ -269,9 +269,8 @@ def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
         return
     import transformer_engine.pytorch as te
 
-    gemms = {te.LayerNormLinear: 1, te.Linear: 1, te.LayerNormMLP: 2}
     with te.autocast(enabled=True, recipe=_recipe(options.precision)):
         for layer in model.layers:  # type: ignore[union-attr]
             for module in layer.modules():
-                if type(module) in gemms and not layer.stays_bf16:
-                    module.init_fp8_metadata(num_gemms=gemms[type(module)])
+                if isinstance(module, te.Linear) and not layer.stays_bf16:
+                    module.init_fp8_metadata(num_gemms=1)

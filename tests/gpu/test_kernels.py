@@ -1,0 +1,99 @@
+"""Our kernels against plain torch in fp32, on fresh random inputs. What they leave unwritten would be NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+GPU = torch.device("cuda")
+SEED = int(torch.randint(1 << 30, ()))
+
+
+@pytest.fixture(autouse=True)
+def _poisoned_memory() -> Iterator[None]:
+    """torch.empty gives NaN."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    print("seed", SEED)
+    torch.manual_seed(SEED)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.randn(shape, device=GPU, dtype=dtype)
+
+
+def compared(ours: list[Tensor], theirs: list[Tensor], limit: float) -> None:
+    for found, expected in zip(ours, theirs, strict=True):
+        assert torch.isfinite(found).all()
+        error = float((found.float() - expected.float()).norm() / expected.float().norm())
+        print("error", error)
+        assert error < limit
+
+
+@pytest.mark.parametrize("size", [16, 24, 32, 64])
+@pytest.mark.parametrize("lengths", [[1024] * 4, [1, 3, 64, 65, 127, 128, 1022, 200, 31, 33], [2048, 2, 700]])
+def test_attention(size: int, lengths: list[int]) -> None:
+    from trainer.attention_kernel import Attention, tiles
+
+    tokens, heads = sum(lengths), 3
+    cu_seqlens = torch.full((33,), tokens, dtype=torch.int32, device=GPU)
+    cu_seqlens[: len(lengths) + 1] = torch.tensor([0, *lengths], device=GPU).cumsum(0)
+    qkv, grad, angles = numbers(tokens, heads, 3, size), numbers(tokens, heads, size), torch.rand(tokens, size // 2, device=GPU) * 6
+    ours, theirs = qkv.clone().requires_grad_(), qkv.float().requires_grad_()
+    runs = []
+    for _ in range(2):
+        ours.grad = None
+        out = Attention.apply(ours * 1, angles.cos(), angles.sin(), tiles(cu_seqlens, tokens))
+        out.backward(grad)
+        runs.append([out.detach(), ours.grad])
+    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))  # bit for bit
+    cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
+    first, second = theirs[:, :, :2].chunk(2, -1)
+    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1).unbind(2)
+    parts = [tensor.split(lengths) for tensor in (*rotated, theirs[:, :, 2])]
+    each = [F.scaled_dot_product_attention(*(tensor.transpose(0, 1) for tensor in one)).transpose(0, 1) for one in zip(*parts, strict=True)]
+    expected = torch.cat(each)
+    expected.backward(grad.float())
+    assert theirs.grad is not None
+    compared(runs[0], [expected.detach(), theirs.grad], 1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [64, 320, 480, 1280, 5120])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_add_and_norm(dtype: torch.dtype, size: int, has_bias: bool) -> None:
+    from trainer.norm_kernel import AddNorm
+
+    tokens = 1031
+    values = [numbers(tokens, size, dtype=dtype), numbers(tokens, size, dtype=dtype), *(numbers(size, dtype=dtype) for _ in range(3))]
+    grads = [numbers(tokens, size, dtype=dtype) for _ in range(2)]
+    ours = [value.clone().requires_grad_() for value in values]
+    theirs = [value.float().requires_grad_() for value in values]
+    found = AddNorm.apply(ours[0], ours[1], ours[2] if has_bias else None, ours[3], ours[4], 1e-5)
+    torch.autograd.backward(found, grads)
+    total = theirs[0] + theirs[1] + (theirs[2] if has_bias else 0)
+    expected = (total, F.layer_norm(total, (size,), theirs[3], theirs[4], 1e-5))
+    torch.autograd.backward(expected, [grad.float() for grad in grads])
+    pairs = [(a.grad, b.grad) for a, b in zip(ours, theirs, strict=True) if b.grad is not None]
+    compared([*found, *(a for a, _ in pairs)], [*expected, *(b for _, b in pairs)], 1e-2 if dtype == torch.bfloat16 else 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [256, 1280, 1920, 10240])
+@pytest.mark.parametrize("tanh", [False, True])
+def test_bias_and_gelu(dtype: torch.dtype, size: int, tanh: bool) -> None:
+    from trainer.gelu_kernel import BiasGelu
+
+    values, grad = [numbers(1031, size, dtype=dtype) * 2, numbers(size, dtype=dtype)], numbers(1031, size, dtype=dtype)
+    ours = [value.clone().requires_grad_() for value in values]
+    theirs = [value.float().requires_grad_() for value in values]
+    found = BiasGelu.apply(*ours, tanh)
+    found.backward(grad)
+    expected = F.gelu(theirs[0] + theirs[1], approximate="tanh" if tanh else "none")
+    expected.backward(grad.float())
+    compared([found, *(a.grad for a in ours)], [expected, *(b.grad for b in theirs)], 1e-2 if dtype == torch.bfloat16 else 1e-5)

@@ -1,0 +1,91 @@
+"""Bias and GELU in one pass over memory each way, by Triton kernels; the bias's gradient is summed up on the way.
+
+Transformer Engine fuses the tanh approximation only, and ESM-2 is trained with the exact function (Hendrycks & Gimpel, 2016). torch's kernels for that
+take 0.11 and 0.15 ms for 16,384 × 5,120 in bf16 on an H200, and the bias's gradient, in cuBLAS, 0.08; reading and writing once takes 0.07 and 0.11.
+The normal distribution is formula 26.2.17 of Abramowitz & Stegun, 1964 (Hastings), right to 7.5e-8: CUDA's erf costs a third more than the memory does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_ROWS: Final = 8
+_COLUMNS: Final = 128
+_CHUNK: Final = 128
+"""Rows that a program of the backward pass goes through, to sum up the bias's gradient."""
+
+
+@triton.jit
+def _gate(x, tanh: tl.constexpr):  # type: ignore[no-untyped-def]
+    """GELU(x) / x, and the normal distribution's density at x times √2π (0 for tanh)."""
+    if tanh:  # (1 + tanh(u)) / 2 is the logistic function of 2u
+        return tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)), x * 0.0
+    bell = tl.exp(-0.5 * x * x)
+    t = 1 / (1 + 0.23164189 * tl.abs(x))
+    tail = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))) * bell
+    return tl.where(x > 0, 1 - tail, tail), bell
+
+
+@triton.jit
+def _slope(x, tanh: tl.constexpr):  # type: ignore[no-untyped-def]
+    """GELU's derivative."""
+    gate, bell = _gate(x, tanh)
+    if tanh:
+        return gate + x * gate * (1 - gate) * 1.5957691216057308 * (1 + 0.134145 * x * x)
+    return gate + x * 0.3989422804014327 * bell
+
+
+@triton.jit
+def _gelu_forward(x, bias, out, tokens, size: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, tanh: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0) * rows + tl.arange(0, rows)
+    column = tl.program_id(1) * columns + tl.arange(0, columns)
+    inside = (row < tokens)[:, None] & (column < size)[None, :]
+    at = row.to(tl.int64)[:, None] * size + column[None, :]
+    value = tl.load(x + at, mask=inside).to(tl.float32) + tl.load(bias + column, mask=column < size).to(tl.float32)[None, :]
+    tl.store(out + at, (value * _gate(value, tanh)[0]).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _gelu_backward(  # type: ignore[no-untyped-def]
+    x, bias, grad_out, grad, sums, tokens, size: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, chunk: tl.constexpr, tanh: tl.constexpr,
+):  # fmt: skip
+    """sums: float32[tokens / chunk, size]."""
+    column = tl.program_id(1) * columns + tl.arange(0, columns)
+    shift = tl.load(bias + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
+    total = tl.zeros((rows, columns), tl.float32)
+    for first in range(0, chunk, rows):
+        row = tl.program_id(0) * chunk + first + tl.arange(0, rows)
+        inside = (row < tokens)[:, None] & (column < size)[None, :]
+        at = row.to(tl.int64)[:, None] * size + column[None, :]
+        value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) + shift
+        dx = tl.load(grad_out + at, mask=inside, other=0.0).to(tl.float32) * _slope(value, tanh)
+        total += dx
+        tl.store(grad + at, dx.to(grad.dtype.element_ty), mask=inside)
+    tl.store(sums + tl.program_id(0) * size + column, tl.sum(total, 0), mask=column < size)
+
+
+class BiasGelu(torch.autograd.Function):
+    """GELU(x + bias) of x [T, F]: exact, or the approximation by tanh."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor, tanh: bool) -> Tensor:
+        tokens, size = x.shape
+        out = torch.empty_like(x)
+        _gelu_forward[(triton.cdiv(tokens, _ROWS), triton.cdiv(size, _COLUMNS))](x, bias, out, tokens, size, _ROWS, _COLUMNS, tanh)
+        ctx.save_for_backward(x, bias)
+        ctx.tanh = tanh
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, bias = ctx.saved_tensors
+        tokens, size = x.shape
+        chunks = triton.cdiv(tokens, _CHUNK)
+        grad, sums = torch.empty_like(x), torch.empty(chunks, size, dtype=torch.float32, device=x.device)
+        _gelu_backward[(chunks, triton.cdiv(size, _COLUMNS))](x, bias, grad_out.contiguous(), grad, sums, tokens, size, _ROWS, _COLUMNS, _CHUNK, ctx.tanh)
+        return grad, sums.sum(0).to(bias.dtype), None

@@ -1,0 +1,99 @@
+"""Adding to the residual stream and normalising it, in one pass over memory each way, by Triton kernels.
+
+Transformer Engine's LayerNorm takes 62 µs for 16,384 × 1,280 in bf16 on an H200, its backward pass 92, and the two additions around them 25 each;
+reading and writing once takes 35. LayerNorm is that of Ba et al., 2016; statistics and sums are fp32. Sums over tokens are added up in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_MULTIPROCESSORS: Final = 132
+_PROGRAMS: Final = 16 * _MULTIPROCESSORS
+"""Of the backward pass, at most; each has sums of its own."""
+
+
+@triton.jit
+def _norm_forward(x, update, bias, weight, shift, total, out, means, inverses, epsilon, size: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0)
+    column = tl.arange(0, block)
+    there = column < size
+    at = row.to(tl.int64) * size + column
+    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32) + tl.load(update + at, mask=there, other=0.0).to(tl.float32)
+    if bias is not None:
+        value += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)
+    rounded = value.to(total.dtype.element_ty)
+    tl.store(total + at, rounded, mask=there)
+    value = rounded.to(tl.float32)
+    mean = tl.sum(value, 0) / size
+    centred = tl.where(there, value - mean, 0.0)
+    inverse = tl.rsqrt(tl.sum(centred * centred, 0) / size + epsilon)
+    tl.store(means + row, mean)
+    tl.store(inverses + row, inverse)
+    scaled = centred * inverse * tl.load(weight + column, mask=there, other=0.0).to(tl.float32)
+    scaled += tl.load(shift + column, mask=there, other=0.0).to(tl.float32)
+    tl.store(out + at, scaled.to(out.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _norm_backward(total, grad_total, grad_out, weight, means, inverses, grad, sums, tokens, has_bias: tl.constexpr, size: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """grad: of the sum; sums: float32[2 or 3, programs, size], of weight, shift and bias."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    column = tl.arange(0, block)
+    there = column < size
+    scale = tl.load(weight + column, mask=there, other=0.0).to(tl.float32)
+    stride = tl.full((), size, tl.int64)
+    of_weight = tl.zeros((block,), tl.float32)
+    of_shift = tl.zeros((block,), tl.float32)
+    of_bias = tl.zeros((block,), tl.float32)
+    for row in tl.range(program, tokens, programs, num_stages=3):
+        at = row * stride + column
+        value = tl.load(total + at, mask=there, other=0.0).to(tl.float32)
+        dy = tl.load(grad_out + at, mask=there, other=0.0).to(tl.float32)
+        around = tl.load(grad_total + at, mask=there, other=0.0).to(tl.float32)
+        inverse = tl.load(inverses + row)
+        normal = tl.where(there, (value - tl.load(means + row)) * inverse, 0.0)
+        of_weight += dy * normal
+        of_shift += dy
+        dy *= scale
+        dx = (dy - tl.sum(dy, 0) / size - normal * (tl.sum(dy * normal, 0) / size)) * inverse + around
+        if has_bias:
+            of_bias += dx
+        tl.store(grad + at, dx.to(grad.dtype.element_ty), mask=there)
+    place = sums + program * size + column
+    tl.store(place, of_weight, mask=there)
+    tl.store(place + programs * size, of_shift, mask=there)
+    if has_bias:
+        tl.store(place + 2 * programs * size, of_bias, mask=there)
+
+
+class AddNorm(torch.autograd.Function):
+    """x + update + bias, [T, D], and its LayerNorm. The bias may be None."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, update: Tensor, bias: Tensor | None, weight: Tensor, shift: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        x, update = x.contiguous(), update.contiguous()
+        tokens, size = x.shape
+        total, out = torch.empty_like(x), torch.empty_like(x)
+        means, inverses = (torch.empty(tokens, dtype=torch.float32, device=x.device) for _ in range(2))
+        _norm_forward[(tokens,)](x, update, bias, weight, shift, total, out, means, inverses, epsilon, size, triton.next_power_of_2(size), num_warps=2)
+        ctx.save_for_backward(total, weight, means, inverses)
+        ctx.has_bias = bias is not None
+        return total, out
+
+    @staticmethod
+    def backward(ctx: Any, grad_total: Tensor, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        total, weight, means, inverses = ctx.saved_tensors
+        tokens, size = total.shape
+        block = triton.next_power_of_2(size)
+        programs, warps = max(_PROGRAMS * 512 // block, _MULTIPROCESSORS), max(block // 1024, 1)  # the best of those tried
+        grad, sums = torch.empty_like(total), torch.empty(2 + ctx.has_bias, programs, size, dtype=torch.float32, device=total.device)
+        tensors = (total, grad_total.contiguous(), grad_out.contiguous(), weight, means, inverses, grad, sums)
+        _norm_backward[(programs,)](*tensors, tokens, ctx.has_bias, size, block, num_warps=warps)
+        of_weight, of_shift, *of_bias = sums.sum(1).to(weight.dtype).unbind()
+        return grad, grad, of_bias[0] if of_bias else None, of_weight, of_shift, None
