@@ -50,9 +50,9 @@ def peak_flops(options: TrainOptions, device: torch.device) -> float:
 class Line:
     """One line of metrics. loss, perplexity and grad_norm are the step's; the rest is over the steps since the line before.
 
-    tokens: of the run so far, unpadded. data_wait: share of time in which the device of rank 0 may have waited for buckets (see Feed). memory: peak of
-    rank 0, bytes. skipped: steps of the run so far whose loss or gradient was not finite. overflow: tokens to predict that found no room. bad_in_a_row: the most
-    steps skipped in a row.
+    tokens: of the run so far, unpadded. data_wait: share of time in which the device of rank 0 may have waited for buckets (see Feed).
+    memory: peak of rank 0, bytes. skipped: steps of the run so far whose loss or gradient was not finite. overflow: tokens to predict that
+    found no room. bad_in_a_row: the most steps skipped in a row.
     """
 
     step: int
