@@ -166,7 +166,7 @@ def _section(options: TrainOptions, layers: list[int], *, low: bool) -> str:
         "  layers:",
         f"    layer_name_regex_pattern: '{pattern}'",
         "  transformer_engine:",
-        *_feature("LogTensorStats", dict.fromkeys(_TENSORS, ("min", "max", "mean", "std", "l2_norm")), options.output.tensor_statistics),
+        *_feature("LogTensorStats", dict.fromkeys(_TENSORS, ("min", "max", "mean", "l2_norm")), options.output.tensor_statistics),
     ]
     if low:
         feature = "LogNvfp4TensorStats" if options.compute.precision == "nvfp4" else "LogFp8TensorStats"
