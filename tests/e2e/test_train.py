@@ -372,6 +372,12 @@ def test_validation_is_exact_over_the_split(many_shards: Path, whole: Path) -> N
     assert found["accuracy"] == pytest.approx(correct / tokens, rel=1e-9)
 
 
+def test_without_a_gpu_a_cuda_graph_is_left_out_and_the_run_says_so(many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = train(many_shards, tmp_path / "run", "--cuda-graph", "--warmup-steps", "1", steps=2)
+    assert "no CUDA graph, for there is no NVIDIA GPU" in capsys.readouterr().err
+    assert set(losses(out)) == {1, 2}
+
+
 def test_a_profile_is_written(many_shards: Path, tmp_path: Path) -> None:
     out = train(many_shards, tmp_path / "run", "--profile", steps=14)
     assert json.loads((out / "trace.json").read_text())["traceEvents"]
