@@ -113,6 +113,14 @@ def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return preprocess(folder / "made.fasta", folder / "dataset", "--capacity", "512", "--max-seq-len", "256", partition_bytes=4000)
 
 
+@pytest.fixture(scope="session")
+def whole(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted training run of one process on many_shards. Not to be changed: copy it."""
+    from tests.runs import train
+
+    return train(many_shards, tmp_path_factory.mktemp("whole") / "run")
+
+
 def environment() -> dict[str, str]:
     """Ours, with output that does not depend on a terminal."""
     return {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}

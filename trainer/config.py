@@ -17,6 +17,7 @@ Backend = Literal["auto", "te", "torch"]
 Precision = Literal["auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
 Schedule = Literal["linear", "cosine", "wsd"]
 Recompute = Literal["none", "selective", "full"]
+Reshard = Literal["auto", "layer", "micro-batch", "step"]
 Gelu = Literal["erf", "tanh"]
 
 
@@ -143,6 +144,19 @@ class ComputeOptions:
     """Capture the step in a CUDA graph and replay it: no launch cost. Falls back with a reason where it cannot be used."""
     compile: bool = False
     """Compile layers with torch.compile; backend torch only, for Transformer Engine's layers are fused already."""
+    replicate: int = 1
+    """Copies of the parameters (HSDP): each is sharded over world size / replicate neighbouring ranks, say those of one node. 1: one, over all ranks (FSDP)."""
+    context_parallel: int = 1
+    """Neighbouring ranks that share each bucket: a slice of its tokens each and, for attention, some of the heads. For sequences too long for one GPU."""
+    reshard: Reshard = "auto"
+    """When ranks let go of the parameters that they gathered, and add up gradients: after each layer (least memory), each micro-batch, or each step (least
+    traffic; 6 bytes a parameter more). auto: each step if that takes at most a quarter of a GPU's memory, else each layer."""
+    gather_ahead: int = 1
+    """Layers whose parameters are on their way while one computes."""
+
+    def __post_init__(self) -> None:
+        if min(self.replicate, self.context_parallel, self.gather_ahead) < 1:
+            raise ValueError("replicate, context-parallel and gather-ahead are at least 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

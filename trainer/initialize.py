@@ -16,12 +16,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import ComputeOptions, ModelOptions
+from trainer.context_parallel import Slices
 from trainer.model import INIT_STD, VOCABULARY, Esm2, rope_frequencies
 from trainer.parallel import Parallel
 
 
-def build(options: ModelOptions, compute: ComputeOptions) -> Esm2:
-    """A model without values, on the meta device. `compute.backend` is te or torch.
+def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None = None) -> Esm2:
+    """A model without values, on the meta device. `compute.backend` is te or torch. slices: of rows, over ranks.
 
     Raises:
         ImportError: backend te where Transformer Engine or a GPU is missing.
@@ -31,7 +32,7 @@ def build(options: ModelOptions, compute: ComputeOptions) -> Esm2:
     else:
         from trainer import layer_torch as layer  # type: ignore[no-redef]
     with torch.device("meta"):
-        model = Esm2(options, compute, layer)
+        model = Esm2(options, compute, layer, slices or Slices())
     if compute.compile:
         for block in model.layers:
             block.compile()

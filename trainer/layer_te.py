@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from trainer.attention_kernel import Attention, tiles
 from trainer.config import ModelOptions, Recompute
+from trainer.context_parallel import Slices
 from trainer.gelu_kernel import BiasGelu
 from trainer.model import NORM_EPSILON, Sequences
 from trainer.norm_kernel import AddNorm
@@ -28,7 +29,8 @@ OUR_LENGTH = 2048
 class Context:
     """What all layers need to know of a row: angles of the rotary embedding, and who attends to whom."""
 
-    def __init__(self, sequences: Sequences, angles_TR: Tensor) -> None:
+    def __init__(self, sequences: Sequences, angles_TR: Tensor, slices: Slices) -> None:
+        self.slices = slices
         self.cos, self.sin = angles_TR.cos(), angles_TR.sin()
         self.sequences = sequences
         self.tiles = tiles(sequences.cu_seqlens, angles_TR.shape[0])
@@ -37,7 +39,13 @@ class Context:
             self.cu_seqlens = F.pad(sequences.lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
     def attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
-        """Attention output [T, D] of each sequence on itself, from fused QKV [T, H, 3, R] before the rotary embedding."""
+        """Attention output [t, D] of each sequence on itself, from fused QKV [t, H, 3, R] before the rotary embedding."""
+        heads, size = qkv.shape[1], qkv.shape[3]
+        out = self._attend(attention, self.slices.to_heads(qkv))
+        return self.slices.to_tokens(out.view(out.shape[0], -1, size), heads).flatten(1)
+
+    def _attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
+        """The same, of all tokens and this rank's heads."""
         tokens, _, _, size = qkv.shape
         longest = self.sequences.max_seqlen
         if self.sequences.lengths is None and qkv.dtype == torch.bfloat16 and size <= OUR_HEAD_SIZE and longest <= OUR_LENGTH:
@@ -67,10 +75,10 @@ class NormLinear(nn.Module):
         self.layer_norm_bias = nn.Parameter(torch.empty(features))
         self.linear = te.Linear(features, out_features, device="meta", return_bias=return_bias)
 
-    def forward(self, x_TD: Tensor, update_TD: Tensor, bias_D: Tensor | None = None) -> tuple[Tensor, Any]:
+    def forward(self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor | None = None) -> tuple[Tensor, Any]:
         """x + update + bias, and what is made of it; with `return_bias`, a pair of that and the bias which is still to be added."""
-        x_TD, normal_TD = AddNorm.apply(x_TD, update_TD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON)
-        return x_TD, self.linear(normal_TD)
+        x_tD, normal_tD = AddNorm.apply(x_tD, update_tD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON)
+        return x_tD, self.linear(normal_tD)
 
 
 class FeedForward(nn.Module):
@@ -80,34 +88,34 @@ class FeedForward(nn.Module):
         self.fc2 = te.Linear(options.ffn_size, options.hidden_size, device="meta")
         self.tanh = options.gelu == "tanh"
 
-    def forward(self, x_TD: Tensor, update_TD: Tensor, bias_D: Tensor) -> tuple[Tensor, Tensor]:
-        x_TD, (inner_TF, bias_F) = self.fc1(x_TD, update_TD, bias_D)
-        return x_TD, self.fc2(BiasGelu.apply(inner_TF, bias_F, self.tanh))
+    def forward(self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor) -> tuple[Tensor, Tensor]:
+        x_tD, (inner_tF, bias_F) = self.fc1(x_tD, update_tD, bias_D)
+        return x_tD, self.fc2(BiasGelu.apply(inner_tF, bias_F, self.tanh))
 
 
 class Layer(nn.Module):
     stays_bf16 = False
     """Whether it computes in bf16 though the model runs in a lower precision."""
 
-    def __init__(self, options: ModelOptions, recompute: Recompute) -> None:
+    def __init__(self, options: ModelOptions, recompute: Recompute, slices: Slices) -> None:
         super().__init__()
         d, self.heads, self.recompute = options.hidden_size, options.heads, recompute
         self.layernorm_qkv = NormLinear(d, 3 * d)
-        self.attention = te.DotProductAttention(options.heads, options.head_size, attention_dropout=0.0)
+        self.attention = te.DotProductAttention(slices.heads(options.heads), options.head_size, attention_dropout=0.0)
         self.proj = te.Linear(d, d, device="meta", return_bias=True)
         self.layernorm_mlp = FeedForward(options)
 
-    def forward(self, x_TD: Tensor, update_TD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+    def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """The residual stream and what is still to be added to it, before and after this layer."""
         with te.autocast(enabled=False) if self.stays_bf16 else nullcontext():
             if self.recompute == "full" and torch.is_grad_enabled():
-                return te.checkpoint(self._forward, x_TD, update_TD, context, use_reentrant=False)
-            return self._forward(x_TD, update_TD, context)
+                return te.checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)
+            return self._forward(x_tD, update_tD, context)
 
-    def _forward(self, x_TD: Tensor, update_TD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        x_TD, qkv = self.layernorm_qkv(x_TD, update_TD)
-        attended_TD = context.attend(self.attention, qkv.view(qkv.shape[0], self.heads, 3, -1))
-        update_TD, bias_D = self.proj(attended_TD)
+    def _forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        x_tD, qkv = self.layernorm_qkv(x_tD, update_tD)
+        attended_tD = context.attend(self.attention, qkv.view(qkv.shape[0], self.heads, 3, -1))
+        update_tD, bias_D = self.proj(attended_tD)
         if self.recompute == "selective" and torch.is_grad_enabled():
-            return te.checkpoint(self.layernorm_mlp, x_TD, update_TD, bias_D, use_reentrant=False)
-        return self.layernorm_mlp(x_TD, update_TD, bias_D)
+            return te.checkpoint(self.layernorm_mlp, x_tD, update_tD, bias_D, use_reentrant=False)
+        return self.layernorm_mlp(x_tD, update_tD, bias_D)

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from trainer.config import ModelOptions, Recompute
+from trainer.context_parallel import Slices
 from trainer.model import NORM_EPSILON, Sequences
 
 
 class Context:
     """What all layers need to know of a row: angles of the rotary embedding, and who attends to whom."""
 
-    def __init__(self, sequences: Sequences, angles_TR: Tensor) -> None:
+    def __init__(self, sequences: Sequences, angles_TR: Tensor, slices: Slices) -> None:
+        self.slices = slices
         self.cos, self.sin = angles_TR.cos()[:, None], angles_TR.sin()[:, None]
         self.sequences = sequences
         self.mask: Tensor | None = None
@@ -29,9 +31,14 @@ class Context:
         elif angles_TR.device.type == "cpu":
             self.lengths = sequences.cu_seqlens.diff().tolist()
 
+    def attend(self, qkv_tH3R: Tensor) -> Tensor:
+        """Attention output [t, H, R] of each sequence on itself, softmax scale 1/√R, from fused QKV before the rotary embedding."""
+        heads = qkv_tH3R.shape[1]
+        q_THR, k_THR, v_THR = self.slices.to_heads(qkv_tH3R).unbind(2)
+        return self.slices.to_tokens(self._attend(self.rotate(q_THR), self.rotate(k_THR), v_THR), heads)
+
     @torch.compiler.disable  # each row has other lengths: it would be compiled again and again
-    def attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
-        """Attention output [T, H, R] of each sequence on itself, softmax scale 1/√R."""
+    def _attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
         if self.mask is not None:
             rows = (q.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2) for q in (q_THR, k_THR, v_THR))
             return F.scaled_dot_product_attention(*rows, attn_mask=self.mask).transpose(1, 2).flatten(0, 1)
@@ -79,23 +86,23 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, options: ModelOptions, recompute: Recompute) -> None:
+    def __init__(self, options: ModelOptions, recompute: Recompute, slices: Slices) -> None:
         super().__init__()
         self.heads, self.recompute = options.heads, recompute
         self.layernorm_qkv = NormLinear(options.hidden_size, 3 * options.hidden_size)
         self.proj = nn.Linear(options.hidden_size, options.hidden_size)
         self.layernorm_mlp = FeedForward(options)
 
-    def forward(self, x_TD: Tensor, update_TD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+    def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """The residual stream and what is still to be added to it, before and after this layer."""
         if self.recompute == "full" and torch.is_grad_enabled():
-            return checkpoint(self._forward, x_TD, update_TD, context, use_reentrant=False)
-        return self._forward(x_TD, update_TD, context)
+            return checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)
+        return self._forward(x_tD, update_tD, context)
 
-    def _forward(self, x_TD: Tensor, update_TD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        x_TD = x_TD + update_TD
-        q_THR, k_THR, v_THR = self.layernorm_qkv(x_TD).unflatten(1, (self.heads, 3, -1)).unbind(2)
-        x_TD = x_TD + self.proj(context.attend(context.rotate(q_THR), context.rotate(k_THR), v_THR).flatten(1))
+    def _forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        x_tD = x_tD + update_tD
+        qkv_tH3R = self.layernorm_qkv(x_tD).unflatten(1, (self.heads, 3, -1))
+        x_tD = x_tD + self.proj(context.attend(qkv_tH3R).flatten(1))
         if self.recompute == "selective" and torch.is_grad_enabled():
-            return x_TD, checkpoint(self.layernorm_mlp, x_TD, use_reentrant=False)
-        return x_TD, self.layernorm_mlp(x_TD)
+            return x_tD, checkpoint(self.layernorm_mlp, x_tD, use_reentrant=False)
+        return x_tD, self.layernorm_mlp(x_tD)

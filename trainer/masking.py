@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from schemas.vocabulary import Vocabulary
+from trainer.context_parallel import Slices
 
 _GAMMA: Final = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -26,10 +27,10 @@ IGNORED: Final = -100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Masked:
-    """A row after masking.
+    """A row after masking, and what is to be predicted in this rank's slice of it, which without context parallelism is all of it.
 
-    input_ids: int64[T], as the model sees them.
-    index: int64[M], places of the tokens to predict, then 0 repeated.
+    input_ids: int64[T], of the whole row, as the model sees them.
+    index: int64[M], places in the slice of the tokens to predict, then 0 repeated.
     labels: int64[M], the tokens that were there, then IGNORED repeated.
     overflow: int64[], tokens to predict that found no room in `index`; at mean + 6σ one in 10⁹ rows has any.
     """
@@ -49,13 +50,17 @@ def index_size(tokens: int, probability: float) -> int:
 class Masker:
     """Chooses tokens to predict and hides them, 80 % behind <mask>, 10 % behind a random standard residue, 10 % not at all."""
 
-    def __init__(self, vocabulary: Vocabulary, *, seed: int, probability: float, epoch_buckets: int, device: torch.device) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, *, seed: int, probability: float, epoch_buckets: int, device: torch.device, slices: Slices | None = None
+    ) -> None:
         """
         Args:
             seed: any int64.
             probability: share of residues to predict.
             epoch_buckets: buckets of an epoch, to know the epoch of a position.
+            slices: of rows, over ranks.
         """
+        self._slices = slices or Slices()
         self._mask_id = vocabulary.id("<mask>")
         letters = vocabulary.letters
         self._residue = torch.tensor([token in letters for token in vocabulary.tokens] + [False] * (256 - len(vocabulary)), device=device)
@@ -79,13 +84,14 @@ class Masker:
         random_T = self._standard[((hash_T >> 48) & 0xFFFF) * len(STANDARD_RESIDUES) >> 16]
         ids_T = input_ids_T.long()
         hidden_T = torch.where(fate_T < round(0.8 * (1 << 24)), self._mask_id, torch.where(fate_T < round(0.9 * (1 << 24)), random_T, ids_T))
-        index = torch.nonzero_static(chosen_T, size=index_size(tokens, self._probability), fill_value=-1).squeeze(1)
+        chosen_t = self._slices.own(chosen_T)
+        index = torch.nonzero_static(chosen_t, size=index_size(chosen_t.numel(), self._probability), fill_value=-1).squeeze(1)
         filled, index = index < 0, index.clamp_min(0)
         return Masked(
             input_ids=torch.where(chosen_T, hidden_T, ids_T),
             index=index,
-            labels=ids_T[index].masked_fill(filled, IGNORED),
-            overflow=(chosen_T.sum() - index.numel()).clamp_min(0),
+            labels=self._slices.own(ids_T)[index].masked_fill(filled, IGNORED),
+            overflow=(chosen_t.sum() - index.numel()).clamp_min(0),
         )
 
     def _hashes(self, capacity: int, positions: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ What a published checkpoint computes, this computes (Hugging Face's EsmForMasked
 rotary embeddings in fp32 from the `inv_freq` that the checkpoint carries, exact GELU, token dropout scaled per sequence with the
 constant 0.12 whatever the mask rate, in evaluation too, and a decoder tied to the embedding with a bias of its own.
 
-Shapes: T = tokens in a row, M = tokens to predict, D = hidden size, F = feed-forward size, H = heads, V = vocabulary padded to 64.
+Shapes: T = tokens in a row, t = those of this rank's slice (all, without context parallelism), M = tokens to predict, D = hidden size,
+F = feed-forward size, H = heads, V = vocabulary padded to 64.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import ComputeOptions, ModelOptions
+from trainer.context_parallel import Slices
 
 VOCABULARY: Final = len(ESM2)
 PADDED_VOCABULARY: Final = 64
@@ -51,12 +53,13 @@ class Sequences:
 
 
 class Esm2(nn.Module):
-    """The masked language model. `layer` is the backend's module: trainer.layer_te or trainer.layer_torch."""
+    """The masked language model. `layer` is the backend's module: trainer.layer_te or trainer.layer_torch. slices: of a row, over ranks."""
 
     inv_freq: Tensor
 
-    def __init__(self, options: ModelOptions, compute: ComputeOptions, layer: Any) -> None:
+    def __init__(self, options: ModelOptions, compute: ComputeOptions, layer: Any, slices: Slices) -> None:
         super().__init__()
+        self._slices = slices
         d = options.hidden_size
         self.options = options
         self._backend = layer
@@ -64,7 +67,7 @@ class Esm2(nn.Module):
         self.layers = nn.ModuleList()
         for low in precision.low_layers(compute, options.layers):
             with precision.parameters(compute, low=low):
-                self.layers.append(layer.Layer(options, compute.recompute))
+                self.layers.append(layer.Layer(options, compute.recompute, slices))
             self.layers[-1].stays_bf16 = precision.is_low(compute.precision) and not low
         self.norm = nn.LayerNorm(d, eps=NORM_EPSILON)
         self.head = Head(d)
@@ -75,33 +78,37 @@ class Esm2(nn.Module):
         self.contact_head.register_buffer("bias", torch.empty(1, dtype=torch.float32))
 
     def forward(self, input_ids_T: Tensor, sequences: Sequences, index_M: Tensor | None = None) -> Tensor:
-        """Logits float32[M, V] at index_M, or float32[T, V] at every token."""
+        """Logits float32[M, V] at index_M, places in this rank's slice, or float32[t, V] at every token of it.
+
+        Args:
+            input_ids_T, sequences: of the whole row.
+        """
         # place[t] counts the spans that end at or before t: the number of t's own span
         tokens_T = torch.arange(input_ids_T.numel(), dtype=torch.int32, device=input_ids_T.device)
         span_T = torch.searchsorted(sequences.cu_seqlens[1:], tokens_T, right=True)
-        x_TD = self._embed(input_ids_T, sequences, span_T)
-        with torch.autocast(x_TD.device.type, enabled=False):
+        x_tD = self._embed(input_ids_T, sequences, span_T)
+        with torch.autocast(x_tD.device.type, enabled=False):
             angles_TR = (tokens_T - sequences.cu_seqlens[span_T]).float()[:, None] * self.inv_freq
-        context = self._backend.Context(sequences, angles_TR)
+        context = self._backend.Context(sequences, angles_TR, self._slices)
         # the residual stream, and what is still to be added to it: the next layer does that, and normalises, in one pass
-        x_TD, update_TD = torch.zeros_like(x_TD), x_TD
+        x_tD, update_tD = torch.zeros_like(x_tD), x_tD
         for layer in self.layers:
-            x_TD, update_TD = layer(x_TD, update_TD, context)
-        x_TD = x_TD + update_TD
+            x_tD, update_tD = layer(x_tD, update_tD, context)
+        x_tD = x_tD + update_tD
         if index_M is not None:
-            x_TD = x_TD.index_select(0, index_M)  # normalising and projecting 15 % of the tokens is enough to train
-        return self.head(self.norm(x_TD), self.embedding)
+            x_tD = x_tD.index_select(0, index_M)  # normalising and projecting 15 % of the tokens is enough to train
+        return self.head(self.norm(x_tD), self.embedding)
 
     def _embed(self, input_ids_T: Tensor, sequences: Sequences, span_T: Tensor) -> Tensor:
-        """Embeddings with token dropout: <mask> is zero, and the rest of its sequence is scaled up for what is missing."""
+        """Embeddings of this rank's slice with token dropout: <mask> is zero, and the rest of its sequence is scaled up for what is missing."""
         masked_T = input_ids_T == ESM2.id("<mask>")
         before = F.pad(masked_T.cumsum(0, dtype=torch.int32), (1, 0))
         masked_S = before[sequences.cu_seqlens[1:]] - before[sequences.cu_seqlens[:-1]]
         lengths_S = sequences.cu_seqlens.diff() if sequences.lengths is None else sequences.lengths
         scale_S = (1 - MASK_RATIO_OF_TRAINING) / (1 - masked_S / lengths_S)  # an empty span's is NaN and belongs to no token
         scale_T = scale_S[span_T].masked_fill(masked_T, 0.0)
-        x_TD = F.embedding(input_ids_T, self.embedding)
-        return (x_TD * scale_T[:, None]).to(x_TD.dtype)
+        x_tD = F.embedding(self._slices.own(input_ids_T), self.embedding)
+        return (x_tD * self._slices.own(scale_T)[:, None]).to(x_tD.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """`.to(torch.bfloat16)` and its like leave inv_freq in fp32: rounded, it is a radian off after some hundred residues."""

@@ -11,8 +11,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, Self
 
 import torch
 import torch.distributed as dist
@@ -21,12 +21,17 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from trainer.config import ComputeOptions, Reshard
+from trainer.context_parallel import Slices
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parallel:
     """Who we are among how many, and where we compute.
 
-    checkpoint_group, vote_group: gloo process groups of all ranks.
+    Ranks that share a bucket (context parallelism) are neighbours, and so are those that share a copy of the parameters, which are more or the same.
+
+    checkpoint_group, vote_group: gloo process groups of all ranks. replicate: copies of the parameters. slices: of each bucket, over ranks.
     """
 
     rank: int
@@ -34,10 +39,34 @@ class Parallel:
     device: torch.device
     checkpoint_group: Any
     vote_group: Any
+    replicate: int = 1
+    slices: Slices = field(default_factory=Slices)
+
+    def arranged(self, options: ComputeOptions) -> Self:
+        """The same ranks, divided as the options say. To be called by all ranks.
+
+        Raises:
+            ValueError: they cannot be; says what to change.
+        """
+        check_arrangement(options, self.world_size)
+        if options.context_parallel == 1:
+            return replace(self, replicate=options.replicate)
+        mesh = init_device_mesh(self.device.type, (self.world_size // options.context_parallel, options.context_parallel), mesh_dim_names=("data", "context"))
+        slices = Slices(rank=self.rank % options.context_parallel, ranks=options.context_parallel, group=mesh["context"].get_group())
+        return replace(self, replicate=options.replicate, slices=slices)
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
+
+    @property
+    def data_ranks(self) -> int:
+        """How many read buckets of their own: ranks, or groups that share a bucket."""
+        return self.world_size // self.slices.ranks
+
+    @property
+    def data_rank(self) -> int:
+        return self.rank // self.slices.ranks
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """The tensor, summed in place over all ranks."""
@@ -60,23 +89,61 @@ class Parallel:
             dist.broadcast(there, src=0)
         return there
 
-    def shard(self, model: nn.Module, *, compute_dtype: torch.dtype) -> None:
-        """Shard a model's parameters, and with them gradients and optimizer state, over all ranks; each layer is gathered as it is used.
+    def shard(self, model: nn.Module, *, compute_dtype: torch.dtype, reshard: Reshard, gather_ahead: int) -> None:
+        """Shard a model's parameters, and with them gradients and optimizer state, over the ranks of each copy; each layer is gathered as it is used.
 
         Gradients are reduced in fp32 and summed, not averaged: the loss is normalised over the global batch, by the optimizer.
         Forward inputs are not cast: the angles of rotary embeddings would become bf16.
+
+        Args:
+            reshard, gather_ahead: as the options say.
         """
         if self.world_size == 1:
             return
-        mesh = init_device_mesh(self.device.type, (self.world_size,))
+        shape = (self.world_size,) if self.replicate == 1 else (self.replicate, self.world_size // self.replicate)
+        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
         policy = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
-        for layer in model.layers:  # type: ignore[union-attr]
-            fully_shard(layer, mesh=mesh, mp_policy=policy)
+        layers: list[Any] = list(model.layers)  # type: ignore[arg-type]
+        for layer in layers:
+            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard == "layer")
         fully_shard(model, mesh=mesh, mp_policy=policy)
+        for i, layer in enumerate(layers):
+            layer.set_modules_to_forward_prefetch(layers[i + 1 : i + 1 + gather_ahead])
+            layer.set_modules_to_backward_prefetch(layers[max(0, i - gather_ahead) : i][::-1])
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)  # gloo knows no pre-multiplied sum
+
+
+def check_arrangement(options: ComputeOptions, world_size: int) -> None:
+    """Raises: ValueError, if so many ranks cannot be divided as the options say; tells what to change."""
+    if world_size % options.replicate:
+        raise ValueError(f"{world_size} ranks do not divide into --replicate {options.replicate} copies of the parameters: change either")
+    if world_size % options.context_parallel:
+        raise ValueError(f"{world_size} ranks do not divide into groups of --context-parallel {options.context_parallel}: change either")
+    of_a_copy = world_size // options.replicate
+    if of_a_copy % options.context_parallel:
+        raise ValueError(
+            f"--replicate {options.replicate} leaves {of_a_copy} ranks to a copy of the parameters, no multiple of "
+            f"--context-parallel {options.context_parallel}, whose ranks have to be of one copy: change either"
+        )
+
+
+def resolve_reshard(options: ComputeOptions, *, parameters: int, device: torch.device) -> Reshard:
+    """`auto` replaced by what fits. parameters: of the model."""
+    if options.reshard != "auto":
+        return options.reshard
+    kept = 6 * parameters  # bf16, and the sums of gradients in fp32
+    fits = device.type != "cuda" or 4 * kept <= torch.cuda.get_device_properties(device).total_memory
+    return "step" if fits else "layer"
+
+
+def hold(model: nn.Module, *, last: bool) -> None:
+    """Keep gathered parameters and unreduced gradients over a sharded model's next backward pass, unless it is the step's last."""
+    assert isinstance(model, FSDPModule)
+    model.set_requires_gradient_sync(last)
+    model.set_reshard_after_backward(last)
 
 
 def local(tensor: Tensor) -> Tensor:

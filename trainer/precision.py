@@ -136,11 +136,12 @@ def _generation(capability: Capability) -> str:
     return next((name for first, name in _GENERATIONS if capability >= first), "before Ampere")
 
 
-def check(compute: ComputeOptions, model: ModelOptions, *, data: str, capacity: int, world_size: int) -> None:
+def check(compute: ComputeOptions, model: ModelOptions, *, data: str, slice_tokens: int, world_size: int) -> None:
     """Whether this model on this dataset can be computed so.
 
     Args:
-        data, capacity: the dataset's name, and tokens of its buckets.
+        data: the dataset's name.
+        slice_tokens: of a bucket, or of each rank's slice of it.
     Raises:
         ValueError: it cannot; says what to change.
     """
@@ -153,9 +154,10 @@ def check(compute: ComputeOptions, model: ModelOptions, *, data: str, capacity: 
     for option, size in (("--hidden-size", model.hidden_size), ("--ffn-size", model.ffn_size)):
         if size % multiple:
             raise ValueError(f"{option} is {size}, --precision {name} needs a multiple of {multiple}: change it, or use --precision bf16")
-    if capacity % multiple:
+    if slice_tokens % multiple:
         raise ValueError(
-            f"{data} has buckets of {capacity} tokens, --precision {name} needs a multiple of {multiple}: build it with such a --capacity, or use bf16"
+            f"{data} has {slice_tokens} tokens of a bucket for each rank, --precision {name} needs a multiple of {multiple}: "
+            f"build it with such a --capacity, or use bf16"
         )
 
 

@@ -25,7 +25,7 @@ from trainer.initialize import build, fill
 from trainer.masking import Masker
 from trainer.metrics import Report
 from trainer.optimizer import Optimizer
-from trainer.parallel import Parallel, whole
+from trainer.parallel import Parallel, resolve_reshard, whole
 from trainer.statistics import statistics
 from trainer.step import Step, why_not_captured
 from trainer.validate import MASK_SEED, validate
@@ -45,6 +45,7 @@ class Run:
         Raises:
             ValueError, ThdpackError: as `train` says.
         """
+        parallel = parallel.arranged(options.compute)
         self.parallel, self.out = parallel, Path(options.output.out)
         options = replace(options, compute=precision.resolve(options.compute, parallel.device))
         before = _from_main(parallel, partial(_before, self.out, options))
@@ -54,17 +55,18 @@ class Run:
         elif options.output.init_from:
             options, imported = _imported(options, parallel)
         self.reader, self.valid, options = _open(options, parallel, stack)
-        self.options = options
+        compute = replace(options.compute, reshard=resolve_reshard(options.compute, parameters=options.model.parameters, device=parallel.device))
+        self.options = options = replace(options, compute=compute)
 
         self.statistics = stack.enter_context(statistics(options, parallel))  # before the model: Transformer Engine's modules look for it as they are made
-        self.model = build(options.model, options.compute)
+        self.model = build(options.model, compute, parallel.slices)
         for parameter in self.model.parameters():
-            parameter.data = parameter.data.to(precision.stored_dtype(options.compute))
-        parallel.shard(self.model, compute_dtype=precision.compute_dtype(options.compute))
+            parameter.data = parameter.data.to(precision.stored_dtype(compute))
+        parallel.shard(self.model, compute_dtype=precision.compute_dtype(compute), reshard=compute.reshard, gather_ahead=compute.gather_ahead)
         masters = fill(self.model, imported, seed=options.data.seed, parallel=parallel)
         self.optimizer = Optimizer(self.model, options.optimizer, masters)
-        self.autocast = partial(precision.autocast, options.compute, parallel.device, sharded=parallel.world_size > 1)
-        masker = partial(Masker, ESM2, probability=options.data.mask_probability, device=parallel.device)
+        self.autocast = partial(precision.autocast, compute, parallel.device, sharded=parallel.world_size > 1)
+        masker = partial(Masker, ESM2, probability=options.data.mask_probability, device=parallel.device, slices=parallel.slices)
         self.valid_masker = masker(seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1)
 
         self.step, self.tokens = 0, 0
@@ -76,18 +78,18 @@ class Run:
         self.statistics.begin(self.model, self.step)
         if parallel.is_main:
             write(self.out / "options.json", options.to_json())  # for people; what a run goes on with is in its checkpoints
-        self.feed = Feed(self.reader, buckets=options.data.buckets_per_micro_batch, stride=parallel.world_size, device=parallel.device)
-        self.not_captured = why_not_captured(options.compute, parallel) if options.compute.cuda_graph else ""
-        captured = options.compute.cuda_graph and not self.not_captured
+        self.feed = Feed(self.reader, buckets=options.data.buckets_per_micro_batch, stride=parallel.data_ranks, device=parallel.device)
+        self.not_captured = why_not_captured(compute, parallel) if compute.cuda_graph else ""
+        captured = compute.cuda_graph and not self.not_captured
         self.step_once = Step(
             self.model, self.optimizer, masker(seed=options.data.seed, epoch_buckets=len(self.reader)), self.autocast, parallel,
-            micro_batches=self.micro_batches, captured=captured,
+            micro_batches=self.micro_batches, reduced_once=compute.reshard == "step", captured=captured,
         )  # fmt: skip
 
     @property
     def micro_batches(self) -> int:
         """Of this rank, in a step."""
-        return self.options.data.buckets_per_step // (self.parallel.world_size * self.options.data.buckets_per_micro_batch)
+        return self.options.data.buckets_per_step // (self.parallel.data_ranks * self.options.data.buckets_per_micro_batch)
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
@@ -249,9 +251,11 @@ def _open(options: TrainOptions, parallel: Parallel, stack: ExitStack) -> tuple[
         raise ValueError(f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}")
     if manifest.length_multiple > 1:
         raise ValueError(f"{data.data} was built with --length-multiple {manifest.length_multiple}: tokens would attend to padding; build it without")
-    precision.check(options.compute, options.model, data=data.data, capacity=manifest.capacity, world_size=parallel.world_size)
+    _check_slices(options, manifest)
+    slice_tokens = manifest.capacity // options.compute.context_parallel
+    precision.check(options.compute, options.model, data=data.data, slice_tokens=slice_tokens, world_size=parallel.world_size)
     batch = _batch(data, manifest, parallel)
-    ranks = {"rank": parallel.rank, "world_size": parallel.world_size, "buckets_per_step": batch}
+    ranks = {"rank": parallel.data_rank, "world_size": parallel.data_ranks, "buckets_per_step": batch}
     reader = stack.enter_context(ShardReader(data.data, seed=data.seed, prefetch=data.prefetch, **ranks, **storage))
     valid = None
     if "valid" in manifest.splits and manifest.splits["valid"].buckets:
@@ -259,14 +263,27 @@ def _open(options: TrainOptions, parallel: Parallel, stack: ExitStack) -> tuple[
     return reader, valid, replace(options, data=replace(data, buckets_per_step=batch))
 
 
+def _check_slices(options: TrainOptions, manifest: Manifest) -> None:
+    """Raises: ValueError, if the dataset's buckets or the model's heads cannot be shared out as --context-parallel says."""
+    ranks, heads = options.compute.context_parallel, options.model.heads
+    if manifest.capacity % ranks:
+        raise ValueError(
+            f"{options.data.data} has buckets of {manifest.capacity} tokens, which --context-parallel {ranks} does not divide: "
+            f"change it, or build the dataset with a --capacity that is a multiple of it"
+        )
+    if heads < ranks:
+        raise ValueError(f"--context-parallel {ranks} shares out attention heads, and the model has {heads}: use at most that many")
+
+
 def _batch(data: DataOptions, manifest: Manifest, parallel: Parallel) -> int:
     """Buckets of a step, over all ranks."""
-    unit = parallel.world_size * data.buckets_per_micro_batch
+    unit = parallel.data_ranks * data.buckets_per_micro_batch
     if not data.buckets_per_step:
         return max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
     if data.buckets_per_step % unit:
+        those = f"{parallel.data_ranks} ranks" if parallel.slices.ranks == 1 else f"{parallel.data_ranks} groups of {parallel.slices.ranks} ranks"
         raise ValueError(
-            f"{data.buckets_per_step} buckets a step do not divide among {parallel.world_size} ranks × {data.buckets_per_micro_batch} buckets a micro-batch: "
+            f"{data.buckets_per_step} buckets a step do not divide among {those} × {data.buckets_per_micro_batch} buckets a micro-batch: "
             f"change the number of ranks, --buckets-per-micro-batch or, for a new run, --buckets-per-step"
         )
     return data.buckets_per_step

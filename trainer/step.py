@@ -19,7 +19,7 @@ from trainer.feed import Row
 from trainer.masking import Masker
 from trainer.model import Esm2
 from trainer.optimizer import Optimizer
-from trainer.parallel import Parallel
+from trainer.parallel import Parallel, hold
 
 WARM_UP: Final = 3
 """Calls before a capture: kernels are compiled and chosen, and state that comes with the first step is there."""
@@ -52,15 +52,19 @@ class Step:
         parallel: Parallel,
         *,
         micro_batches: int,
+        reduced_once: bool,
         captured: bool,
     ) -> None:
         """
         Args:
             micro_batches: of this rank, in a step.
+            reduced_once: ranks add up their gradients after the last of them only (`--reshard step`).
             captured: replay CUDA graphs; then all rows have to be the same one, filled anew.
         """
         self._model, self._optimizer, self._masker, self._autocast, self._parallel = model, optimizer, masker, autocast, parallel
         self._micro_batches = micro_batches
+        self._held = reduced_once and micro_batches > 1 and parallel.world_size > 1
+        self._counted = float(parallel.slices.rank == 0)  # one rank counts for all that read the same bucket
         self._rate = torch.zeros((), dtype=torch.float64, device=parallel.device)
         self._sums = torch.zeros(5, dtype=torch.float64, device=parallel.device)
         self._row: Row | None = None
@@ -80,8 +84,10 @@ class Step:
             tokens, Σ length². Both of the global batch, and until the next step.
         """
         self._rate.fill_(rate)
-        for _ in range(self._micro_batches):
+        for number in range(self._micro_batches):
             row = next(rows)
+            if self._held:
+                hold(self._model, last=number == self._micro_batches - 1)
             if self._captured and self._row is not None and self._row is not row:
                 raise ValueError("a captured step reads one row, where it stands: give it the feed's")
             self._row = row
@@ -96,14 +102,16 @@ class Step:
             logits = self._model(masked.input_ids, self._row.sequences, masked.index)
         loss = F.cross_entropy(logits, masked.labels, reduction="sum")
         loss.backward()
-        if self._micro_batches > 1:
+        if self._micro_batches > 1 and not self._held:
             self._optimizer.accumulate()
         predicted = (masked.labels >= 0).sum()
-        self._sums += torch.cat([torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]), self._row.counts.double()])
+        counts = self._row.counts.double() * self._counted
+        self._sums += torch.cat([torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]), counts])
 
     def _update(self) -> tuple[Tensor, Tensor]:
         # the only all-reduce besides the gradients' own
-        totals = self._parallel.sum_(torch.cat([self._sums, self._optimizer.gradient_square().double().reshape(1)]))
+        square = self._optimizer.gradient_square().double().reshape(1) / self._parallel.replicate  # each copy has them all
+        totals = self._parallel.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(self._rate, loss_sum=totals[0], count=totals[1], gradient_square=totals[5])
         return torch.stack([loss, norm, self._optimizer.applied.double(), self._optimizer.bad.double()]), totals[1:5]

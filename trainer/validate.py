@@ -44,9 +44,9 @@ def validate(model: Esm2, reader: ShardReader, masker: Masker, parallel: Paralle
     """
     sums = torch.zeros(3, dtype=torch.float64, device=parallel.device)
     landing = Landing(parallel.device)
-    for first in range(0, len(reader), parallel.world_size):
+    for first in range(0, len(reader), parallel.data_ranks):
         # every rank runs the model equally often, for its layers are gathered from all; what is beyond the end is not counted
-        number = min(first + parallel.rank, len(reader) - 1)
+        number = min(first + parallel.data_rank, len(reader) - 1)
         landing.wait()
         row = landing.copy(reader[number], np.array([number], dtype=np.int64))
         masked = masker(row.input_ids, row.positions)
@@ -55,7 +55,7 @@ def validate(model: Esm2, reader: ShardReader, masker: Masker, parallel: Paralle
         found = masked.labels >= 0
         loss = F.cross_entropy(logits, masked.labels, reduction="sum")
         correct = ((logits.argmax(1) == masked.labels) & found).sum()
-        if number == first + parallel.rank:
+        if number == first + parallel.data_rank:
             sums += torch.stack([loss.double(), correct.double(), found.sum().double()])
     loss_sum, right, tokens = parallel.sum_(sums).tolist()
     return Validation(loss=loss_sum / max(tokens, 1), accuracy=right / max(tokens, 1), tokens=int(tokens))

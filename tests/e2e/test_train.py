@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,87 +22,14 @@ from pipeline.reader import ShardReader
 from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
 from tests.conftest import REPO, environment
+from tests.runs import EVERY, STEPS, arguments, await_step, cut, finish, free_port, losses, start, train
 from trainer import huggingface
 from trainer.config import ComputeOptions
 from trainer.initialize import build, fill
 from trainer.masking import Masker
 from trainer.model import Sequences
 from trainer.parallel import alone
-from trainer.train import main
 from trainer.validate import MASK_SEED
-
-OPTIONS = ("--layers", "2", "--hidden-size", "32", "--heads", "4", "--ffn-size", "64", "--buckets-per-step", "4", "--log-every", "1")
-STEPS = 16
-EVERY = 4
-
-
-def arguments(data: Path, out: Path, *options: str, steps: int = STEPS) -> list[str]:
-    run = ["--data", str(data), "--out", str(out), "--steps", str(steps), "--checkpoint-every", str(EVERY), "--validate-every", str(EVERY)]
-    return ["esm2-tiny", *OPTIONS, *run, "--keep-last", "9", *options]
-
-
-def train(data: Path, out: Path, *options: str, steps: int = STEPS) -> Path:
-    """A run in this process, from start or checkpoint to end."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        main(arguments(data, out, *options, steps=steps))
-    finally:
-        torch.set_num_threads(threads)
-    return out
-
-
-def start(data: Path, out: Path, *options: str, ranks: int = 1, torchrun: tuple[str, ...] = (), steps: int = STEPS) -> subprocess.Popen[str]:
-    """A run in processes of its own, under torchrun."""
-    launcher = [sys.executable, "-m"]
-    if torchrun or ranks > 1:
-        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *torchrun, "-m"]
-    command = [*launcher, "trainer.train", *arguments(data, out, *options, steps=steps)]
-    env = {**environment(), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, cwd=REPO, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    said = process.communicate(timeout=120)[0]
-    assert process.returncode == 0, said
-    return said
-
-
-def losses(out: Path, kind: str = "train") -> dict[int, float]:
-    whole_lines = (out / "metrics.jsonl").read_text().rpartition("\n")[0]  # the last may be under way
-    lines = [json.loads(line) for line in whole_lines.splitlines()]
-    return {line["step"]: line["loss"] for line in lines if line["kind"] == kind}
-
-
-def cut(run: Path, out: Path, step: int) -> Path:
-    """A copy of a run as it was right after the checkpoint of a step."""
-    shutil.copytree(run, out)
-    for checkpoint in (out / "checkpoints").glob("step-*"):
-        if int(checkpoint.name[5:]) > step:
-            shutil.rmtree(checkpoint)
-    (out / "checkpoints" / "latest").write_text(f"step-{step:08}\n")
-    return out
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def await_step(process: subprocess.Popen[str], out: Path, step: int) -> None:
-    deadline = time.monotonic() + 100
-    while process.poll() is None and time.monotonic() < deadline:
-        if (out / "metrics.jsonl").exists() and max(losses(out), default=0) >= step:
-            return
-        time.sleep(0.005)
-    raise AssertionError(f"never came to step {step}: {process.communicate()[0] if process.poll() is not None else 'too slow'}")
-
-
-@pytest.fixture(scope="session")
-def whole(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uninterrupted run of one process. Not to be changed: copy it."""
-    return train(many_shards, tmp_path_factory.mktemp("whole") / "run")
 
 
 def test_the_loss_falls_and_everything_is_left_behind(whole: Path) -> None:
@@ -148,23 +74,6 @@ def test_what_a_dead_save_left_is_cleared_and_the_good_checkpoint_is_used(many_s
     train(many_shards, out)
     assert not list((out / "checkpoints").glob("*.partial"))
     assert losses(out) == losses(whole)
-
-
-def test_world_sizes_agree(many_shards: Path, whole: Path, tmp_path: Path) -> None:
-    """The same buckets, masks and batch on 1, 2 and 4 ranks, also where a run goes on with another number of them."""
-    alone, valid = losses(whole), losses(whole, "valid")
-
-    def check(out: Path) -> None:
-        assert losses(out).keys() == alone.keys()
-        assert max(abs(losses(out)[step] - alone[step]) for step in alone) < 1e-5
-        assert max(abs(losses(out, "valid")[step] - valid[step]) for step in valid) < 1e-5
-
-    four, two = tmp_path / "four", cut(whole, tmp_path / "two", 8)
-    finish(start(many_shards, four, ranks=4))
-    check(four)
-    finish(start(many_shards, two, ranks=2))  # 8 steps on one rank, the rest on two
-    check(two)
-    check(train(many_shards, cut(four, tmp_path / "one", 8)))  # 8 steps on four ranks, the rest on one
 
 
 def test_merged_micro_batches_change_nothing(many_shards: Path, whole: Path, tmp_path: Path) -> None:

@@ -109,32 +109,32 @@ def test_fp4_weights_are_refused() -> None:
 
 @pytest.mark.parametrize(("numbers", "multiple"), [("fp8-delayed", 16), ("fp8-current", 16), ("fp8-block", 16), ("mxfp8", 32), ("nvfp4", 32)])
 def test_sizes_are_multiples_of_what_the_precision_needs(numbers: str, multiple: int) -> None:
-    def say(hidden_size: int = multiple, ffn_size: int = multiple, capacity: int = multiple, **changes: Any) -> None:
+    def say(hidden_size: int = multiple, ffn_size: int = multiple, slice_tokens: int = multiple, **changes: Any) -> None:
         model = ModelOptions(layers=3, hidden_size=hidden_size, heads=1, ffn_size=ffn_size)
-        precision.check(compute(precision=numbers, **changes), model, data="d", capacity=capacity, world_size=1)
+        precision.check(compute(precision=numbers, **changes), model, data="d", slice_tokens=slice_tokens, world_size=1)
 
     say()
-    say(capacity=3 * multiple)
+    say(slice_tokens=3 * multiple)
     with pytest.raises(ValueError, match=f"--hidden-size is {multiple // 2}, --precision {numbers} needs a multiple of {multiple}: change it"):
         say(hidden_size=multiple // 2)
     with pytest.raises(ValueError, match=f"--ffn-size is {multiple + 8}"):
         say(ffn_size=multiple + 8)
-    with pytest.raises(ValueError, match=f"d has buckets of {multiple + 8} tokens.*--capacity"):
-        say(capacity=multiple + 8)
+    with pytest.raises(ValueError, match=f"d has {multiple + 8} tokens.*--capacity"):
+        say(slice_tokens=multiple + 8)
     with pytest.raises(ValueError, match="leaves none"):
         say(precision_layers="inner:2")
 
 
 @pytest.mark.parametrize("numbers", ["fp32", "bf16"])
 def test_other_precisions_take_any_size(numbers: str) -> None:
-    precision.check(compute(precision=numbers), ModelOptions(hidden_size=6, heads=3), data="d", capacity=101, world_size=8)
+    precision.check(compute(precision=numbers), ModelOptions(hidden_size=6, heads=3), data="d", slice_tokens=101, world_size=8)
 
 
 def test_fp8_weights_are_for_one_process() -> None:
     options = compute(precision="fp8-current", quantized_init=True)
-    precision.check(options, SMALL, data="d", capacity=64, world_size=1)
+    precision.check(options, SMALL, data="d", slice_tokens=64, world_size=1)
     with pytest.raises(ValueError, match="--quantized-init is for one process, for now, and there are 2"):
-        precision.check(options, SMALL, data="d", capacity=64, world_size=2)
+        precision.check(options, SMALL, data="d", slice_tokens=64, world_size=2)
 
 
 # layers

@@ -1,0 +1,96 @@
+"""The trainer on several ranks (gloo): however they are arranged, the same losses; and what happens when one dies."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPO, environment
+from tests.runs import arguments, cut, finish, losses, start, train
+
+ON_TWO = (
+    ("--reshard", "layer"),
+    ("--reshard", "micro-batch", "--gather-ahead", "2"),
+    ("--reshard", "step"),
+    ("--context-parallel", "2"),
+)
+ON_FOUR = (
+    (),
+    ("--replicate", "2"),
+    ("--replicate", "4"),
+    ("--replicate", "2", "--context-parallel", "2", "--reshard", "layer"),
+    ("--context-parallel", "4", "--recompute", "full"),
+)
+EACH = """
+import json, sys
+from trainer.config import parse
+from trainer.parallel import processes
+from trainer.train import train
+with processes() as parallel:
+    for arguments in json.loads(sys.argv[1]):
+        train(parse(arguments), parallel)
+"""
+
+
+def arranged(data: Path, out: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]) -> list[Path]:
+    """Runs of so many ranks, one for each arrangement, in the same processes."""
+    program = out / "each.py"
+    program.write_text(EACH)
+    runs = [out / str(number) for number in range(len(arrangements))]
+    each = json.dumps([arguments(data, run, *flags) for run, flags in zip(runs, arrangements, strict=True)])
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(program), each]
+    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
+    done = subprocess.run(command, cwd=out, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return runs
+
+
+def check_equal(run: Path, whole: Path) -> None:
+    for kind in ("train", "valid"):
+        found, expected = losses(run, kind), losses(whole, kind)
+        assert found.keys() == expected.keys()
+        assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
+
+
+@pytest.mark.parametrize(("ranks", "arrangements"), [(2, ON_TWO), (4, ON_FOUR)], ids=["2", "4"])
+def test_arrangements_agree(many_shards: Path, whole: Path, tmp_path: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]) -> None:
+    """Buckets, masks, batch and losses are those of one rank: sharded, replicated, with shared buckets; counts too."""
+    alone = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    for run, flags in zip(arranged(many_shards, tmp_path, ranks, arrangements), arrangements, strict=True):
+        check_equal(run, whole)
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for name in ("tokens", "overflow", "grad_norm"):
+            there, expected = ([line[name] for line in each if line["kind"] == "train"] for each in (lines, alone))
+            assert there == pytest.approx(expected, rel=1e-4), (flags, name)
+
+
+def test_a_run_goes_on_however_ranks_are_arranged(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+    four = cut(whole, tmp_path / "four", 8)
+    finish(start(many_shards, four, "--replicate", "2", "--context-parallel", "2", ranks=4))  # 8 steps on one rank, the rest on four
+    check_equal(four, whole)
+    two = cut(four, tmp_path / "two", 12)
+    finish(start(many_shards, two, ranks=2))
+    check_equal(two, whole)
+    check_equal(train(many_shards, cut(two, tmp_path / "one", 12)), whole)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--replicate", "2"), "1 ranks do not divide into --replicate 2 copies"),
+        (("--context-parallel", "3"), "1 ranks do not divide into groups of --context-parallel 3"),
+        (("--replicate", "0"), "replicate, context-parallel and gather-ahead are at least 1"),
+    ],
+)
+def test_arrangements_that_do_not_go_are_refused(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        train(many_shards, tmp_path / "run", *flags)
+    assert stopped.value.code in (1, 2)
+    assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
