@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from trainer.config import PRESETS
 from trainer.feed import Row
 from trainer.metrics import model_flops, peak_flops
-from trainer.parallel import processes
+from trainer.parallel import Parallel, processes
 from trainer.run import Run
 from trainer.train import train_step
 
@@ -43,7 +44,12 @@ def main() -> None:
     parser.add_argument("--gelus", nargs="+", default=["erf"], choices=["erf", "tanh"])
     parser.add_argument("--cuda-graphs", nargs="+", default=["yes"], choices=["yes", "no"], help="replay the step from CUDA graphs")
     parser.add_argument("--backend", default="te")
-    parser.add_argument("--buckets", type=int, default=1, help="buckets of a step")
+    parser.add_argument("--buckets", type=int, default=1, help="buckets of a micro-batch")
+    parser.add_argument("--micro-batches", type=int, default=1, help="of each rank (or group that shares buckets) in a step")
+    parser.add_argument("--reshard", default="auto")
+    parser.add_argument("--gather-ahead", type=int, default=1)
+    parser.add_argument("--replicate", type=int, default=1)
+    parser.add_argument("--context-parallel", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=5, help="timed blocks of each kind")
     parser.add_argument("--steps", type=int, default=10, help="steps of a block")
     parser.add_argument("--recompute", default="none")
@@ -51,22 +57,40 @@ def main() -> None:
     parser.add_argument("--json", default="", help="file for the rows")
     arguments = parser.parse_args()
     rows = []
-    print("preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait   host's  host ms  GiB", flush=True)
     with processes() as parallel:
+        say = print if parallel.is_main else lambda *_, **__: None
+        say("preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait   host's  host ms  GiB", flush=True)
         for preset, precision, gelu, graph in itertools.product(arguments.presets, arguments.precisions, arguments.gelus, arguments.cuda_graphs):
             with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
                 options = PRESETS[preset][1]
+                step = arguments.buckets * arguments.micro_batches * parallel.world_size // arguments.context_parallel
                 options = replace(
                     options,
                     model=replace(options.model, gelu=gelu),
-                    data=replace(options.data, data=arguments.dataset, buckets_per_step=arguments.buckets, buckets_per_micro_batch=arguments.buckets),
-                    compute=replace(options.compute, backend=arguments.backend, precision=precision, recompute=arguments.recompute, cuda_graph=graph == "yes"),
-                    output=replace(options.output, out=folder),
+                    data=replace(options.data, data=arguments.dataset, buckets_per_step=step, buckets_per_micro_batch=arguments.buckets),
+                    compute=replace(
+                        options.compute,
+                        backend=arguments.backend,
+                        precision=precision,
+                        recompute=arguments.recompute,
+                        cuda_graph=graph == "yes",
+                        reshard=arguments.reshard,
+                        gather_ahead=arguments.gather_ahead,
+                        replicate=arguments.replicate,
+                        context_parallel=arguments.context_parallel,
+                    ),
+                    output=replace(options.output, out=shared(folder, parallel)),
                 )
-                row = measured(Run(options, parallel, stack), blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
-            rows.append({"preset": preset, "precision": precision, "gelu": gelu, "cuda_graph": graph == "yes", "buckets": arguments.buckets, **row})
-            print(
-                f"{preset:11} {precision:12} {gelu:5} {graph:5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}"
+                run = Run(options, parallel, stack)
+                row = measured(run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
+                captured = graph == "yes" and not run.not_captured
+                reshard = run.options.compute.reshard if parallel.world_size > 1 else ""
+                del run
+            asked = {name: getattr(arguments, name) for name in ("buckets", "micro_batches", "recompute", "gather_ahead", "replicate", "context_parallel")}
+            ranks = {"ranks": parallel.world_size, "reshard": reshard}
+            rows.append({"preset": preset, "precision": precision, "gelu": gelu, "cuda_graph": captured, **asked, **ranks, **row})
+            say(
+                f"{preset:11} {precision:12} {gelu:5} {'yes' if captured else 'no':5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}"
                 f"  {row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  {row['data_host']:6.3%}"
                 f"  {row['host_ms']:6.1f}  {row['gib']:5.1f}",
                 flush=True,
@@ -74,22 +98,31 @@ def main() -> None:
             gc.collect()  # graphs and what they were captured from know each other
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-    if arguments.json:
+    if arguments.json and parallel.is_main:
         Path(arguments.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
 
 
+def shared(folder: str, parallel: Parallel) -> str:
+    """Rank 0's folder."""
+    box = [folder]
+    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
+    return box[0]
+
+
 def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:
-    """Medians over blocks."""
+    """Medians over blocks; tokens of a device, counts over all ranks."""
+    alone = run.parallel.world_size == 1
     resident = itertools.repeat(next(run.feed))
-    for rows in (run.feed, resident):
+    for rows in (run.feed, resident) if alone else (run.feed,):
         block(run, rows, steps)
     real, still, tokens, squares, predicted, host = [], [], 0.0, 0.0, 0.0, []
     waited, spent = run.feed.waited, run.feed.spent
     for _ in range(blocks):
-        seconds, counts, _ = block(run, run.feed, steps)
+        seconds, counts, launched = block(run, run.feed, steps)
         real.append(seconds)
         predicted, tokens, squares = predicted + counts[0], tokens + counts[2], squares + counts[3]
-        seconds, _, launched = block(run, resident, steps)
+        if alone:
+            seconds, _, launched = block(run, resident, steps)
         still.append(seconds)
         host.append(launched)
     waited, spent = run.feed.waited - waited, run.feed.spent - spent
@@ -99,13 +132,14 @@ def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, An
         Path(profile).write_text(trace.key_averages().table(sort_by="cuda_time_total", row_limit=60, max_name_column_width=110))
     total = sum(real)
     flops = model_flops(run.options.model, tokens=tokens, squares=squares, predicted=predicted)
-    peak = peak_flops(run.options, run.parallel.device)
+    devices = run.parallel.world_size
+    peak = peak_flops(run.options, run.parallel.device) * devices
     median = statistics.median(real)
     return {
         "ms": 1e3 * median / steps,
         "resident_ms": 1e3 * statistics.median(still) / steps,
         "ratio": statistics.median(a / b for a, b in zip(real, still, strict=True)),
-        "tokens_per_second": tokens / blocks / median,
+        "tokens_per_second": tokens / blocks / median / devices,
         "mfu": flops / total / peak if peak else 0.0,
         "data_wait": waited / total,
         "data_host": spent / total,

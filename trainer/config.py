@@ -153,10 +153,12 @@ class ComputeOptions:
     traffic; 6 bytes a parameter more). auto: each step if that takes at most a quarter of a GPU's memory, else each layer."""
     gather_ahead: int = 1
     """Layers whose parameters are on their way while one computes."""
+    timeout_minutes: float = 10.0
+    """Longest that ranks wait for one that does not answer; then the run ends and says which."""
 
     def __post_init__(self) -> None:
-        if min(self.replicate, self.context_parallel, self.gather_ahead) < 1:
-            raise ValueError("replicate, context-parallel and gather-ahead are at least 1")
+        if min(self.replicate, self.context_parallel, self.gather_ahead) < 1 or self.timeout_minutes <= 0:
+            raise ValueError("replicate, context-parallel and gather-ahead are at least 1, timeout-minutes above 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

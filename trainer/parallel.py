@@ -7,12 +7,15 @@ checkpoints and the vote on stopping have gloo groups of their own, for they run
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, Self
+from datetime import timedelta
+from typing import Any, Final, NoReturn, Self
 
 import torch
 import torch.distributed as dist
@@ -21,8 +24,15 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from schemas.errors import ThdpackError
 from trainer.config import ComputeOptions, Reshard
 from trainer.context_parallel import Slices
+
+_ROLL_CALL_SECONDS: Final = 5.0
+
+
+class LostRankError(ThdpackError):
+    """Another rank is gone, or does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +41,8 @@ class Parallel:
 
     Ranks that share a bucket (context parallelism) are neighbours, and so are those that share a copy of the parameters, which are more or the same.
 
-    checkpoint_group, vote_group: gloo process groups of all ranks. replicate: copies of the parameters. slices: of each bucket, over ranks.
+    checkpoint_group, vote_group: gloo process groups of all ranks. store: where ranks leave each other notes. replicate: copies of the parameters.
+    slices: of each bucket, over ranks.
     """
 
     rank: int
@@ -39,6 +50,7 @@ class Parallel:
     device: torch.device
     checkpoint_group: Any
     vote_group: Any
+    store: Any = None
     replicate: int = 1
     slices: Slices = field(default_factory=Slices)
 
@@ -73,6 +85,38 @@ class Parallel:
         if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Where a collective fails because a rank is gone or silent, find out which.
+
+        Raises:
+            LostRankError: names those that do not answer.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            if self.world_size == 1 or not _is_of_a_collective(error):
+                raise
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends all ranks when one has gone; SIGKILL follows in 30 s
+            lost = self._silent()
+            if not lost:
+                raise
+            some = f"rank {lost[0]} does" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} do"
+            raise LostRankError(
+                f"{some} not answer: killed, out of memory, its machine gone, or waiting for something else. The last checkpoint is whole: "
+                f"the same command goes on from it, on these ranks or on others"
+            ) from error
+
+    def _silent(self) -> list[int]:
+        """Ranks that do not come here within a few seconds of us."""
+        self.store.set(f"here/{self.rank}", "")
+        deadline = time.monotonic() + _ROLL_CALL_SECONDS
+        silent = set(range(self.world_size))
+        while silent and time.monotonic() < deadline:
+            silent -= {rank for rank in silent if self.store.check([f"here/{rank}"])}
+            time.sleep(0.1)
+        return sorted(silent)
 
     def leave(self, code: int) -> NoReturn:
         """End this process after an error. Among others, at once: groups and threads would wait for ranks that wait for us."""
@@ -156,28 +200,42 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def _is_of_a_collective(error: RuntimeError) -> bool:
+    """gloo raises plain RuntimeErrors."""
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL", "Connection closed by peer", "Connection reset"))
+
+
 def alone(device: torch.device) -> Parallel:
     """For who needs no process group: no checkpoints, no votes."""
     return Parallel(rank=0, world_size=1, device=device, checkpoint_group=None, vote_group=None)
 
 
 @contextmanager
-def processes() -> Iterator[Parallel]:
-    """Join the job that torchrun started, or be one of one; leave it at the end."""
+def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
+    """Join the job that torchrun started, or be one of one; leave it at the end.
+
+    Args:
+        timeout_minutes: longest that ranks wait for each other in training. Checkpoints have half an hour.
+    """
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    if world_size == 1:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    elif device.type == "cuda":
-        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
-    else:
-        dist.init_process_group("gloo")
-    groups = [dist.new_group(backend="gloo") for _ in range(2)]
+    timeout = timedelta(minutes=timeout_minutes)
+    store: Any = dist.HashStore() if world_size == 1 else next(iter(dist.rendezvous("env://")))[0]
+    on_gpus = world_size > 1 and device.type == "cuda"
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if on_gpus else "gloo",
+        store=dist.PrefixStore(f"training/{_attempt()}", store),
+        rank=rank,
+        world_size=world_size,
+        timeout=timeout,
+        device_id=device if on_gpus else None,
+    )
+    groups = {"checkpoint_group": dist.new_group(backend="gloo"), "vote_group": dist.new_group(backend="gloo", timeout=timeout)}
     try:
-        yield Parallel(rank=rank, world_size=world_size, device=device, checkpoint_group=groups[0], vote_group=groups[1])
+        yield Parallel(rank=rank, world_size=world_size, device=device, store=dist.PrefixStore(f"notes/{_attempt()}", store), **groups)
     except BaseException:
         if world_size > 1:  # see `leave`; torchrun ends all when one exits
             traceback.print_exc()
@@ -186,3 +244,8 @@ def processes() -> Iterator[Parallel]:
         dist.destroy_process_group()
         raise
     dist.destroy_process_group()
+
+
+def _attempt() -> str:
+    """Which start of the job this is: torchrun's store outlives those before."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -88,9 +88,10 @@ def train_step(run: Run, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tens
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done or stopped by a signal, 1 an error that the message explains, 2 wrong usage, 130 interrupted twice."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    with processes() as parallel:
+    with processes(timeout_minutes=options.compute.timeout_minutes) as parallel:
         try:
-            train(options, parallel)
+            with parallel.watching():
+                train(options, parallel)
         except (ThdpackError, ValueError, OSError) as error:
             who = "trainer" if parallel.is_main else f"trainer, rank {parallel.rank}"
             print(f"{who}: {error}", file=sys.stderr)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPO, environment
-from tests.runs import arguments, cut, finish, losses, start, train
+from tests.runs import arguments, await_step, cut, finish, losses, start, train
 
 ON_TWO = (
     ("--reshard", "layer"),
@@ -94,3 +96,37 @@ def test_arrangements_that_do_not_go_are_refused(
         train(many_shards, tmp_path / "run", *flags)
     assert stopped.value.code in (1, 2)
     assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
+
+
+def workers(torchrun: subprocess.Popen[str]) -> list[int]:
+    """Its processes, by rank."""
+    return sorted(int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(torchrun.pid)]).split())
+
+
+def test_after_a_killed_rank_torchrun_starts_again_and_no_bucket_is_lost_or_read_twice(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start(many_shards, out, ranks=2, torchrun=("--max-restarts", "1"))
+    await_step(process, out, 6)
+    os.kill(workers(process)[1], signal.SIGKILL)
+    said = finish(process)
+    assert "trainer: rank 1 does not answer: killed" in said
+    assert "going on from step 4" in said
+    check_equal(out, whole)
+
+
+def test_a_rank_that_hangs_is_named(many_shards: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start(many_shards, out, "--timeout-minutes", "0.05", ranks=2, steps=100_000)
+    ranks: list[int] = []
+    try:
+        await_step(process, out, 3)
+        ranks = workers(process)
+        os.kill(ranks[0], signal.SIGSTOP)
+        assert process.stdout is not None
+        said = next(line for line in process.stdout if "not answer" in line)
+        assert said.startswith("trainer, rank 1: rank 0 does not answer")
+    finally:
+        process.kill()
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+        process.communicate()
