@@ -481,7 +481,7 @@ def test_statistics_of_the_layers_are_written_as_the_configuration_says(dataset:
     flags = ("--tensor-statistics", "2", "--precision-layers", "inner:1")
     lines = statistics_of(dataset, tmp_path, 4, "--warmup-steps", "2", *flags)
     assert {line["step"] for line in lines} == {2, 4}
-    modules = ("layernorm_qkv.linear", "proj", "layernorm_mlp.fc1.linear", "layernorm_mlp.fc2")
+    modules = ("layernorm_qkv", "proj", "layernorm_mlp.fc1", "layernorm_mlp.fc2")
     assert {line["layer"] for line in lines} == {f"layers.{number}.{module}" for number in range(6) for module in modules}
     assert {line["tensor"] for line in lines} == {"activation", "gradient", "weight"}
     assert not [line for line in lines if line["value"] is None]
