@@ -214,6 +214,15 @@ def autocast(options: ComputeOptions, device: torch.device, *, sharded: bool) ->
     return nullcontext()
 
 
+def backward_in_autocast(options: ComputeOptions) -> bool:
+    """Whether the backward pass has to run in `autocast` as well.
+
+    Transformer Engine computes layers again in an autocast of their own. If that is the outermost one, its exit moves delayed scaling's histories on, once
+    for each layer and not once for each micro-batch.
+    """
+    return is_low(options.precision) and options.recompute != "none"
+
+
 def _recipe(precision: str) -> Any:
     from transformer_engine.common import recipe
 

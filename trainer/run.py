@@ -77,11 +77,11 @@ class Run:
         if parallel.is_main:
             write(self.out / "options.json", options.to_json())  # for people; what a run goes on with is in its checkpoints
         self.feed = Feed(self.reader, buckets=options.data.buckets_per_micro_batch, stride=parallel.world_size, device=parallel.device)
-        self.not_captured = why_not_captured(options.compute, parallel) if options.compute.cuda_graph else ""
+        self.not_captured = why_not_captured(options.compute, parallel, self.micro_batches) if options.compute.cuda_graph else ""
         captured = options.compute.cuda_graph and not self.not_captured
         self.step_once = Step(
             self.model, self.optimizer, masker(seed=options.data.seed, epoch_buckets=len(self.reader)), self.autocast, parallel,
-            micro_batches=self.micro_batches, captured=captured,
+            micro_batches=self.micro_batches, captured=captured, backward_in_autocast=precision.backward_in_autocast(options.compute),
         )  # fmt: skip
 
     @property
