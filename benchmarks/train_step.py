@@ -5,16 +5,16 @@
 Each row: the trainer's own step (masking, forward, backward, clipping, fp32 masters), one process, warmed up; blocks of steps on real and
 on resident rows by turns, timed by CUDA events; medians. Unpadded tokens/s. Data wait: the share of the time of real blocks in which the device may have
 waited for a row; host's: what the host spent on getting rows, most of it while the device computes; host ms: what it needs to launch a step. `--json` also
-writes the rows there.
+writes the rows there. Where a step cannot be captured, the row says so: graph is no, with the reason on standard error.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.ablation import forget
 from trainer.config import PRESETS
 from trainer.feed import Row
 from trainer.metrics import model_flops, peak_flops
@@ -63,7 +64,11 @@ def main() -> None:
                     compute=replace(options.compute, backend=arguments.backend, precision=precision, recompute=arguments.recompute, cuda_graph=graph == "yes"),
                     output=replace(options.output, out=folder),
                 )
-                row = measured(Run(options, parallel, stack), blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
+                run = Run(options, parallel, stack)
+                if run.not_captured:
+                    print(f"{preset} {precision}: no CUDA graph, for {run.not_captured}", file=sys.stderr, flush=True)
+                    graph = "no"
+                row = measured(run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
             rows.append({"preset": preset, "precision": precision, "gelu": gelu, "cuda_graph": graph == "yes", "buckets": arguments.buckets, **row})
             print(
                 f"{preset:11} {precision:12} {gelu:5} {graph:5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}"
@@ -71,9 +76,8 @@ def main() -> None:
                 f"  {row['host_ms']:6.1f}  {row['gib']:5.1f}",
                 flush=True,
             )
-            gc.collect()  # graphs and what they were captured from know each other
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
+            del run
+            forget(parallel.device)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
 
