@@ -1,4 +1,4 @@
-"""The model as a transformers PreTrainedModel, with Transformer Engine's layers inside where there is a GPU for them. Needs the extra hf.
+"""The model as a transformers PreTrainedModel, with backend te's layers inside where there is a GPU for them. Needs the extra hf.
 
     import trainer.hf_model  # registers it with the Auto classes
     from transformers import AutoModelForMaskedLM

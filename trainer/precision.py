@@ -115,7 +115,7 @@ def _check_combination(options: ComputeOptions) -> None:
     """Raises: ValueError, for flags that the precision or the backend has no use for."""
     low = _LOW.get(options.precision)
     if options.compile and options.backend == "te":
-        raise ValueError("--compile is for --backend torch: Transformer Engine's layers are fused already")
+        raise ValueError("--compile is for --backend torch: backend te's layers consist of fused kernels already")
     if options.precision_layers != "all" and low is None:
         raise ValueError(
             f"--precision-layers {options.precision_layers} chooses layers of a low precision, and --precision {options.precision} is none: "
