@@ -246,7 +246,7 @@ def forget(device: torch.device) -> None:
         from transformer_engine.pytorch.quantization import FP8GlobalStateManager
 
         FP8GlobalStateManager.reset()  # delayed scaling's list of all modules there ever were
-    gc.collect()
+    gc.collect()  # graphs and what they were captured from know each other
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

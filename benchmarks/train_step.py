@@ -5,16 +5,16 @@
 Each row: the trainer's own step (masking, forward, backward, clipping, fp32 masters), one process, warmed up; blocks of steps on real and
 on resident rows by turns, timed by CUDA events; medians. Unpadded tokens/s. Data wait: the share of the time of real blocks in which the device may have
 waited for a row; host's: what the host spent on getting rows, most of it while the device computes; host ms: what it needs to launch a step. `--json` also
-writes the rows there.
+writes the rows there. Where a step cannot be captured, the row says so: graph is no, with the reason on standard error.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from benchmarks.ablation import forget
 from trainer.config import PRESETS
 from trainer.feed import Row
 from trainer.metrics import model_flops, peak_flops
@@ -82,10 +83,11 @@ def main() -> None:
                     output=replace(options.output, out=shared(folder, parallel)),
                 )
                 run = Run(options, parallel, stack)
+                if run.not_captured and parallel.is_main:
+                    print(f"{preset} {precision}: no CUDA graph, for {run.not_captured}", file=sys.stderr, flush=True)
                 row = measured(run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
                 captured = graph == "yes" and not run.not_captured
                 reshard = run.options.compute.reshard if parallel.world_size > 1 else ""
-                del run
             asked = {name: getattr(arguments, name) for name in ("buckets", "micro_batches", "recompute", "gather_ahead", "replicate", "context_parallel")}
             ranks = {"ranks": parallel.world_size, "reshard": reshard}
             rows.append({"preset": preset, "precision": precision, "gelu": gelu, "cuda_graph": captured, **asked, **ranks, **row})
@@ -95,9 +97,8 @@ def main() -> None:
                 f"  {row['host_ms']:6.1f}  {row['gib']:5.1f}",
                 flush=True,
             )
-            gc.collect()  # graphs and what they were captured from know each other
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
+            del run
+            forget(parallel.device)
     if arguments.json and parallel.is_main:
         Path(arguments.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
 

@@ -34,7 +34,7 @@ class ModelOptions:
     ffn_size: int = 1280
     """Width inside the feed-forward part."""
     gelu: Gelu = "erf"
-    """erf is what ESM-2 and Hugging Face compute; tanh is Transformer Engine's fused approximation of it, a little faster."""
+    """erf is what ESM-2 and Hugging Face compute; tanh is an approximation of it, a little faster."""
 
     def __post_init__(self) -> None:
         if min(self.layers, self.hidden_size, self.heads, self.ffn_size) < 1:
@@ -143,7 +143,7 @@ class ComputeOptions:
     cuda_graph: bool = False
     """Capture the step in a CUDA graph and replay it: no launch cost. Falls back with a reason where it cannot be used."""
     compile: bool = False
-    """Compile layers with torch.compile; backend torch only, for Transformer Engine's layers are fused already."""
+    """Compile layers with torch.compile; backend torch only: backend te's layers consist of fused kernels already."""
     replicate: int = 1
     """Copies of the parameters (HSDP): each is sharded over world size / replicate neighbouring ranks, say those of one node. 1: one, over all ranks (FSDP)."""
     context_parallel: int = 1

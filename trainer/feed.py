@@ -1,7 +1,7 @@
 """Buckets onto the device: rows are written into pinned memory and copied while the device computes what came before.
 
 A row is one copy, into memory that stays where it is, so that a CUDA graph can read it. A ring of three in pinned memory keeps the host at most
-two rows ahead. It costs the host about 30 µs a row.
+two rows ahead. What a row costs the host: docs/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The model as a transformers PreTrainedModel, with Transformer Engine's layers inside where there is a GPU for them. Needs the extra hf.
+"""The model as a transformers PreTrainedModel, with backend te's layers inside where there is a GPU for them. Needs the extra hf.
 
     import trainer.hf_model  # registers it with the Auto classes
     from transformers import AutoModelForMaskedLM
@@ -125,7 +125,8 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
             if bool((mask.diff(dim=1) > 0).any()):
                 raise ValueError("attention_mask has padding before tokens; pad on the right")
             sequences = Sequences.padded(mask.sum(1), columns)
-        logits = self.model(input_ids.flatten(), sequences)[:, :VOCABULARY].unflatten(0, (rows, columns))
+        with torch.cuda.device_of(input_ids):  # Triton launches kernels on the current device, wherever tensors are
+            logits = self.model(input_ids.flatten(), sequences)[:, :VOCABULARY].unflatten(0, (rows, columns))
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
         return MaskedLMOutput(loss=loss, logits=logits)
 

@@ -24,6 +24,8 @@ from trainer.rope_kernel import RotateQKV
 OUR_HEAD_SIZE = 64
 OUR_LENGTH = 2048
 """Up to these our attention kernel is faster than cuDNN's (benchmarks/attention.py)."""
+OUR_NUMBERS = 2**31
+"""Fused QKV has fewer: our kernel's offsets have 32 bits."""
 
 
 class Context:
@@ -46,9 +48,9 @@ class Context:
 
     def _attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
         """The same, of all tokens and this rank's heads."""
-        tokens, _, _, size = qkv.shape
+        tokens = qkv.shape[0]
         longest = self.sequences.max_seqlen
-        if self.sequences.lengths is None and qkv.dtype == torch.bfloat16 and size <= OUR_HEAD_SIZE and longest <= OUR_LENGTH:
+        if is_ours(qkv, self.sequences):
             return Attention.apply(qkv, self.cos, self.sin, self.tiles).view(tokens, -1)
         q_k_v, form = RotateQKV.apply(qkv, self.cos, self.sin), "thd"
         if self.sequences.lengths is not None:
@@ -66,19 +68,27 @@ class Context:
         return out.reshape(tokens, -1)
 
 
-class NormLinear(nn.Module):
-    """Adds to the residual stream, normalises it, and maps it linearly; parameters named as in Transformer Engine's LayerNormLinear."""
+def is_ours(qkv: Tensor, sequences: Sequences) -> bool:
+    """Whether our attention kernel takes this QKV [T, H, 3, R], or Transformer Engine's does."""
+    fits = qkv.shape[3] <= OUR_HEAD_SIZE and sequences.max_seqlen <= OUR_LENGTH and qkv.numel() < OUR_NUMBERS
+    return sequences.lengths is None and qkv.dtype == torch.bfloat16 and fits
+
+
+class NormLinear(te.Linear):  # type: ignore[misc]
+    """Adds to the residual stream, normalises it, and maps it linearly; parameters named as in Transformer Engine's LayerNormLinear.
+
+    A te.Linear, not a module around one: so state dicts have the same keys with backend torch.
+    """
 
     def __init__(self, features: int, out_features: int, *, return_bias: bool = False) -> None:
-        super().__init__()
+        super().__init__(features, out_features, device="meta", return_bias=return_bias)
         self.layer_norm_weight = nn.Parameter(torch.empty(features))
         self.layer_norm_bias = nn.Parameter(torch.empty(features))
-        self.linear = te.Linear(features, out_features, device="meta", return_bias=return_bias)
 
     def forward(self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor | None = None) -> tuple[Tensor, Any]:
         """x + update + bias, and what is made of it; with `return_bias`, a pair of that and the bias which is still to be added."""
         x_tD, normal_tD = AddNorm.apply(x_tD, update_tD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON)
-        return x_tD, self.linear(normal_tD)
+        return x_tD, super().forward(normal_tD)
 
 
 class FeedForward(nn.Module):

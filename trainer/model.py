@@ -1,4 +1,4 @@
-"""ESM-2, on rows of packed sequences (THD) or padded ones (BSHD). Both backends have this file's parameters and names.
+"""ESM-2, on rows of packed sequences (THD) or padded ones (BSHD). Both backends have the same parameters under the same names, state dicts' keys included.
 
 What a published checkpoint computes, this computes (Hugging Face's EsmForMaskedLM is the oracle of the tests): pre-norm layers,
 rotary embeddings in fp32 from the `inv_freq` that the checkpoint carries, exact GELU, token dropout scaled per sequence with the
@@ -145,7 +145,6 @@ class Head(nn.Module):
 
 def tensor_name(name: str) -> str:
     """A parameter's name as Transformer Engine's LayerNormLinear and LayerNormMLP have it, whatever modules those parts are built of."""
-    name = name.replace(".linear.", ".")
     return re.sub(r"\.fc1\.(layer_norm_\w+)$", r".\1", re.sub(r"\.fc([12])\.(weight|bias)$", r".fc\1_\2", name))
 
 

@@ -44,7 +44,6 @@ class Optimizer:
             betas=(options.beta1, options.beta2),
             eps=options.epsilon,
             fused=True,
-            capturable=self.applied.is_cuda,
         )
         for master in self._masters.values():
             moments = {name: torch.zeros_like(master, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
@@ -111,6 +110,8 @@ class Optimizer:
 
     def locate_gradients(self) -> None:
         """To be called before `step` is captured in a CUDA graph: what it does on the host happens now."""
+        for group in self._adam.param_groups:
+            group["capturable"] = True  # not sooner: torch would warn of steps that are not captured
         if self._kernel:
             self._kernel.locate(self._gradients())
 

@@ -115,7 +115,7 @@ def _check_combination(options: ComputeOptions) -> None:
     """Raises: ValueError, for flags that the precision or the backend has no use for."""
     low = _LOW.get(options.precision)
     if options.compile and options.backend == "te":
-        raise ValueError("--compile is for --backend torch: Transformer Engine's layers are fused already")
+        raise ValueError("--compile is for --backend torch: backend te's layers consist of fused kernels already")
     if options.precision_layers != "all" and low is None:
         raise ValueError(
             f"--precision-layers {options.precision_layers} chooses layers of a low precision, and --precision {options.precision} is none: "
@@ -214,6 +214,15 @@ def autocast(options: ComputeOptions, device: torch.device, *, sharded: bool) ->
     if options.backend == "torch" and options.precision == "bf16" and not sharded:
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
+
+
+def backward_in_autocast(options: ComputeOptions) -> bool:
+    """Whether the backward pass has to run in `autocast` as well.
+
+    Transformer Engine computes layers again in an autocast of their own. If that is the outermost one, its exit moves delayed scaling's histories on, once
+    for each layer and not once for each micro-batch.
+    """
+    return is_low(options.precision) and options.recompute != "none"
 
 
 def _recipe(precision: str) -> Any:

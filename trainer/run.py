@@ -79,11 +79,12 @@ class Run:
         if parallel.is_main:
             write(self.out / "options.json", options.to_json())  # for people; what a run goes on with is in its checkpoints
         self.feed = Feed(self.reader, buckets=options.data.buckets_per_micro_batch, stride=parallel.data_ranks, device=parallel.device)
-        self.not_captured = why_not_captured(compute, parallel) if compute.cuda_graph else ""
+        self.not_captured = why_not_captured(compute, parallel, self.micro_batches) if compute.cuda_graph else ""
         captured = compute.cuda_graph and not self.not_captured
         self.step_once = Step(
             self.model, self.optimizer, masker(seed=options.data.seed, epoch_buckets=len(self.reader)), self.autocast, parallel,
             micro_batches=self.micro_batches, reduced_once=compute.reshard == "step", captured=captured,
+            backward_in_autocast=precision.backward_in_autocast(compute),
         )  # fmt: skip
 
     @property

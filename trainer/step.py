@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from schemas.errors import ThdpackError
 from trainer.config import ComputeOptions
 from trainer.feed import Row
 from trainer.masking import Masker
@@ -27,8 +28,12 @@ WARM_UP: Final = 3
 Result = TypeVar("Result")
 
 
-def why_not_captured(options: ComputeOptions, parallel: Parallel) -> str:
-    """Why a step of these options cannot be captured in a CUDA graph; empty if it can."""
+class CaptureError(ThdpackError):
+    """A step could not be captured in a CUDA graph, though nothing was known to be against it."""
+
+
+def why_not_captured(options: ComputeOptions, parallel: Parallel, micro_batches: int) -> str:
+    """Why a step of these options, of so many micro-batches, cannot be captured in a CUDA graph; empty if it can."""
     if parallel.device.type != "cuda":
         return "there is no NVIDIA GPU"
     if parallel.world_size > 1:
@@ -37,6 +42,8 @@ def why_not_captured(options: ComputeOptions, parallel: Parallel) -> str:
         return "backend torch waits for the GPU in its attention"
     if options.recompute != "none":
         return "recomputation keeps the state of random number generators on the host"
+    if options.precision == "fp32" and micro_batches > 1:
+        return "fp32 gradients of several micro-batches add up where the first one's are, and a graph would write over them"
     return ""
 
 
@@ -52,14 +59,16 @@ class Step:
         parallel: Parallel,
         *,
         micro_batches: int,
-        reduced_once: bool,
+        reduced_once: bool = False,
         captured: bool,
+        backward_in_autocast: bool,
     ) -> None:
         """
         Args:
             micro_batches: of this rank, in a step.
             reduced_once: ranks add up their gradients after the last of them only (`--reshard step`).
             captured: replay CUDA graphs; then all rows have to be the same one, filled anew.
+            backward_in_autocast: `precision.backward_in_autocast`.
         """
         self._model, self._optimizer, self._masker, self._autocast, self._parallel = model, optimizer, masker, autocast, parallel
         self._micro_batches = micro_batches
@@ -68,12 +77,12 @@ class Step:
         self._rate = torch.zeros((), dtype=torch.float64, device=parallel.device)
         self._sums = torch.zeros(5, dtype=torch.float64, device=parallel.device)
         self._row: Row | None = None
-        self._run_micro_batch: Callable[[], None] = self._micro_batch
+        self._run_micro_batch: Callable[[], None] = self._micro_batch_in_autocast if backward_in_autocast else self._micro_batch
         self._run_update: Callable[[], tuple[Tensor, Tensor]] = self._update
         self._captured = captured
         if captured:
             pool = torch.cuda.graph_pool_handle()
-            self._run_micro_batch = Replayed(self._micro_batch, pool)
+            self._run_micro_batch = Replayed(self._run_micro_batch, pool)
             self._run_update = Replayed(self._update, pool, before=optimizer.locate_gradients)
 
     def __call__(self, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
@@ -108,6 +117,11 @@ class Step:
         counts = self._row.counts.double() * self._counted
         self._sums += torch.cat([torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]), counts])
 
+    def _micro_batch_in_autocast(self) -> None:
+        """The same with an autocast that is left after the backward pass."""
+        with self._autocast():
+            self._micro_batch()
+
     def _update(self) -> tuple[Tensor, Tensor]:
         # the only all-reduce besides the gradients' own
         square = self._optimizer.gradient_square().double().reshape(1) / self._parallel.replicate  # each copy has them all
@@ -131,6 +145,10 @@ class Replayed(Generic[Result]):
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> Result:
+        """
+        Raises:
+            CaptureError: it cannot be captured. Gradients and sums are then in any state: nothing can go on.
+        """
         if self._calls < WARM_UP:
             self._calls += 1
             return self._function()
@@ -140,10 +158,14 @@ class Replayed(Generic[Result]):
         return self._result
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        if self._before is not None:
-            self._before()
         graph = torch.cuda.CUDAGraph()
-        # other threads go on as they like: a checkpoint may be on its way to the disk
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            self._result = self._function()
+        try:
+            if self._before is not None:
+                self._before()
+            # other threads go on as they like: a checkpoint may be on its way to the disk
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                self._result = self._function()
+        except RuntimeError as error:  # torch's for all that CUDA refuses, too little memory included
+            what = str(error).partition("\n")[0]
+            raise CaptureError(f"the step cannot be captured in a CUDA graph ({what}): run the same command without --cuda-graph") from error
         return graph

@@ -32,7 +32,7 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
 
     Raises:
         ValueError: options that do not go together, or not with this machine or this number of ranks.
-        ThdpackError: the dataset, the checkpoint or the model to start from cannot be used, or the loss stays infinite.
+        ThdpackError: the dataset, the checkpoint or the model to start from cannot be used, the step cannot be captured, or the loss stays infinite.
     """
     with ExitStack() as stack:
         run = Run(options, parallel, stack)

@@ -35,12 +35,20 @@ def compared(ours: list[Tensor], theirs: list[Tensor], limit: float) -> None:
         assert error < limit
 
 
-@pytest.mark.parametrize("size", [16, 24, 32, 64])
+def rotated(x: Tensor, angles: Tensor) -> Tensor:
+    """Q and K [T, H, 2, R] by the plain formula."""
+    cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
+    first, second = x.chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+
+
+# heads of the presets are 20 of 16, 24, 32 and 64, and 40 of 64; halves of 3, 5, 13 and 31 are odd, and no power of two
+@pytest.mark.parametrize(("heads", "size"), [(3, 16), (3, 24), (3, 32), (3, 64), (20, 16), (20, 24), (20, 64), (40, 64), (3, 6), (20, 10), (3, 26), (40, 62)])
 @pytest.mark.parametrize("lengths", [[1024] * 4, [1, 3, 64, 65, 127, 128, 1022, 200, 31, 33], [2048, 2, 700]])
-def test_attention(size: int, lengths: list[int]) -> None:
+def test_attention(heads: int, size: int, lengths: list[int]) -> None:
     from trainer.attention_kernel import Attention, tiles
 
-    tokens, heads = sum(lengths), 3
+    tokens = sum(lengths)
     cu_seqlens = torch.full((33,), tokens, dtype=torch.int32, device=GPU)
     cu_seqlens[: len(lengths) + 1] = torch.tensor([0, *lengths], device=GPU).cumsum(0)
     qkv, grad, angles = numbers(tokens, heads, 3, size), numbers(tokens, heads, size), torch.rand(tokens, size // 2, device=GPU) * 6
@@ -52,15 +60,36 @@ def test_attention(size: int, lengths: list[int]) -> None:
         out.backward(grad)
         runs.append([out.detach(), ours.grad])
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))  # bit for bit
-    cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
-    first, second = theirs[:, :, :2].chunk(2, -1)
-    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1).unbind(2)
-    parts = [tensor.split(lengths) for tensor in (*rotated, theirs[:, :, 2])]
+    parts = [tensor.split(lengths) for tensor in (*rotated(theirs[:, :, :2], angles).unbind(2), theirs[:, :, 2])]
     each = [F.scaled_dot_product_attention(*(tensor.transpose(0, 1) for tensor in one)).transpose(0, 1) for one in zip(*parts, strict=True)]
     expected = torch.cat(each)
     expected.backward(grad.float())
     assert theirs.grad is not None
     compared(runs[0], [expected.detach(), theirs.grad], 1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("heads", "size"), [(3, 16), (20, 24), (40, 64), (40, 128), (3, 6), (20, 26)])
+@pytest.mark.parametrize("together", [True, False])
+def test_rotary_embedding(dtype: torch.dtype, heads: int, size: int, together: bool) -> None:
+    """together: attention gives the three gradients as views of one tensor."""
+    from trainer.rope_kernel import RotateQKV
+
+    tokens = 1031
+    qkv, angles, grad = (
+        numbers(tokens, heads, 3, size, dtype=dtype),
+        torch.rand(tokens, size // 2, device=GPU) * 6,
+        numbers(tokens, heads, 3, size, dtype=dtype),
+    )
+    ours, theirs = qkv.clone().requires_grad_(), qkv.float().requires_grad_()
+    found = RotateQKV.apply(ours * 1, angles.cos(), angles.sin())
+    given = grad.clone().unbind(2)  # gradients too are rotated where they are
+    torch.autograd.backward(found, given if together else [part.contiguous() for part in given])
+    expected = (*rotated(theirs[:, :, :2], angles).unbind(2), theirs[:, :, 2])
+    torch.autograd.backward(expected, grad.float().unbind(2))
+    assert ours.grad is not None
+    assert theirs.grad is not None
+    compared([*(part.detach() for part in found), ours.grad], [*(part.detach() for part in expected), theirs.grad], 1e-2 if dtype == torch.bfloat16 else 1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -290,7 +290,7 @@ def test_each_module_of_the_layers_is_in_one_section_with_what_fits_it(numbers: 
     asked = options(precision=numbers, precision_layers=layers)
     sections = yaml.safe_load(configuration(asked))
     for number, low in enumerate(low_layers(asked.compute, 12)):
-        for module in ("layernorm_qkv.linear", "proj", "layernorm_mlp.fc1.linear", "layernorm_mlp.fc2"):
+        for module in ("layernorm_qkv", "proj", "layernorm_mlp.fc1", "layernorm_mlp.fc2"):
             name = f"model.layers.{number}.{module}"
             matching = [section for section in sections.values() if re.search(section["layers"]["layer_name_regex_pattern"], name)]
             assert len(matching) == 1, name
@@ -347,7 +347,7 @@ def test_a_statistic_is_a_line_that_names_layer_and_tensor(tmp_path: Path, monke
     def write(parallel: Parallel) -> None:
         found = _Statistics(tmp_path, parallel)
         found.begin(model, 8)
-        found.write("model.layers.0.layernorm_mlp.fc1.linear_weight_l2_norm", torch.tensor(0.5), 12)
+        found.write("model.layers.0.layernorm_mlp.fc1_weight_l2_norm", torch.tensor(0.5), 12)
         found.write("model.layers.10.proj_gradient_underflows%", float("nan"), 12)
         found.close()
 
@@ -358,6 +358,6 @@ def test_a_statistic_is_a_line_that_names_layer_and_tensor(tmp_path: Path, monke
     assert lines == [
         {"step": 4},
         {"step": 8},
-        {"step": 12, "layer": "layers.0.layernorm_mlp.fc1.linear", "tensor": "weight", "statistic": "l2_norm", "value": 0.5},
+        {"step": 12, "layer": "layers.0.layernorm_mlp.fc1", "tensor": "weight", "statistic": "l2_norm", "value": 0.5},
         {"step": 12, "layer": "layers.10.proj", "tensor": "gradient", "statistic": "underflows%", "value": None},
     ]

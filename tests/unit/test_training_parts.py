@@ -6,7 +6,8 @@ import json
 import math
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -276,6 +277,27 @@ def test_the_pretrained_model_is_esm_and_comes_back_through_the_auto_classes(tmp
     fresh = ThdpackEsmForMaskedLM(ThdpackEsmConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, backend="torch"))
     assert abs(float(fresh.model.layers[0].proj.weight.detach().std()) - 0.02) < 2e-3
     assert bool(torch.isfinite(fresh(input_ids=ids).logits[0]).all())
+
+
+def test_the_pretrained_model_computes_on_the_device_of_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the current one: Triton launches there, wherever tensors are."""
+    from trainer.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
+
+    built = ThdpackEsmForMaskedLM(ThdpackEsmConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, backend="torch"))
+    current: list[torch.Tensor] = []
+    seen: list[bool] = []
+
+    @contextmanager
+    def device_of(tensor: torch.Tensor) -> Iterator[None]:
+        current.append(tensor)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    built.model.register_forward_hook(lambda *_: seen.append(bool(current) and current[0] is ids))
+    ids = torch.full((1, 5), 4)
+    built(input_ids=ids)
+    assert seen == [True]
 
 
 SBATCH = Path(__file__).parents[2] / "docs" / "train.sbatch"
