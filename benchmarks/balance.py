@@ -3,8 +3,8 @@
     for packer in balanced best-fit next-fit; do thdpack preprocess FASTA --out data/$packer --packer $packer; done
     python -m benchmarks.balance data/balanced data/best-fit data/next-fit --preset esm2-650m
 
-One GPU times a step of every bucket, replayed from a CUDA graph (the median of three passes). Among N ranks a micro-batch takes as long as the slowest of its N buckets: the
-mean of that over draws of N buckets, against the mean bucket.
+One GPU times a step of every bucket, replayed from a CUDA graph (the median of three passes). Among N ranks a micro-batch takes as long as the slowest of its
+N buckets: the mean of that over draws of N buckets, against the mean bucket.
 """
 
 from __future__ import annotations
