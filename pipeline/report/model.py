@@ -28,7 +28,7 @@ class Distribution:
 class Settings:
     """How sequences are made and packed: the dataset's options; of raw FASTA, what a build with these options would do.
 
-    capacity, max_seq_len: in tokens; long: what becomes of longer records (truncate, split, drop)
+    capacity, max_seq_len: in tokens; long: what becomes of longer records (truncate, split, drop); max_seqs: most sequences in a bucket
     """
 
     vocabulary: str
@@ -40,6 +40,7 @@ class Settings:
     dedup: str
     valid_fraction: float
     seed: int
+    max_seqs: int
     length_multiple: int
     packer: str
 
@@ -138,10 +139,10 @@ class SplitReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waste:
-    """What one way of batching spends on these very sequences.
+    """What one way of batching spends on these very sequences, both splits together.
 
     name: bshd, sorted, next-fit, packed; label: the same for people
-    batches: rows (bshd), batches (sorted) or buckets; slots: token places computed on, padding included
+    batches: rows (bshd), batches (sorted) or buckets; places: tokens computed on, padding included
     waste: share of them that is padding
     spread, peak: of Σ length² over batches, padded lengths where there is padding; cost_counts: its histogram, None for bshd
     predicted: the figures are a forecast (raw FASTA, name packed); otherwise they are exact
@@ -150,7 +151,7 @@ class Waste:
     name: str
     label: str
     batches: int
-    slots: int
+    places: int
     waste: float
     spread: float
     peak: float
@@ -188,12 +189,13 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordNote:
-    """One record worth naming. times: how often its residues came in, itself included."""
+    """One record worth naming. times: itself and the duplicates that were left out in its favour."""
 
     ordinal: int
     id: str
     source: str
     residues: int
+    status: str
     times: int
 
 
