@@ -44,6 +44,6 @@ THROUGHPUT: Final = (
 )
 
 _USUAL: Final = Run(steps=500_000, tokens_per_step=2_097_152)
-RUNS: Final = {name: _USUAL for name in ("esm2-8m", "esm2-35m", "esm2-150m", "esm2-650m", "esm2-3b")} | {
+RUNS: Final = dict.fromkeys(("esm2-8m", "esm2-35m", "esm2-150m", "esm2-650m", "esm2-3b"), _USUAL) | {
     "esm2-15b": Run(steps=500_000, tokens_per_step=3_145_728),
 }
