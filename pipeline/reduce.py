@@ -56,7 +56,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
     rows, tokens, begin = _read_spills(task)
     on_bytes(tokens.size)
     options = task.job.options
-    rows.status, rows.duplicate_of = _without_duplicates(rows, exact=options.dedup == "exact")
+    rows.status, rows.duplicate_of = without_duplicates(rows.status, rows.hash, rows.ordinal, exact=options.dedup == "exact")
     sequences, row = _sequences(rows, begin, options)
     valid = in_valid(rows.hash, options.valid_fraction)
     rows.split = np.where(rows.status == _KEPT, valid.astype(np.int8), -1).astype(np.int8)
@@ -205,14 +205,20 @@ def _hashes(column: pa.ChunkedArray) -> NDArray[np.void]:
     return np.frombuffer(array.buffers()[1], dtype=HASH)[array.offset : array.offset + len(array)]
 
 
-def _without_duplicates(rows: RecordRows, *, exact: bool) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Status of each record, and for duplicates the ordinal of the record that stays (else -1)."""
-    status = rows.status.copy()
-    duplicate_of = np.full(len(rows), -1, dtype=np.int64)
+def without_duplicates(
+    status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64], *, exact: bool
+) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    """Status of each record, and for duplicates the ordinal of the record that stays (else -1).
+
+    Args:
+        status: int8[N], index into STATUS_CODES, before duplicates are looked for; hashes: HASH[N]; ordinals: int64[N], rising.
+    """
+    status = status.copy()
+    duplicate_of = np.full(status.size, -1, dtype=np.int64)
     if not exact:
         return status, duplicate_of
     kept = np.flatnonzero(status == _KEPT)
-    high, low = rows.hash["high"][kept].astype(np.uint64), rows.hash["low"][kept].astype(np.uint64)
+    high, low = hashes["high"][kept].astype(np.uint64), hashes["low"][kept].astype(np.uint64)
     order = np.argsort(high)
     equal = high[order][1:] == high[order][:-1]
     if not equal.any():
@@ -223,7 +229,7 @@ def _without_duplicates(rows: RecordRows, *, exact: bool) -> tuple[NDArray[np.in
     same = np.concatenate(([False], (high[order][1:] == high[order][:-1]) & (low[order][1:] == low[order][:-1])))
     first = order[np.maximum.accumulate(np.where(same, 0, np.arange(order.size)))]
     status[kept[order[same]]] = _DUPLICATE
-    duplicate_of[kept[order[same]]] = rows.ordinal[kept[first[same]]]
+    duplicate_of[kept[order[same]]] = ordinals[kept[first[same]]]
     return status, duplicate_of
 
 

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.report.lengths import Counted
-from pipeline.report.model import DuplicateFlow, InputFlow, RecordNote, Settings
+from pipeline.report.model import TOP, DuplicateFlow, InputFlow, RecordNote, Settings
 from schemas.manifest import Histogram
 from schemas.records import Status
 
@@ -57,3 +60,14 @@ def settings_of(vocabulary: str, options: Mapping[str, Any]) -> Settings:
 def costs_of(histograms: Mapping[str, Mapping[str, Histogram]]) -> list[Histogram | None]:
     """The `cost` histogram of each split."""
     return [of_split.get("cost") for of_split in histograms.values()]
+
+
+def most_repeated(times: NDArray[np.uint32]) -> list[int]:
+    """The ordinals of at most TOP records with duplicates, by falling number, then by ordinal."""
+    how_often = np.bincount(times) if times.size else np.zeros(1, dtype=np.int64)
+    at_least = np.cumsum(how_often[::-1])[::-1]  # at_least[k]: records with k duplicates or more
+    enough = np.flatnonzero(at_least[1:] >= TOP)
+    limit = int(enough[-1]) + 1 if enough.size else 1
+    candidates = np.flatnonzero(times >= limit)
+    order = np.lexsort((candidates, -times[candidates].astype(np.int64)))
+    return [int(ordinal) for ordinal in candidates[order[:TOP]]]

@@ -19,7 +19,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from pipeline.remote import Remote, local_path, read_manifest
-from pipeline.report.assemble import Facts, costs_of, settings_of
+from pipeline.report.assemble import Facts, costs_of, most_repeated, settings_of
 from pipeline.report.budget import budget
 from pipeline.report.composition import composition
 from pipeline.report.lengths import Counted, lengths_report, sequences_of
@@ -191,17 +191,6 @@ def _repeated(rows: pl.LazyFrame, times: NDArray[np.uint32]) -> tuple[RecordNote
     found = rows.select(_NOTE).filter(pl.col("ordinal").is_in(most)).collect(engine="streaming")
     by_ordinal = {row["ordinal"]: _note(row, times) for row in found.iter_rows(named=True)}
     return tuple(by_ordinal[ordinal] for ordinal in most)
-
-
-def most_repeated(times: NDArray[np.uint32]) -> list[int]:
-    """The ordinals of at most TOP records with duplicates, by falling number, then by ordinal."""
-    how_often = np.bincount(times) if times.size else np.zeros(1, dtype=np.int64)
-    at_least = np.cumsum(how_often[::-1])[::-1]  # at_least[k]: records with k duplicates or more
-    enough = np.flatnonzero(at_least[1:] >= TOP)
-    limit = int(enough[-1]) + 1 if enough.size else 1
-    candidates = np.flatnonzero(times >= limit)
-    order = np.lexsort((candidates, -times[candidates].astype(np.int64)))
-    return [int(ordinal) for ordinal in candidates[order[:TOP]]]
 
 
 def _note(row: dict[str, Any], times: NDArray[np.uint32]) -> RecordNote:

@@ -97,9 +97,9 @@ def _next_fit(stream: NDArray[np.int32], found: _Waste) -> Waste:
     """Next-fit over the whole stream, a chunk at a time: the open bucket is carried over."""
     settings = found.settings
     statistics = SplitStatistics(capacity=settings.capacity, longest=_longest(settings))
-    carried = np.empty(0, dtype=np.int64)
+    carried: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     for at in range(0, stream.size, _CHUNK):
-        lengths = np.concatenate((carried, stream[at : at + _CHUNK]))
+        lengths: NDArray[np.int64] = np.concatenate((carried, stream[at : at + _CHUNK].astype(np.int64)))
         spans = round_up_all(lengths, settings.length_multiple)
         bucket, still_open = kernel.best_fit(np.ascontiguousarray(spans), settings.capacity, settings.max_seqs, 1)
         carried = lengths[np.isin(bucket, still_open)] if at + _CHUNK < stream.size else lengths[:0]
