@@ -6,13 +6,12 @@ Costs about 2 µs a tag; a page has a few thousand. Not a template language: pag
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterable
 from typing import Final
 
+from pipeline.report.printable import printable
+
 _VOID: Final = frozenset({"meta", "br", "col"})
-# controls, surrogates, non-characters, and what turns the direction of all text after it
-_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]")
 
 
 class Markup(str):
@@ -27,10 +26,10 @@ Child = str | Iterable["Child"] | None
 
 def escape(text: str) -> Markup:
     """`text` so that a browser shows it as it stands; what has no shape, or could mislead, as `\\x1b` or `\\u202e`."""
-    return Markup(html.escape(_UNPRINTABLE.sub(_code, text)))
+    return Markup(html.escape(printable(text)))
 
 
-def tag(name: str, *children: Child, **attributes: str | None) -> Markup:
+def tag(name: str, /, *children: Child, **attributes: str | None) -> Markup:
     """An element. `class_` and `aria_label` give `class` and `aria-label`; an attribute that is None is left out."""
     written = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items() if value is not None)
     return Markup(f"<{name}{written}>" if name in _VOID else f"<{name}{written}>{join(children)}</{name}>")
@@ -57,8 +56,3 @@ def name(text: str) -> Markup:
     """A name from outside: in fixed pitch, isolated from the direction of what is around it, its middle left out if it is long."""
     short = shortened(text)
     return tag("bdi", short or "(empty)", class_="name", title=None if short == text else shortened(text, 400))
-
-
-def _code(found: re.Match[str]) -> str:
-    point = ord(found.group())
-    return f"\\x{point:02x}" if point < 256 else f"\\u{point:04x}"
