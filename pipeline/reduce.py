@@ -94,7 +94,7 @@ def _read_spills(task: ReduceTask) -> tuple[RecordRows, NDArray[np.uint8], NDArr
         offset=table.column("offset").to_numpy(),
         residues=residues,
         unknown=table.column("unknown").to_numpy(),
-        hash=_hashes(table.column("hash")),
+        hash=hashes_of(table.column("hash")),
         status=table.column("status").to_numpy(),
     )
     return rows, tokens, edges[:-1]
@@ -119,7 +119,7 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
         offset=table.column("offset").to_numpy(),
         residues=table.column("residues").to_numpy(),
         unknown=table.column("unknown").to_numpy(),
-        hash=_hashes(table.column("hash")),
+        hash=hashes_of(table.column("hash")),
         status=np.full(table.num_rows, _KEPT, dtype=np.int8),
         split=table.column("split").to_numpy(),
     )
@@ -197,7 +197,7 @@ def _rest_table(code: int, left: Sequences, row: NDArray[np.int64], rows: Record
     return pa.table(columns, schema=REST_SCHEMA)
 
 
-def _hashes(column: pa.ChunkedArray) -> NDArray[np.void]:
+def hashes_of(column: pa.ChunkedArray) -> NDArray[np.void]:
     """A binary[16] column as HASH[N]."""
     array = one_chunk(column)
     if len(array) == 0:

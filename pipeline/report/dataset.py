@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pipeline.remote import Remote, local_path, read_manifest
 from pipeline.report.assemble import Facts, costs_of, most_repeated, settings_of
 from pipeline.report.budget import budget
+from pipeline.report.compare import Side
 from pipeline.report.composition import composition
 from pipeline.report.lengths import Counted, lengths_report, sequences_of
 from pipeline.report.model import TOP, DuplicateFlow, RecordNote, Report, SplitReport
@@ -41,7 +42,36 @@ def dataset_report(url: str) -> Report:
     """
     manifest = read_manifest(url)
     with records_files(url, manifest) as paths:
-        facts = _facts(url, manifest, paths)
+        return _report(url, manifest, _facts(url, manifest, paths))
+
+
+def dataset_side(url: str) -> Side:
+    """The same for a comparison: with the hash of every record.
+
+    Raises:
+        DatasetError: as above.
+    """
+    import pyarrow.parquet as pq  # here, with what packs: a report alone needs neither
+
+    from pipeline.reduce import hashes_of
+
+    manifest = read_manifest(url)
+    with records_files(url, manifest) as paths:
+        report = _report(url, manifest, _facts(url, manifest, paths))
+        tables = [pq.read_table(path, columns=["hash", "residues"]) for path in paths]
+    return Side(
+        report,
+        np.concatenate([hashes_of(table.column("hash")) for table in tables]),
+        np.concatenate([table.column("residues").to_numpy() for table in tables]),
+    )
+
+
+def _report(url: str, manifest: Manifest, facts: Facts) -> Report:
+    """Put together what manifest and records/ say.
+
+    Raises:
+        DatasetError: they contradict each other.
+    """
     settings = settings_of(manifest.vocabulary, manifest.options)
     totals = together(manifest.splits.values())
     sequences = sequences_of(facts.kept, max_seq_len=settings.max_seq_len, long=settings.long)

@@ -28,6 +28,7 @@ from pipeline.progress import Reporter
 from pipeline.reduce import without_duplicates
 from pipeline.report.assemble import Facts, most_repeated, settings_of
 from pipeline.report.budget import budget
+from pipeline.report.compare import Side
 from pipeline.report.composition import composition
 from pipeline.report.lengths import Counted, lengths_report, sequences_of
 from pipeline.report.model import TOP, DuplicateFlow, Prediction, RecordNote, Report, SplitReport
@@ -74,8 +75,8 @@ class _Part:
         raise AssertionError("no such record")
 
 
-def sequences_report(options: PreprocessOptions, progress: Reporter) -> tuple[Report, NDArray[np.void], NDArray[np.int64]]:
-    """The report of `options.inputs`, and for a comparison the hash and the residues of each record.
+def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
+    """The report of `options.inputs`, with the hash of every record for a comparison.
 
     Raises:
         InputError: an input cannot be read or breaks a rule.
@@ -87,7 +88,7 @@ def sequences_report(options: PreprocessOptions, progress: Reporter) -> tuple[Re
         for i, source in enumerate(planned.sources):
             if not part.residues[part.source == i].any():
                 raise InputError("no residue in this file", source=source.url, line=last_line(source))
-    return _report(part, planned, options), part.hashes, part.residues
+    return Side(_report(part, planned, options), part.hashes, part.residues)
 
 
 def _read(planned: Plan, options: PreprocessOptions, progress: Reporter) -> _Part:
