@@ -9,15 +9,16 @@ from typing import Final
 from pipeline.report import frame, plots, tables
 from pipeline.report.cards import bins, capitalised, card, legend
 from pipeline.report.markup import Child, Markup, name, shortened, tag
-from pipeline.report.model import Comparison, Distribution, Report
+from pipeline.report.model import Comparison, Distribution, Report, Waste
 from pipeline.report.numerals import about, change, percent, plural
+from pipeline.report.packing_figures import cost_ridges, spread
 from pipeline.report.svg import Axis
 
 _RELATED: Final = {
     "same": "Both are the same build.",
     "child": "The second was made from the first.",
     "parent": "The first was made from the second.",
-    "none": "Their manifests name no common history.",
+    "none": "Nothing says that one was made from the other.",
 }
 
 
@@ -32,6 +33,7 @@ def comparison_body(both: Comparison) -> list[Child]:
         _lengths(both),
         _composition(both),
         _waste(both),
+        _cost(both),
         _changes(both),
         _settings(both),
         _each(both, tables.splits),
@@ -79,11 +81,11 @@ def _overlap(both: Comparison) -> Markup:
 
 def _lengths(both: Comparison) -> Markup:
     a, b = both.a.lengths, both.b.lengths
-    title = f"The median goes from {a.percentiles['50']:,} to {b.percentiles['50']:,} residues"
+    title = f"Median length: {a.percentiles['50']:,} and {b.percentiles['50']:,} residues"
     edges = _common_edges(a.histogram, b.histogram)
     series = [_shares(part.histogram, edges, colour, text) for part, colour, text in zip((a, b), ("c1", "c2"), _names(both), strict=True)]
     axis = Axis(low=edges[0], high=edges[-1])
-    plot = plots.histogram(series, axis=axis, label=f"Lengths of both. {title}", over=True, unit=" %")
+    plot = plots.histogram(series, axis=axis, label=f"Lengths of both. {title}", over=True, unit=" %", numbers="end")
     words = f"Share of the records of each, by residues, up to {edges[-1]:,.0f}; the longest have {a.longest:,} and {b.longest:,}."
     return card(
         "plot-lengths",
@@ -129,32 +131,39 @@ def _composition(both: Comparison) -> Markup:
     plot = plots.columns([x.letter for x in found], [100 * x.share for x in found], shares, says, label=f"Composition. {'; '.join(says)}", colour="c2")
     a, b = _names(both)
     furthest = max((x for x in found if wanted.get(x.letter)), key=lambda x: abs(x.share / wanted[x.letter] - 1), default=None)
-    title = "Composition" if furthest is None else f"Composition: {furthest.letter} changes most, {change(furthest.share / wanted[furthest.letter] - 1)}"
+    title = "Composition" if furthest is None else f"Composition differs most in {furthest.letter}, {change(furthest.share / wanted[furthest.letter] - 1)}"
     return card("plot-composition", title, "Share of each amino acid among the residues.", plot, legend((("area c2", b), ("line", a))))
 
 
-def _waste(both: Comparison) -> Markup:
+def _waste(both: Comparison) -> Markup | None:
+    """Padded and packed rows of both; None unless both kept something."""
     by_name = [{way.name: way for way in report.waste} for report in (both.a, both.b)]
-    rows = [
-        plots.Bar(
-            name=f"{letter} · {capitalised(ways[key].label)}",
-            words=f"{percent(ways[key].waste)} wasted",
-            share=1 - ways[key].waste,
-            colour=colour,
-            below=f"{ways[key].places:,} token places",
-        )
-        for key in ("bshd", "packed")
-        for letter, ways, colour in zip("AB", by_name, ("c1", "c2"), strict=True)
-    ]
+    if not all(by_name):
+        return None
+    rows = [_bar(letter, ways[key], colour) for key in ("bshd", "packed") for letter, ways, colour in zip("AB", by_name, ("c1", "c2"), strict=True)]
     title = f"Padding each row would waste {percent(by_name[0]['bshd'].waste)} and {percent(by_name[1]['bshd'].waste)}"
     plot = plots.bars(rows, label=f"Padding waste. {'; '.join(f'{row.name}: {row.words}' for row in rows)}")
-    return card(
-        "plot-waste",
-        title,
-        "Full length is all token places that a GPU would compute on.",
-        plot,
-        legend((("area c1", "real tokens of A"), ("area c2", "of B"), ("rest", "padding"))),
-    )
+    names = legend((("area c1", "real tokens of A"), ("area c2", "of B"), ("rest", "padding")))
+    return card("plot-waste", title, "A whole row is all that a GPU computes on; its coloured part is real.", plot, names)
+
+
+def _bar(letter: str, way: Waste, colour: str) -> plots.Bar:
+    name = f"{letter} · {capitalised(way.label)}"
+    return plots.Bar(name=name, words=f"{percent(way.waste)} wasted", share=1 - way.waste, colour=colour, below=f"{way.places:,} token places")
+
+
+def _cost(both: Comparison) -> Markup | None:
+    """Attention cost of both packings; None unless both have buckets."""
+    packed = [next((way for way in report.waste if way.name == "packed"), None) for report in (both.a, both.b)]
+    rows = [
+        (title, spread(way), colour, way.cost_counts)
+        for title, way, colour in zip(_names(both), packed, ("c1", "c2"), strict=True)
+        if way is not None and way.cost_counts is not None and way.cost_counts.counts
+    ]
+    if len(rows) < 2:
+        return None
+    words = "Σ length² of each bucket: what its attention costs. Narrow is fast."
+    return card("plot-cost", "Attention cost over buckets", words, cost_ridges(rows), wide=True)
 
 
 def _changes(both: Comparison) -> Markup:
@@ -162,7 +171,7 @@ def _changes(both: Comparison) -> Markup:
         (one.name.replace("_", " "), _number(one.name, one.a), _number(one.name, one.b), "" if one.change is None else change(one.change))
         for one in both.changes
     ]
-    return card("table-changes", "What changed", "Every number of both.", tables.table(("", "A", "B", "change"), rows), wide=True)
+    return card("table-changes", "What changed", "Every number that is not 0 in both.", tables.table(("", "A", "B", "change"), rows), wide=True)
 
 
 def _number(what: str, value: float | None) -> str:

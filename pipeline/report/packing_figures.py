@@ -101,13 +101,16 @@ def cost(report: Report) -> Markup | None:
     words = "Σ length² of each bucket: what its attention costs. Every training step waits for the GPU whose bucket costs most, so narrow is fast."
     if not drawn:
         return card("plot-cost", title, words, tag("p", "No bucket is made yet."))
-    low, high = _range([values for _, values in drawn])
-    series = [
-        (counted(_coarser(values, (high - low) / _COST_BINS), _WASTES[way.name], capitalised(way.label), ("", "bucket"), whole=False), _spread(way))
-        for way, values in drawn
-    ]
-    plot = plots.ridges(series, axis=Axis(low=low, high=high), label=f"Attention cost over buckets. {'; '.join(f'{s.name}: {w}' for s, w in series)}")
+    plot = cost_ridges([(capitalised(way.label), spread(way), _WASTES[way.name], values) for way, values in drawn])
     return card("plot-cost", title, words, plot)
+
+
+def cost_ridges(rows: Sequence[tuple[str, str, str, Distribution]]) -> Markup:
+    """Σ length² over batches: name, words, colour and distribution of each row."""
+    low, high = _range([values for *_, values in rows])
+    width = (high - low) / _COST_BINS
+    series = [(counted(_coarser(values, width), colour, name, ("", "bucket"), whole=False), words) for name, words, colour, values in rows]
+    return plots.ridges(series, axis=Axis(low=low, high=high), label=f"Attention cost over buckets. {'; '.join(f'{s.name}: {w}' for s, w in series)}")
 
 
 def _coarser(values: Distribution, width: float) -> Distribution:
@@ -117,7 +120,8 @@ def _coarser(values: Distribution, width: float) -> Distribution:
     return Distribution(edges=edges, counts=tuple(sum(values.counts[i : i + step]) for i in range(0, len(values.counts), step)))
 
 
-def _spread(way: Waste) -> str:
+def spread(way: Waste) -> str:
+    """How unequal batches are."""
     return f"spread {way.spread:.3g}, max / mean {way.peak:.3f}"
 
 
@@ -169,10 +173,11 @@ def budget(report: Report) -> Markup | None:
 
 
 def _apart(names: dict[float, str], axis: Axis) -> dict[float, str]:
-    """Those ticks that leave room for one another on a narrow screen."""
+    """Those ticks that leave room for one another on a narrow screen: 320 pixels, 7 a letter."""
     chosen: dict[float, str] = {}
     for value, text in names.items():
-        if not chosen or axis.at(value) - axis.at(max(chosen)) > 16:
+        last = max(chosen, default=0.0)
+        if not chosen or 3.2 * (axis.at(value) - axis.at(last)) > 7 * (len(text) + len(chosen[last])) / 2 + 8:
             chosen[value] = text
     return chosen
 

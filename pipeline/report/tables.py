@@ -110,10 +110,10 @@ def rare(report: Report) -> Markup:
     found = [letter for letter in report.composition.letters if letter.kind != "standard" and letter.count]
     rows = [(tag("b", x.letter), x.kind, f"{x.count:,}", percent(x.share)) for x in found]
     unknown = report.composition
-    words = (
-        f"{plural(unknown.unknown_residues, 'letter')} in {plural(unknown.unknown_records, 'record')} that came in are outside the vocabulary "
-        f"{report.settings.vocabulary} and read as <unk>."
-    )
+    words = f"No letter that came in is outside the vocabulary {report.settings.vocabulary}."
+    if unknown.unknown_residues:
+        many = f"{plural(unknown.unknown_residues, 'letter')} in {plural(unknown.unknown_records, 'record')} that came in"
+        words = f"Outside the vocabulary {report.settings.vocabulary}, so read as <unk>: {many}."
     shown = table(("letter", "kind", "residues", "share"), rows, words=2) if rows else tag("p", "There are none: all residues are of the standard twenty.")
     return card("table-letters", "Rare and unknown letters", words, shown)
 
@@ -153,10 +153,6 @@ def settings(report: Report) -> Markup:
     ]
     marks = (("generation", report.generation), ("build", report.build), ("parent", report.parent), ("manifest digest", report.manifest_digest))
     facts += [(label, name(str(value))) for label, value in marks if value is not None]
-    listed = tag("dl", [(tag("dt", label), tag("dd", value)) for label, value in facts], class_="facts")
-    return card(
-        "table-settings",
-        "Options",
-        "What shapes the bytes of the dataset." if report.kind == "dataset" else "What a build with these options would do.",
-        listed,
-    )
+    listed = tag("dl", [tag("div", tag("dt", label), tag("dd", value)) for label, value in facts], class_="row facts")
+    words = "What shapes the bytes of the dataset." if report.kind == "dataset" else "What a build with these options would do."
+    return card("table-settings", "Options", words, listed, wide=True)
