@@ -57,7 +57,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
     on_bytes(tokens.size)
     options = task.job.options
     rows.status, rows.duplicate_of = without_duplicates(rows.status, rows.hash, rows.ordinal, exact=options.dedup == "exact")
-    sequences, row = _sequences(rows, begin, options)
+    sequences, row = sequences_of(rows.residues, rows.status, rows.hash, rows.ordinal, begin, options)
     valid = in_valid(rows.hash, options.valid_fraction)
     rows.split = np.where(rows.status == _KEPT, valid.astype(np.int8), -1).astype(np.int8)
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
@@ -110,8 +110,8 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
     tokens, edges = runs(one_chunk(table.column("tokens")))
     on_bytes(tokens.size)
     key, ordinal, start = (table.column(name).to_numpy() for name in ("key", "ordinal", "start"))
-    order = np.lexsort((start, ordinal, key))
     sequences = Sequences(begin=edges[:-1], residues=np.diff(edges), ordinal=ordinal, start=start, key=key)
+    order = order_of_rests(sequences)
     rows = RecordRows(
         ordinal=ordinal,
         id=one_chunk(table.column("id")),
@@ -125,6 +125,11 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
     )
     label = "rest" if task.final else f"rest{task.level}x{task.index:05d}"
     return _pack_and_write(task.job, label, rows, sequences.take(order), order, tokens, rest=None if task.final else task.rest)
+
+
+def order_of_rests(sequences: Sequences) -> NDArray[np.int64]:
+    """What puts the rests of many partitions into shuffled order, int64[N]."""
+    return np.lexsort((sequences.start, sequences.ordinal, sequences.key))
 
 
 def _read_rest(path: Path) -> pa.Table:
@@ -233,22 +238,34 @@ def without_duplicates(
     return status, duplicate_of
 
 
-def _sequences(rows: RecordRows, begin: NDArray[np.int64], options: PreprocessOptions) -> tuple[Sequences, NDArray[np.int64]]:
-    """The kept records as sequences in shuffled order, long ones cropped or cut, and the row of each."""
-    kept = np.flatnonzero(rows.status == _KEPT)
+def sequences_of(
+    residues: NDArray[np.int64],
+    status: NDArray[np.int8],
+    hashes: NDArray[np.void],
+    ordinals: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    options: PreprocessOptions,
+) -> tuple[Sequences, NDArray[np.int64]]:
+    """The kept records of a partition as sequences in shuffled order, long ones cropped or cut, and the row of each.
+
+    Args:
+        residues, status, hashes, ordinals: of each record, in input order.
+        begin: int64[N], where its residues start in the token array.
+    """
+    kept = np.flatnonzero(status == _KEPT)
     most = options.max_seq_len - 2
-    pieces = -(-rows.residues[kept] // most) if options.long == "split" else np.ones(kept.size, dtype=np.int64)
+    pieces = -(-residues[kept] // most) if options.long == "split" else np.ones(kept.size, dtype=np.int64)
     row = np.repeat(kept, pieces)
     piece = np.arange(row.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     start = piece * most
-    key = shuffle_keys(rows.hash[row], rows.ordinal[row], piece, options.seed)
+    key = shuffle_keys(hashes[row], ordinals[row], piece, options.seed)
     order = np.argsort(key)  # four times as fast as a stable sort
     if (key[order][1:] == key[order][:-1]).any():
         order = np.argsort(key, kind="stable")  # equal keys stay in the order of ordinal and piece
     sequences = Sequences(
         begin=begin[row] + start,
-        residues=np.minimum(rows.residues[row] - start, most),
-        ordinal=rows.ordinal[row],
+        residues=np.minimum(residues[row] - start, most),
+        ordinal=ordinals[row],
         start=start,
         key=key,
     )

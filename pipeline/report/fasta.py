@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline.build import last_line, spool_stdin
 from pipeline.executors import cores
 from pipeline.hash_kernel import count_values
-from pipeline.hashing import HASH, in_valid, sequence_hashes
+from pipeline.hashing import HASH, sequence_hashes
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES, record_blocks, status_of
 from pipeline.plan import Plan, plan
@@ -32,14 +32,14 @@ from pipeline.report.compare import Side
 from pipeline.report.composition import composition
 from pipeline.report.lengths import Counted, lengths_report, sequences_of
 from pipeline.report.model import TOP, DuplicateFlow, Prediction, RecordNote, Report, SplitReport
-from pipeline.report.predict import PredictedSplit, predict_split, records_bytes
+from pipeline.report.predict import PredictedSplit, predict, records_bytes
 from pipeline.report.splits import cost_counts, split_report, together
 from pipeline.report.waste import waste
 from pipeline.tasks import MapTask, OnBytes
 from schemas import __version__
 from schemas.errors import InputError
 from schemas.records import Status
-from schemas.shard import SPLITS, slots_for
+from schemas.shard import slots_for
 from schemas.vocabulary import ESM2
 
 _KEPT: Final = STATUS_CODES.index(Status.KEPT)
@@ -197,12 +197,10 @@ def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
     status, duplicate_of = without_duplicates(part.status, part.hashes, np.arange(part.status.size), exact=options.dedup == "exact")
     facts = _facts(part, names, status, duplicate_of)
     settings = settings_of(ESM2.name, options.shape())
-    valid = in_valid(part.hashes, options.valid_fraction)
-    parts = {split: _sequences(part.residues[(status == _KEPT) & (valid == (split == "valid"))], options) for split in SPLITS}
-    packed = {split: predict_split(sequences, options, planned.partitions) for split, sequences in parts.items()}
+    packed = predict(part.residues, status, part.hashes, options, planned.partitions)
     totals = together(found.statistics.totals() for found in packed.values())
     costs = cost_counts(found.statistics.histograms().get("cost") for found in packed.values())
-    sequences = parts["train"].plus(parts["valid"])
+    sequences = sequences_of(facts.kept, max_seq_len=options.max_seq_len, long=options.long)
     return Report(
         kind="fasta",
         name=" ".join(options.inputs),
@@ -232,13 +230,10 @@ def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
             buckets=totals.buckets,
             fill=totals.fill(options.capacity),
             slots=slots_for(totals.pieces_max),
-            bytes=sum(found.bytes for found in packed.values()) + records_bytes(facts.all_in.number, part.id_bytes),
+            bytes=sum(found.bytes(options) for found in packed.values())
+            + records_bytes(facts.all_in.number, part.ids[0][0], part.id_bytes, planned.partitions),
         ),
     )
-
-
-def _sequences(residues: NDArray[np.int64], options: PreprocessOptions) -> Counted:
-    return sequences_of(Counted.of(residues), max_seq_len=options.max_seq_len, long=options.long)
 
 
 def _letters(counts: NDArray[np.int64]) -> dict[str, int]:
@@ -247,4 +242,4 @@ def _letters(counts: NDArray[np.int64]) -> dict[str, int]:
 
 def _split(name: str, found: PredictedSplit, options: PreprocessOptions) -> SplitReport:
     statistics = found.statistics
-    return split_report(name, statistics.totals(), statistics.histograms(), capacity=options.capacity, shards=found.shards, shard_bytes=found.bytes)
+    return split_report(name, statistics.totals(), statistics.histograms(), capacity=options.capacity, shards=found.shards, shard_bytes=found.bytes(options))
