@@ -123,7 +123,7 @@ def _input(name: str, residues: np.ndarray) -> InputFlow:
 
 
 def _lengths(residues: np.ndarray, kept: np.ndarray) -> Lengths:
-    edges = [*range(0, 2_048 + 1, 16), int(residues.max()) + 1]
+    edges = [*range(0, 2_048 + 1, 16), max(2_048, int(residues.max())) + 1]
     return Lengths(
         records=len(residues),
         shortest=int(residues.min()),

@@ -79,8 +79,11 @@ def _overlap(both: Comparison) -> Markup:
     )
 
 
-def _lengths(both: Comparison) -> Markup:
+def _lengths(both: Comparison) -> Markup | None:
+    """Lengths of both, one over the other; None unless both have records."""
     a, b = both.a.lengths, both.b.lengths
+    if not a.records or not b.records:
+        return None
     title = f"Median length: {a.percentiles['50']:,} and {b.percentiles['50']:,} residues"
     edges = _common_edges(a.histogram, b.histogram)
     series = [_shares(part.histogram, edges, colour, text) for part, colour, text in zip((a, b), ("c1", "c2"), _names(both), strict=True)]
@@ -188,9 +191,7 @@ def _settings(both: Comparison) -> Markup:
     return card("table-settings", "Options that differ", "What shapes the bytes.", shown, wide=True)
 
 
-def _each(both: Comparison, made: Callable[[Report], Markup]) -> list[Markup]:
-    """The same table of each; ids must differ."""
+def _each(both: Comparison, made: Callable[[Report, str], Markup]) -> list[Markup]:
+    """The same table of each."""
     parts = (("A", both.a), ("B", both.b))
-    return [
-        tag("section", tag("h3", f"{letter}: ", name(report.name)), made(report), class_="wide", id=f"of-{letter}-{made.__name__}") for letter, report in parts
-    ]
+    return [tag("section", tag("h3", f"{letter}: ", name(report.name)), made(report, f"{made.__name__}-{letter}"), class_="wide") for letter, report in parts]

@@ -27,7 +27,7 @@ def more(total: int) -> Markup | None:
     return tag("p", f"The first {_SHOWN} of {total:,}; thdpack stats --csv writes all.") if total > _SHOWN else None
 
 
-def splits(report: Report) -> Markup:
+def splits(report: Report, key: str = "table-splits") -> Markup:
     """Train and valid."""
     head = ("split", "shards", "bytes", "buckets", "sequences", "tokens", "fill", "Σ length² spread", "max / mean", "most sequences")
     rows = [
@@ -46,7 +46,7 @@ def splits(report: Report) -> Markup:
         for s in report.splits
     ]
     words = "What training and validation read." if report.prediction is None else "What preprocessing would make: a forecast, but for sequences and tokens."
-    return card("table-splits", "Train and valid", words, table(head, rows), wide=True)
+    return card(key, "Train and valid", words, table(head, rows), wide=True)
 
 
 def batching(report: Report) -> Markup:
@@ -90,7 +90,7 @@ def budget(report: Report) -> Markup | None:
     return card("table-budget", "Token budget", words, table(head, rows, words=2), notes, wide=True)
 
 
-def inputs(report: Report) -> Markup:
+def inputs(report: Report, key: str = "table-inputs") -> Markup:
     """Fate of records, by input."""
     used = [status for status in Status if report.by_status[status]]
     head = ("input", "bytes", "records", "residues", *(status.replace("_", " ") for status in used))
@@ -102,7 +102,7 @@ def inputs(report: Report) -> Markup:
         total = sum(one.bytes for one in report.inputs)
         rows.append(("all", size(total), f"{report.records:,}", f"{report.residues_in:,}", *(f"{report.by_status[status]:,}" for status in used)))
     words = f"{plural(len(report.inputs), 'input')}; what was left out is in records/, each with its reason."
-    return card("table-inputs", "Records by input", words, table(head, rows), more(len(report.inputs)), wide=True)
+    return card(key, "Records by input", words, table(head, rows), more(len(report.inputs)), wide=True)
 
 
 def rare(report: Report) -> Markup:
