@@ -271,8 +271,12 @@ def _stats(options: StatsOptions) -> int:
         return 2
     try:
         asked = PreprocessOptions(inputs=options.inputs, out="", capacity=options.capacity, max_seq_len=options.max_seq_len, long=options.long)
+    except ValueError as error:
+        print(f"thdpack: {error}", file=sys.stderr)
+        return 2
+    try:
         stats(asked, Outputs(json=options.json, csv=options.csv, html=options.html))
-    except (UsageError, ValueError) as error:
+    except UsageError as error:
         print(f"thdpack: {error}", file=sys.stderr)
         return 2
     return 0

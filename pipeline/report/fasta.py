@@ -32,7 +32,7 @@ from pipeline.report.compare import Side
 from pipeline.report.composition import composition
 from pipeline.report.lengths import Counted, lengths_report, sequences_of
 from pipeline.report.model import TOP, DuplicateFlow, Prediction, RecordNote, Report, SplitReport
-from pipeline.report.predict import PredictedSplit, predict, records_bytes
+from pipeline.report.predict import IDS_TRIED, PredictedSplit, predict, records_bytes
 from pipeline.report.splits import cost_counts, split_report, together
 from pipeline.report.waste import waste
 from pipeline.tasks import MapTask, OnBytes
@@ -65,6 +65,13 @@ class _Part:
     @property
     def id_bytes(self) -> int:
         return sum(len(text) for text, _ in self.ids)
+
+    def some_ids(self) -> bytes:
+        """The first ids, enough to try how they compress; the same however the input was cut."""
+        found = bytearray()
+        for text, _ in self.ids:
+            found += text[: IDS_TRIED - len(found)]
+        return bytes(found)
 
     def id(self, ordinal: int) -> str:
         """A record's id, as records/ would hold it."""
@@ -231,7 +238,7 @@ def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
             fill=totals.fill(options.capacity),
             slots=slots_for(totals.pieces_max),
             bytes=sum(found.bytes(options) for found in packed.values())
-            + records_bytes(facts.all_in.number, part.ids[0][0], part.id_bytes, planned.partitions),
+            + records_bytes(facts.all_in.number, part.some_ids(), part.id_bytes, planned.partitions),
         ),
     )
 

@@ -31,7 +31,7 @@ _SEQUENCE_BYTES: Final = 16
 """Of a sequence: its end, record and start."""
 _RECORD_BYTES: Final = 23
 """Of a row of records/, beside its id: its hash, and numbers as differences."""
-_IDS_TRIED: Final = 1 << 20
+IDS_TRIED: Final = 1 << 20
 """Bytes of ids that are compressed to see how well that goes."""
 
 
@@ -84,10 +84,9 @@ def records_bytes(records: int, ids: bytes, id_bytes: int, partitions: int) -> i
     """About how many bytes records/ take.
 
     Args:
-        ids: some of them; id_bytes: size of all.
+        ids: the first IDS_TRIED bytes of them; id_bytes: size of all.
     """
-    tried = ids[:_IDS_TRIED]
-    share = len(pa.compress(tried, codec="lz4_raw")) / len(tried) if tried else 0
+    share = len(pa.compress(ids, codec="lz4_raw")) / len(ids) if ids else 0
     return round((partitions + 1) * _FILE_BYTES + records * _RECORD_BYTES + share * id_bytes)
 
 

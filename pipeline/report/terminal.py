@@ -139,8 +139,7 @@ def _histogram(counts: Distribution, crop: int, width: int) -> Iterable[Text]:
             line.append(_EIGHTHS[filled] * each, style="yellow" if edge > crop else "cyan")
         yield line
     last = counts.edges[-2]
-    axis = f"{'0':<{each * (len(counts.counts) - 1) - 8}}{f'{last:,.0f}':>7} +"
-    yield Text(" " * 10 + axis, style="dim")
+    yield Text(f"{'0':>11}{f'{last:,.0f} +':>{each * len(counts.counts) - 1}}", style="dim")
 
 
 def _composition(report: Report) -> Iterable[Part]:
