@@ -15,6 +15,8 @@ from pipeline.report.model import PERCENTILES, Distribution, Lengths, Settings
 
 _BINS: Final = 60
 """About how many bins lengths are drawn in."""
+_TABLE: Final = 1 << 20
+"""Values up to this are counted in a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,9 @@ class Counted:
     @classmethod
     def of(cls, values: NDArray[np.int64], counts: NDArray[np.int64] | None = None) -> Self:
         """Values in any order, a value perhaps several times; each counts once unless `counts` says otherwise."""
+        if counts is None and values.max(initial=0) <= max(values.size, _TABLE):  # without sorting
+            table = np.bincount(values)
+            return cls(np.flatnonzero(table), table[table > 0])
         different, place = np.unique(values, return_inverse=True)
         totals = np.zeros(different.size, dtype=np.int64)
         np.add.at(totals, place, 1 if counts is None else counts)
