@@ -173,6 +173,7 @@ def _changes(both: Comparison) -> Markup:
     rows = [
         (one.name.replace("_", " "), _number(one.name, one.a), _number(one.name, one.b), "" if one.change is None else change(one.change))
         for one in both.changes
+        if one.a or one.b
     ]
     return card("table-changes", "What changed", "Every number that is not 0 in both.", tables.table(("", "A", "B", "change"), rows), wide=True)
 

@@ -114,10 +114,10 @@ def histogram(lengths: Counted) -> Distribution:
 
 
 def _round_width(least: float) -> int:
-    """The smallest of 1, 2, 5, 10, 20, 50 … that is not below `least`."""
+    """The smallest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50 … that is not below `least`: with coarser steps bins are half as many."""
     scale = 1
     while True:
-        for step in (1, 2, 5):
-            if scale * step >= least:
-                return scale * step
+        for tenths in (10, 12, 15, 20, 25, 30, 40, 50, 60, 80):
+            if scale * tenths % 10 == 0 and scale * tenths >= 10 * least:
+                return scale * tenths // 10
         scale *= 10

@@ -45,7 +45,7 @@ def test_a_histogram_counts_every_length_once_in_bins_of_one_round_width_but_for
         assert count == sum(found.edges[i] <= length < found.edges[i + 1] for length in lengths)
     widths = {b - a for a, b in zip(found.edges[:-2], found.edges[1:-1], strict=True)}
     assert len(widths) <= 1
-    assert str(int(found.edges[1])).strip("0") in ("1", "2", "5") or len(found.edges) == 2
+    assert str(int(found.edges[1])).rstrip("0") in ("1", "12", "15", "2", "25", "3", "4", "5", "6", "8") or len(found.edges) == 2
 
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=100), st.integers(3, 600), st.sampled_from(["truncate", "split"]))
