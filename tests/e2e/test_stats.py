@@ -8,6 +8,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipeline.report.command as command
+from benchmarks.stats import make_records
 from pipeline.options import PreprocessOptions
 from pipeline.report.throughput import RUNS, THROUGHPUT
 from schemas.errors import ThdpackError
@@ -257,6 +260,21 @@ def test_a_large_file_is_shared_by_threads_with_the_same_result(run: Run, tmp_pa
     whole = run("stats", tmp_path / "a.fasta", "--json")
     cut = run("stats", tmp_path / "a.fasta", "--json", task_bytes=7_000)
     assert json.loads(cut.stdout) == json.loads(whole.stdout)
+
+
+def test_memory_hardly_grows_with_the_rows_of_records(tmp_path: Path) -> None:
+    manifest = make_records(tmp_path, 1_000_000)
+    program = f"""
+import resource, sys
+from pipeline.report.dataset import dataset_report
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+report = dataset_report({str(tmp_path)!r})
+print(report.records, sum(flow.records for flow in report.duplicates), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=True)
+    records, duplicates, grown = map(int, done.stdout.split())
+    assert (records, duplicates) == (1_000_000, manifest.records_by_status["duplicate"])
+    assert grown < 250_000  # KiB; all columns as Python objects would take a gigabyte
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b">empty\n>none\n", b"MKV\n", b">a\n\x01\x02\n", gzip.compress(b">a\nMKV\n")[:-9]])
