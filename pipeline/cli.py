@@ -12,16 +12,16 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Optional
 
 import tyro
 
 from pipeline.options import PreprocessOptions
+from pipeline.report.arguments import StatsOptions, run_stats, with_json_file
 from schemas.errors import ThdpackError
 
 INPUTS_HELP = """Files, folders, globs, URLs (s3://…, https://…) or - for standard input. FASTA, plain or gz, bgz, zst, xz, bz2;
 Parquet or Arrow with a sequence column."""
-STATS_INPUTS_HELP = "A dataset's folder or URL, two to compare, or whatever `thdpack preprocess` reads."
 OUT_HELP = "Folder of the dataset. It is made if missing; what is there stays valid until the new manifest replaces the old."
 
 
@@ -64,33 +64,6 @@ class InspectOptions:
     """Draw this bucket of the split, counted from 0."""
     record: Optional[str] = None  # noqa: UP045
     """Tell where the records with this id went, or why they did not."""
-
-
-_BUILD_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(PreprocessOptions)}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StatsOptions:
-    """What a dataset or raw FASTA holds: records and their fates, lengths, composition, buckets, padding, GPU-hours.
-
-    A dataset is reported from its manifest and records/ alone; raw sequences are read once, and their packing is predicted. Two datasets, or a
-    dataset and sequences, are compared. Examples: thdpack stats data/uniref50 --html report.html
-    thdpack stats uniref50.fasta.gz --capacity 65536
-    """
-
-    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATASET|INPUT", help=STATS_INPUTS_HELP)]
-    json: Annotated[Optional[str], tyro.conf.arg(metavar="[FILE]")] = None  # noqa: UP045
-    """Write the report as JSON (docs/statistics.md); without FILE to standard output, and nothing else."""
-    csv: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045
-    """Write each table as a CSV file in this folder."""
-    html: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
-    """Write one self-contained HTML page."""
-    capacity: int = _BUILD_DEFAULTS["capacity"]
-    """Raw sequences only: tokens per bucket of the predicted build."""
-    max_seq_len: int = _BUILD_DEFAULTS["max_seq_len"]
-    """Raw sequences only: longest sequence in tokens of the predicted build."""
-    long: Literal["truncate", "split", "drop"] = _BUILD_DEFAULTS["long"]
-    """Raw sequences only: what the predicted build does with longer records."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,7 +154,7 @@ def _run(arguments: list[str]) -> int:
     if isinstance(options, VerifyOptions):
         return _verify(options)
     if isinstance(options, StatsOptions):
-        return _stats(options)
+        return run_stats(options)
     if isinstance(options, BenchReaderOptions):
         return _bench_reader(options)
     return _inspect(options)
@@ -191,19 +164,11 @@ def _parsed(arguments: list[str]) -> Any:
     """The options of the subcommand that was named."""
     config = (tyro.conf.FlagCreatePairsOff,)
     if arguments[:1] == ["stats"]:
-        arguments = _with_json_file(arguments)
+        arguments = with_json_file(arguments)
     if arguments and arguments[0] in _COMMANDS:  # without building the parsers of the others
         return tyro.cli(_COMMANDS[arguments[0]], prog=f"thdpack {arguments[0]}", args=arguments[1:], config=config)
     description = "Turn protein FASTA into packed, tokenized Arrow shards, once, and check, inspect and read them."
     return tyro.extras.subcommand_cli_from_dict(_COMMANDS, prog="thdpack", description=description, args=arguments, config=config)
-
-
-def _with_json_file(arguments: list[str]) -> list[str]:
-    """`--json` with nothing behind it means standard output, which tyro cannot express."""
-    told = []
-    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
-        told += [argument, "-"] if argument == "--json" and following.startswith("--") else [argument]
-    return told
 
 
 def _preprocess(options: PreprocessOptions) -> int:
@@ -261,25 +226,6 @@ def _verify(options: VerifyOptions) -> int:
     if not problems:
         print(f"{options.dataset}: verified, nothing wrong")
     return 1 if problems else 0
-
-
-def _stats(options: StatsOptions) -> int:
-    from pipeline.report.command import Outputs, UsageError, stats
-
-    if not options.inputs:
-        print("thdpack: nothing to report on: name a dataset, two to compare, or sequence files", file=sys.stderr)
-        return 2
-    try:
-        asked = PreprocessOptions(inputs=options.inputs, out="", capacity=options.capacity, max_seq_len=options.max_seq_len, long=options.long)
-    except ValueError as error:
-        print(f"thdpack: {error}", file=sys.stderr)
-        return 2
-    try:
-        stats(asked, Outputs(json=options.json, csv=options.csv, html=options.html))
-    except UsageError as error:
-        print(f"thdpack: {error}", file=sys.stderr)
-        return 2
-    return 0
 
 
 def _bench_reader(options: BenchReaderOptions) -> int:

@@ -9,7 +9,9 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,6 +116,10 @@ def _split(manifest: Manifest, name: str) -> SplitReport:
     return split_report(name, manifest.splits[name], manifest.histograms.get(name, {}), capacity=manifest.capacity, shards=len(entries), shard_bytes=size)
 
 
+_FETCHED_AT_ONCE: Final = 8
+"""Remote files; each waits for the store more than it reads."""
+
+
 @contextmanager
 def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
     """Verified local copies of records/, for as long as the context lasts; of a local dataset the files themselves.
@@ -128,7 +134,14 @@ def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
         return
     with tempfile.TemporaryDirectory(prefix="thdpack-stats-") as scratch:
         remote = Remote(url, threading.Event())
-        yield [_fetched(remote, entry, Path(scratch) / f"{i}.parquet") for i, entry in enumerate(manifest.records)]
+        places = [Path(scratch) / f"{i}.parquet" for i in range(len(manifest.records))]
+        with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:
+            try:
+                paths = list(threads.map(partial(_fetched, remote), manifest.records, places))
+            except BaseException:
+                remote.stopped.set()  # or leaving would wait for those under way
+                raise
+        yield paths
 
 
 def _check_local(folder: Path, manifest: Manifest) -> None:

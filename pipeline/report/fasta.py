@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,9 +100,11 @@ def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
 
 def _read(planned: Plan, options: PreprocessOptions, progress: Reporter) -> _Part:
     """All records of all inputs, in order."""
-    lock = threading.Lock()
+    lock, stopped = threading.Lock(), threading.Event()
 
     def on_bytes(count: int) -> None:
+        if stopped.is_set():
+            raise InterruptedError("another range failed, or the user interrupted")
         with lock:
             progress.advance(count)
 
@@ -112,7 +114,10 @@ def _read(planned: Plan, options: PreprocessOptions, progress: Reporter) -> _Par
         return _read_range(task, source, on_bytes)
 
     with ThreadPoolExecutor(cores()) as threads:
-        parts = list(threads.map(read, range(len(planned.ranges))))
+        try:
+            parts = list(threads.map(read, range(len(planned.ranges))))
+        finally:
+            stopped.set()  # or leaving would wait for all that is still to be read
     return _Part(
         residues=np.concatenate([part.residues for part in parts]),
         status=np.concatenate([part.status for part in parts]),
@@ -232,14 +237,18 @@ def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
         longest=facts.longest,
         repeated=facts.repeated,
         duplicates=facts.duplicates,
-        prediction=Prediction(
-            shards=sum(found.shards for found in packed.values()),
-            buckets=totals.buckets,
-            fill=totals.fill(options.capacity),
-            slots=slots_for(totals.pieces_max),
-            bytes=sum(found.bytes(options) for found in packed.values())
-            + records_bytes(facts.all_in.number, part.some_ids(), part.id_bytes, planned.partitions),
-        ),
+        prediction=_prediction(packed, part, planned, options),
+    )
+
+
+def _prediction(packed: Mapping[str, PredictedSplit], part: _Part, planned: Plan, options: PreprocessOptions) -> Prediction:
+    totals = together(found.statistics.totals() for found in packed.values())
+    return Prediction(
+        shards=sum(found.shards for found in packed.values()),
+        buckets=totals.buckets,
+        fill=totals.fill(options.capacity),
+        slots=slots_for(totals.pieces_max),
+        bytes=sum(found.bytes(options) for found in packed.values()) + records_bytes(part.residues.size, part.some_ids(), part.id_bytes, planned.partitions),
     )
 
 

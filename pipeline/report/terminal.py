@@ -40,7 +40,7 @@ def _report(report: Report, width: int) -> Iterable[Part]:
     yield _inputs(report)
     if len(report.inputs) > 1 and report.duplicates:
         yield _duplicates(report)
-    yield _title(f"length in residues, {report.records:,} records before cropping")
+    yield _title(f"length in residues, {numerals.plural(report.records, 'record')} before cropping")
     yield from _lengths(report.lengths, width)
     yield _title(f"composition of {'the buckets' if report.composition.over == 'buckets' else 'the input'}, and of Swiss-Prot")
     yield from _composition(report)
@@ -85,11 +85,13 @@ def _overview(report: Report) -> Iterable[Text]:
     kept, duplicates = report.by_status[Status.KEPT], report.by_status[Status.DUPLICATE]
     yield Text(f"{report.records:,} records in, {kept:,} kept, {duplicates:,} duplicates, left out: {', '.join(left_out) or 'none'}")
     yield Text(f"{report.residues_in:,} residues in, {report.residues_kept:,} in buckets; {report.tokens:,} tokens")
-    if report.prediction is not None:
+    if report.prediction is not None and not report.by_status[Status.KEPT]:
+        yield Text("a build would keep nothing, and refuse", style="bold")
+    elif report.prediction is not None:
         found = report.prediction
         yield Text(
-            f"a build would make about {numerals.plural(found.buckets, 'bucket')} in {numerals.plural(found.shards, 'shard')}, "
-            f"fill {percent(found.fill)}, {found.slots} slots, {numerals.size(found.bytes)} on disk",
+            f"a build would make {numerals.plural(found.buckets, 'bucket')} in {numerals.plural(found.shards, 'shard')}, "
+            f"fill {percent(found.fill)}, {found.slots} slots, about {numerals.size(found.bytes)} on disk",
             style="bold",
         )
 
