@@ -30,6 +30,8 @@ class StatsOptions:
     """Write each table as a CSV file in this folder."""
     html: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
     """Write one self-contained HTML page."""
+    read_tokens: bool = False
+    """Datasets on local disks: also read all shards, count letters and buckets anew, and refuse where the manifest says otherwise."""
     capacity: int = _BUILD_DEFAULTS["capacity"]
     """Raw sequences only: tokens per bucket of the predicted build."""
     max_seq_len: int = _BUILD_DEFAULTS["max_seq_len"]
@@ -64,7 +66,7 @@ def run_stats(options: StatsOptions) -> int:
         print(f"thdpack: {error}", file=sys.stderr)
         return 2
     try:
-        stats(asked, Outputs(json=options.json, csv=options.csv, html=options.html))
+        stats(asked, Outputs(json=options.json, csv=options.csv, html=options.html), read_tokens=options.read_tokens)
     except UsageError as error:
         print(f"thdpack: {error}", file=sys.stderr)
         return 2

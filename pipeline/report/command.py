@@ -35,8 +35,8 @@ class Outputs:
     html: str | None
 
 
-def stats(options: PreprocessOptions, outputs: Outputs) -> None:
-    """Make the report of `options.inputs` and show or write it.
+def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = False) -> None:
+    """Make the report of `options.inputs` and show or write it; with `read_tokens`, not before shards and manifest were found to agree.
 
     Raises:
         UsageError: datasets are mixed with sequences, or are more than two.
@@ -44,6 +44,8 @@ def stats(options: PreprocessOptions, outputs: Outputs) -> None:
     """
     from pipeline.report.export import to_json, write_csv, write_text
 
+    if read_tokens:
+        _recount(options.inputs)
     report = report_of(options)
     if outputs.json == "-":
         sys.stdout.write(to_json(report))
@@ -87,6 +89,16 @@ def is_dataset(name: str) -> bool:
     if folder is None:
         return not looks_like_sequences(name) and not glob.has_magic(name)
     return (folder / MANIFEST_NAME).exists() or any(next(folder.glob(pattern), None) is not None for pattern in _UNFINISHED)
+
+
+def _recount(names: Sequence[str]) -> None:
+    """Read the tokens of the datasets among the arguments."""
+    from pipeline.remote import read_manifest
+    from pipeline.report.recount import recount
+
+    for name in names:
+        if is_dataset(name):
+            recount(name, read_manifest(name))
 
 
 def _dataset_side(name: str) -> Side:

@@ -196,6 +196,28 @@ def test_a_damaged_dataset_gives_one_clear_line_and_no_half_report(run: Run, dat
     assert not (tmp_path / "csv").exists()
 
 
+def test_tokens_are_counted_anew_when_asked_and_have_to_agree(run: Run, dataset: Path, sample: Path, tmp_path: Path) -> None:
+    assert run("stats", dataset, "--read-tokens", "--json").stdout == run("stats", dataset, "--json").stdout
+    padded = preprocess(sample, tmp_path / "padded", "--length-multiple", "32", "--long", "split", "--compression", "zstd")
+    assert run("stats", padded, "--read-tokens").returncode == 0
+    residues = dict(read_manifest(dataset).residue_counts)
+    rewritten(dataset, lambda manifest: replace(manifest, residue_counts={**residues, "L": residues["L"] + 1, "A": residues["A"] - 1}))
+    assert run("stats", dataset).returncode == 0
+    done = run("stats", dataset, "--read-tokens")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"the shards hold {residues['L']:,} L" in done.stderr
+
+
+def test_a_cost_that_the_shards_do_not_have_is_found_when_tokens_are_read(run: Run, dataset: Path) -> None:
+    def change(manifest: Manifest) -> Manifest:
+        return replace(manifest, splits={**manifest.splits, "train": replace(manifest.splits["train"], cost_max=5)})
+
+    rewritten(dataset, change)
+    done = run("stats", dataset, "--read-tokens")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cost_max" in done.stderr
+
+
 def test_a_build_that_was_killed_is_called_unfinished(run: Run, tmp_path: Path) -> None:
     (tmp_path / "out" / ".build").mkdir(parents=True)
     done = run("stats", tmp_path / "out")
