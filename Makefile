@@ -28,6 +28,11 @@ $(VENV)/core: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/p
 	$(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
 	touch $@
 
+$(VENV)/report: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
+	@echo 'installing thdpack and polars into $(VENV); once, about a minute'
+	$(PIP) --editable '.[report]'
+	touch $@ $(VENV)/core
+
 $(VENV)/train: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
 	@echo 'installing thdpack and torch into $(VENV) and compiling kernels; once, about a minute and a half'
 	$(PIP) --editable '.[train]'
@@ -37,7 +42,7 @@ $(VENV)/dev: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/py
 	@echo 'installing thdpack, torch and all that tests need into $(VENV); once, about two minutes'
 	$(PIP) --editable '.[report,train,hf,dev]'
 	$(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
-	touch $@ $(VENV)/core $(VENV)/train
+	touch $@ $(VENV)/core $(VENV)/report $(VENV)/train
 
 setup: $(VENV)/dev ## install all that tests and training need, and compile what is compiled once
 
@@ -47,8 +52,8 @@ preprocess: $(VENV)/core ## FASTA → dataset: FASTA="…" OUT=… OPTS="…"; t
 verify: $(VENV)/core ## check the dataset OUT, records against buckets too
 	$(VENV)/bin/thdpack verify $(OUT) --deep
 
-stats: $(VENV)/core ## what the dataset OUT holds
-	$(VENV)/bin/thdpack inspect $(OUT)
+stats: $(VENV)/report $(OUT)/manifest.json ## what the dataset OUT holds; OPTS="--html report.html" for a page
+	$(VENV)/bin/thdpack stats $(OUT) $(OPTS)
 
 $(OUT)/manifest.json:
 	$(MAKE) preprocess

@@ -63,7 +63,7 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
     out = Path(options.out)
     existing = _existing(out, options)
     with _locked(out) as work:
-        planned = plan(options, spool=_spool(options, work))
+        planned = plan(options, spool=spool_stdin(options, work))
         for name in planned.passed_over:
             report.note(f"passed over {name}: not named like a sequence file; name it on the command line to read it")
         if existing is not None:
@@ -141,7 +141,7 @@ def _locked(out: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _spool(options: PreprocessOptions, work: Path) -> Path | None:
+def spool_stdin(options: PreprocessOptions, work: Path) -> Path | None:
     """Standard input as a file, if it is one of the inputs: tasks read it twice, and a rerun compares it."""
     if "-" not in options.inputs:
         return None
@@ -245,7 +245,7 @@ class _Build:
             digests.setdefault(s, result["input_xxh3_128"])
         for i, source in enumerate(sources):
             if residues[i] == 0:
-                raise InputError("no residue in this file", source=source.url, line=_last_line(source))
+                raise InputError("no residue in this file", source=source.url, line=last_line(source))
         return maps, [InputEntry(name=source.name, bytes=source.bytes, xxh3_128=digests[i], records=records[i]) for i, source in enumerate(sources)]
 
     def _hash_tasks(self, indices: Sequence[int]) -> list[Any]:
@@ -315,7 +315,7 @@ def _missing(manifest: Manifest, out: Path) -> str | None:
     return None
 
 
-def _last_line(source: Source) -> int | None:
+def last_line(source: Source) -> int | None:
     """The number of the file's last line, where it has lines to count."""
     if source.format != "fasta":
         return None

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Optional
 import tyro
 
 from pipeline.options import PreprocessOptions
+from pipeline.report.arguments import StatsOptions, run_stats, with_json_file
 from schemas.errors import ThdpackError
 
 INPUTS_HELP = """Files, folders, globs, URLs (s3://…, https://…) or - for standard input. FASTA, plain or gz, bgz, zst, xz, bz2;
@@ -99,6 +100,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "preprocess": PreprocessArguments,
     "verify": VerifyOptions,
     "inspect": InspectOptions,
+    "stats": StatsOptions,
     "bench-reader": BenchReaderOptions,
 }
 
@@ -151,6 +153,8 @@ def _run(arguments: list[str]) -> int:
         return _preprocess(PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)}))
     if isinstance(options, VerifyOptions):
         return _verify(options)
+    if isinstance(options, StatsOptions):
+        return run_stats(options)
     if isinstance(options, BenchReaderOptions):
         return _bench_reader(options)
     return _inspect(options)
@@ -159,6 +163,8 @@ def _run(arguments: list[str]) -> int:
 def _parsed(arguments: list[str]) -> Any:
     """The options of the subcommand that was named."""
     config = (tyro.conf.FlagCreatePairsOff,)
+    if arguments[:1] == ["stats"]:
+        arguments = with_json_file(arguments)
     if arguments and arguments[0] in _COMMANDS:  # without building the parsers of the others
         return tyro.cli(_COMMANDS[arguments[0]], prog=f"thdpack {arguments[0]}", args=arguments[1:], config=config)
     description = "Turn protein FASTA into packed, tokenized Arrow shards, once, and check, inspect and read them."

@@ -118,6 +118,11 @@ class PreprocessOptions:
         """Most sequences in a bucket."""
         return self.max_seqs if self.max_seqs is not None else max(127, self.capacity // 128 - 1)
 
+    @property
+    def buckets_per_shard(self) -> int:
+        """Most buckets in a shard."""
+        return max(1, (self.shard_mb << 20) // self.capacity)
+
     def shape(self) -> dict[str, Any]:
         """Every option that shapes the dataset's bytes, by name."""
         shape = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_IN_BYTES}

@@ -55,7 +55,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
     records = residues = 0
     input_hash = None
     with written_atomically(task.spill, scratch=task.work, durable=False) as file, pa.ipc.new_file(file, SPILL_SCHEMA) as writer:
-        for block, final_hash in _blocks(task, on_bytes):
+        for block, final_hash in record_blocks(task, on_bytes):
             input_hash = final_hash or input_hash
             if len(block):
                 _refuse_unknown(task, block)
@@ -65,7 +65,12 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
     return {"spills": [[task.spill.name, file.bytes, file.xxh3_128]], "records": records, "residues": residues, "input_xxh3_128": input_hash}
 
 
-def _blocks(task: MapTask, on_bytes: OnBytes) -> Iterator[tuple[RecordBlock, str | None]]:
+def record_blocks(task: MapTask, on_bytes: OnBytes) -> Iterator[tuple[RecordBlock, str | None]]:
+    """A map task's records, whatever its input's format; with the last block, the input's xxh3_128 if one pass read all of it.
+
+    Raises:
+        InputError: the input cannot be read or breaks a rule.
+    """
     options = task.options
     if task.source.format == "fasta":
         return read_fasta(task.source, ESM2, task.begin, task.end, on_bytes)
@@ -119,7 +124,7 @@ def _first_unknown(source: Source, offset: int) -> tuple[str, int]:
 def _write(writer: pa.ipc.RecordBatchWriter, block: RecordBlock, first: int, task: MapTask) -> None:
     """One record batch for each partition."""
     hashes = sequence_hashes(block.tokens, block.ends)
-    status = _status(block, task.options)
+    status = status_of(block, task.options)
     partition = partitions_of(hashes, task.partitions)
     order = np.argsort(partition.astype(np.uint16) if task.partitions <= 1 << 16 else partition, kind="stable")
     batch = pa.RecordBatch.from_arrays(
@@ -140,7 +145,7 @@ def _write(writer: pa.ipc.RecordBatchWriter, block: RecordBlock, first: int, tas
         writer.write_batch(batch.slice(start, stop - start))
 
 
-def _status(block: RecordBlock, options: PreprocessOptions) -> NDArray[np.int8]:
+def status_of(block: RecordBlock, options: PreprocessOptions) -> NDArray[np.int8]:
     """Which records are left out for what they are; duplicates are found later."""
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)

@@ -56,8 +56,8 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
     rows, tokens, begin = _read_spills(task)
     on_bytes(tokens.size)
     options = task.job.options
-    rows.status, rows.duplicate_of = _without_duplicates(rows, exact=options.dedup == "exact")
-    sequences, row = _sequences(rows, begin, options)
+    rows.status, rows.duplicate_of = without_duplicates(rows.status, rows.hash, rows.ordinal, exact=options.dedup == "exact")
+    sequences, row = sequences_of(rows.residues, rows.status, rows.hash, rows.ordinal, begin, options)
     valid = in_valid(rows.hash, options.valid_fraction)
     rows.split = np.where(rows.status == _KEPT, valid.astype(np.int8), -1).astype(np.int8)
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
@@ -94,7 +94,7 @@ def _read_spills(task: ReduceTask) -> tuple[RecordRows, NDArray[np.uint8], NDArr
         offset=table.column("offset").to_numpy(),
         residues=residues,
         unknown=table.column("unknown").to_numpy(),
-        hash=_hashes(table.column("hash")),
+        hash=hashes_of(table.column("hash")),
         status=table.column("status").to_numpy(),
     )
     return rows, tokens, edges[:-1]
@@ -110,8 +110,8 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
     tokens, edges = runs(one_chunk(table.column("tokens")))
     on_bytes(tokens.size)
     key, ordinal, start = (table.column(name).to_numpy() for name in ("key", "ordinal", "start"))
-    order = np.lexsort((start, ordinal, key))
     sequences = Sequences(begin=edges[:-1], residues=np.diff(edges), ordinal=ordinal, start=start, key=key)
+    order = order_of_rests(sequences)
     rows = RecordRows(
         ordinal=ordinal,
         id=one_chunk(table.column("id")),
@@ -119,12 +119,17 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
         offset=table.column("offset").to_numpy(),
         residues=table.column("residues").to_numpy(),
         unknown=table.column("unknown").to_numpy(),
-        hash=_hashes(table.column("hash")),
+        hash=hashes_of(table.column("hash")),
         status=np.full(table.num_rows, _KEPT, dtype=np.int8),
         split=table.column("split").to_numpy(),
     )
     label = "rest" if task.final else f"rest{task.level}x{task.index:05d}"
     return _pack_and_write(task.job, label, rows, sequences.take(order), order, tokens, rest=None if task.final else task.rest)
+
+
+def order_of_rests(sequences: Sequences) -> NDArray[np.int64]:
+    """What puts the rests of many partitions into shuffled order, int64[N]."""
+    return np.lexsort((sequences.start, sequences.ordinal, sequences.key))
 
 
 def _read_rest(path: Path) -> pa.Table:
@@ -197,7 +202,7 @@ def _rest_table(code: int, left: Sequences, row: NDArray[np.int64], rows: Record
     return pa.table(columns, schema=REST_SCHEMA)
 
 
-def _hashes(column: pa.ChunkedArray) -> NDArray[np.void]:
+def hashes_of(column: pa.ChunkedArray) -> NDArray[np.void]:
     """A binary[16] column as HASH[N]."""
     array = one_chunk(column)
     if len(array) == 0:
@@ -205,14 +210,20 @@ def _hashes(column: pa.ChunkedArray) -> NDArray[np.void]:
     return np.frombuffer(array.buffers()[1], dtype=HASH)[array.offset : array.offset + len(array)]
 
 
-def _without_duplicates(rows: RecordRows, *, exact: bool) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Status of each record, and for duplicates the ordinal of the record that stays (else -1)."""
-    status = rows.status.copy()
-    duplicate_of = np.full(len(rows), -1, dtype=np.int64)
+def without_duplicates(
+    status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64], *, exact: bool
+) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    """Status of each record, and for duplicates the ordinal of the record that stays (else -1).
+
+    Args:
+        status: int8[N], index into STATUS_CODES, before duplicates are looked for; hashes: HASH[N]; ordinals: int64[N], rising.
+    """
+    status = status.copy()
+    duplicate_of = np.full(status.size, -1, dtype=np.int64)
     if not exact:
         return status, duplicate_of
     kept = np.flatnonzero(status == _KEPT)
-    high, low = rows.hash["high"][kept].astype(np.uint64), rows.hash["low"][kept].astype(np.uint64)
+    high, low = hashes["high"][kept].astype(np.uint64), hashes["low"][kept].astype(np.uint64)
     order = np.argsort(high)
     equal = high[order][1:] == high[order][:-1]
     if not equal.any():
@@ -223,26 +234,38 @@ def _without_duplicates(rows: RecordRows, *, exact: bool) -> tuple[NDArray[np.in
     same = np.concatenate(([False], (high[order][1:] == high[order][:-1]) & (low[order][1:] == low[order][:-1])))
     first = order[np.maximum.accumulate(np.where(same, 0, np.arange(order.size)))]
     status[kept[order[same]]] = _DUPLICATE
-    duplicate_of[kept[order[same]]] = rows.ordinal[kept[first[same]]]
+    duplicate_of[kept[order[same]]] = ordinals[kept[first[same]]]
     return status, duplicate_of
 
 
-def _sequences(rows: RecordRows, begin: NDArray[np.int64], options: PreprocessOptions) -> tuple[Sequences, NDArray[np.int64]]:
-    """The kept records as sequences in shuffled order, long ones cropped or cut, and the row of each."""
-    kept = np.flatnonzero(rows.status == _KEPT)
+def sequences_of(
+    residues: NDArray[np.int64],
+    status: NDArray[np.int8],
+    hashes: NDArray[np.void],
+    ordinals: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    options: PreprocessOptions,
+) -> tuple[Sequences, NDArray[np.int64]]:
+    """The kept records of a partition as sequences in shuffled order, long ones cropped or cut, and the row of each.
+
+    Args:
+        residues, status, hashes, ordinals: of each record, in input order.
+        begin: int64[N], where its residues start in the token array.
+    """
+    kept = np.flatnonzero(status == _KEPT)
     most = options.max_seq_len - 2
-    pieces = -(-rows.residues[kept] // most) if options.long == "split" else np.ones(kept.size, dtype=np.int64)
+    pieces = -(-residues[kept] // most) if options.long == "split" else np.ones(kept.size, dtype=np.int64)
     row = np.repeat(kept, pieces)
     piece = np.arange(row.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     start = piece * most
-    key = shuffle_keys(rows.hash[row], rows.ordinal[row], piece, options.seed)
+    key = shuffle_keys(hashes[row], ordinals[row], piece, options.seed)
     order = np.argsort(key)  # four times as fast as a stable sort
     if (key[order][1:] == key[order][:-1]).any():
         order = np.argsort(key, kind="stable")  # equal keys stay in the order of ordinal and piece
     sequences = Sequences(
         begin=begin[row] + start,
-        residues=np.minimum(rows.residues[row] - start, most),
-        ordinal=rows.ordinal[row],
+        residues=np.minimum(residues[row] - start, most),
+        ordinal=ordinals[row],
         start=start,
         key=key,
     )

@@ -91,8 +91,7 @@ def write_split(
     order = np.argsort(bucket.astype(np.int16) if buckets < 1 << 15 else bucket, kind="stable")  # inside a bucket the shuffled order stays
     order = order[np.count_nonzero(bucket < 0) :]
     edges = np.searchsorted(bucket[order], np.arange(buckets + 1))
-    per_shard = max(1, (options.shard_mb << 20) // options.capacity)
-    shards = -(-buckets // per_shard)
+    shards = -(-buckets // options.buckets_per_shard)
     cuts = [buckets * i // max(shards, 1) for i in range(shards + 1)]
     result = WrittenSplit(
         entries=[],

@@ -114,7 +114,7 @@ def _hidden(path: Path, folder: Path) -> bool:
 
 
 def _only_sequences(folder: str, files: list[str], format: Format) -> tuple[list[str], list[str]]:
-    chosen = [f for f in files if format != "auto" or _looks_like_sequences(f)]
+    chosen = [f for f in files if format != "auto" or looks_like_sequences(f)]
     if not chosen:
         kinds = " ".join((*_FASTA, *_TABLES))
         raise InputError(f"no sequence file in this folder; looked for {kinds}, also with {' '.join(_PACKED)}", source=folder)
@@ -126,7 +126,8 @@ def _suffix(name: str) -> str:
     return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
 
 
-def _looks_like_sequences(name: str) -> bool:
+def looks_like_sequences(name: str) -> bool:
+    """Whether a file's name says that it holds sequences."""
     if PurePosixPath(name).match("cache-*.arrow"):  # what Hugging Face datasets leave beside a saved dataset when they transform it
         return False
     return _suffix(name) in _FASTA or _suffix(name) in _TABLES

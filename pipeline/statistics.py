@@ -50,16 +50,23 @@ class SplitStatistics:
         seqs = np.bincount(bucket, minlength=tail.size)
         tokens = np.bincount(bucket, weights=lengths, minlength=tail.size).astype(np.int64)
         cost = np.bincount(bucket, weights=spans * spans, minlength=tail.size).astype(np.int64)
-        self.buckets += tail.size
         self.sequences += lengths.size
         self.tokens += int(tokens.sum())
+        self.seqs_max = max(self.seqs_max, int(seqs.max()))
+        self.pieces_max = max(self.pieces_max, int((seqs + tail_pieces).max()))
+        for name, values in (("length", lengths), ("fill", tokens), ("sequences", seqs)):
+            self._count(name, np.bincount(self._bin(name, values)))
+        self.add_costs(cost)
+
+    def add_costs(self, cost: NDArray[np.int64]) -> None:
+        """Count buckets of which nothing but Σ length², int64[B], is of interest."""
+        if cost.size == 0:
+            return
+        self.buckets += cost.size
         self.cost_sum += int(cost.sum())
         self.cost_square_sum += sum(c * c for c in cost.tolist())  # beyond 64 bits
         self.cost_max = max(self.cost_max, int(cost.max()))
-        self.seqs_max = max(self.seqs_max, int(seqs.max()))
-        self.pieces_max = max(self.pieces_max, int((seqs + tail_pieces).max()))
-        for name, values in (("length", lengths), ("fill", tokens), ("cost", cost), ("sequences", seqs)):
-            self._count(name, np.bincount(self._bin(name, values)))
+        self._count("cost", np.bincount(self._bin("cost", cost)))
 
     def _bin(self, name: str, values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values * _FILL_BINS // self.capacity if name == "fill" else values // self._width(name)

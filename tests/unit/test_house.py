@@ -25,7 +25,8 @@ def imported(statement: str) -> set[str]:
 def test_preprocessing_imports_no_torch_and_the_command_line_nothing_heavy() -> None:
     everything = imported("import pipeline.partition, pipeline.reduce, pipeline.verify_dataset, pipeline.inspect, pipeline.build")
     assert not everything & {"torch", "numba", "polars", "datasets", "transformers"}
-    assert not imported("import pipeline.cli") & {"numpy", "pyarrow", "fsspec", "Bio", "xxhash"}
+    assert not imported("import pipeline.cli") & {"numpy", "pyarrow", "fsspec", "Bio", "xxhash", "polars"}
+    assert not imported("import pipeline.report.fasta, pipeline.report.command, pipeline.report.terminal") & {"polars", "torch"}
     assert "pyarrow.compute" not in imported("import pipeline.partition, pipeline.reduce, pipeline.verify, pipeline.markers")
 
 

@@ -1,0 +1,129 @@
+"""`thdpack stats`: what the arguments name, and what becomes of the report."""
+
+from __future__ import annotations
+
+import glob
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from pipeline.options import PreprocessOptions
+from pipeline.remote import local_path
+from pipeline.report.compare import Side, compare
+from pipeline.report.model import Comparison, Report
+from pipeline.sources import looks_like_sequences
+from schemas.errors import ThdpackError
+from schemas.manifest import MANIFEST_NAME
+
+_UNFINISHED: Final = (".build", "records/*.parquet")
+"""What an interrupted build leaves in its folder."""
+
+
+class UsageError(Exception):
+    """The arguments do not go together."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outputs:
+    """Where the report goes, beside the terminal; None: nowhere. json `-`: to standard output, instead of the terminal's report."""
+
+    json: str | None
+    csv: str | None
+    html: str | None
+
+
+def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = False) -> None:
+    """Make the report of `options.inputs` and show or write it; with `read_tokens`, not before shards and manifest were found to agree.
+
+    Raises:
+        UsageError: datasets are mixed with sequences, or are more than two.
+        ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
+    """
+    from pipeline.report.export import to_json, write_csv, write_text
+
+    if read_tokens:
+        _recount(options.inputs)
+    report = report_of(options)
+    if outputs.json == "-":
+        sys.stdout.write(to_json(report))
+    else:
+        _show(report)
+    if outputs.json not in (None, "-"):
+        write_text(Path(str(outputs.json)), to_json(report))
+    if outputs.csv is not None:
+        write_csv(report, Path(outputs.csv))
+    if outputs.html is not None:
+        from pipeline.report.page import page
+
+        write_text(Path(outputs.html), page(report))
+
+
+def report_of(options: PreprocessOptions) -> Report | Comparison:
+    """One report of a dataset, one of all sequences, or a comparison if exactly two arguments are given and one is a dataset at least.
+
+    Raises:
+        UsageError, ThdpackError: see `stats`.
+    """
+    datasets = [is_dataset(name) for name in options.inputs]
+    if any(datasets) and len(datasets) > 2:
+        raise UsageError("one dataset gives a report, two are compared; more than two arguments may only be sequences")
+    if len(datasets) == 2 and any(datasets):
+        a, b = (_dataset_side(name) if dataset else _sequences_side(options, (name,)) for name, dataset in zip(options.inputs, datasets, strict=True))
+        return compare(a, b)
+    if any(datasets):
+        _need_polars()
+        from pipeline.report.dataset import dataset_report
+
+        return dataset_report(options.inputs[0])
+    return _sequences_side(options, options.inputs).report
+
+
+def is_dataset(name: str) -> bool:
+    """Whether an argument names a dataset rather than sequences. A URL does unless it looks like a sequence file or a glob."""
+    if name == "-":
+        return False
+    folder = local_path(name)
+    if folder is None:
+        return not looks_like_sequences(name) and not glob.has_magic(name)
+    return (folder / MANIFEST_NAME).exists() or any(next(folder.glob(pattern), None) is not None for pattern in _UNFINISHED)
+
+
+def _recount(names: Sequence[str]) -> None:
+    """Read the tokens of the datasets among the arguments."""
+    from pipeline.remote import read_manifest
+    from pipeline.report.recount import recount
+
+    for name in names:
+        if is_dataset(name):
+            recount(name, read_manifest(name))
+
+
+def _dataset_side(name: str) -> Side:
+    _need_polars()
+    from pipeline.report.dataset import dataset_side
+
+    return dataset_side(name)
+
+
+def _sequences_side(options: PreprocessOptions, inputs: Sequence[str]) -> Side:
+    from pipeline.progress import reporter
+    from pipeline.report.fasta import sequences_side
+
+    with reporter(as_json=False) as progress:
+        return sequences_side(replace(options, inputs=tuple(inputs)), progress)
+
+
+def _need_polars() -> None:
+    if find_spec("polars") is None:
+        raise ThdpackError('reading records/ needs polars, which is not installed: pip install "thdpack[report]"')
+
+
+def _show(report: Report | Comparison) -> None:
+    from rich.console import Console
+
+    from pipeline.report.terminal import show
+
+    show(report, Console())

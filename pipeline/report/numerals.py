@@ -1,0 +1,63 @@
+"""Numbers as people read them: 186.7 M, 66.3 %, 2.4 h.
+
+What is not all is never written as 100 %, nor what is not nothing as 0 %. A number and its unit stay on one line.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_UNITS: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+_HOURS: Final = ((8766.0, "year"), (730.5, "month"), (24.0, "day"))
+
+
+def about(value: float) -> str:
+    """Four figures and a unit; as it is below a million."""
+    for limit, unit in _UNITS:
+        if value >= limit:
+            return f"{value / limit:.4g}\u00a0{unit}"
+    return f"{value:,.0f}"
+
+
+def percent(share: float) -> str:
+    """One digit after the point, or as many as tell the share from none and from all."""
+    if share in (0.0, 1.0):
+        return f"{100 * share:.0f}\u00a0%"
+    for digits in (1, 2, 3, 4):
+        text = f"{100 * share:.{digits}f}"
+        if float(text) not in (0.0, 100.0):
+            return f"{text}\u00a0%"
+    return "<\u00a00.0001\u00a0%" if share < 0.5 else ">\u00a099.9999\u00a0%"
+
+
+def change(share: float) -> str:
+    """A relative change with its sign."""
+    if share == 0:
+        return "no change"
+    if share > 9:
+        return f"×\u00a0{1 + share:,.0f}"
+    return f"{'+' if share > 0 else '−'}{percent(abs(share))}"
+
+
+def size(stored: int) -> str:
+    """Bytes."""
+    for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if stored >= limit:
+            return f"{stored / limit:.1f}\u00a0{unit}"
+    return f"{stored}\u00a0B"
+
+
+def duration(hours: float) -> str:
+    """A time, from seconds to years."""
+    for limit, unit in _HOURS:
+        if hours >= 2 * limit:
+            number = f"{hours / limit:,.1f}" if hours < 100 * limit else f"{hours / limit:,.0f}"
+            return f"{number}\u00a0{unit}s"
+    if hours >= 1:
+        return f"{hours:.1f}\u00a0h"
+    return f"{60 * hours:.1f}\u00a0min" if hours >= 1 / 60 else f"{3600 * hours:.2g}\u00a0s"
+
+
+def plural(number: int, noun: str) -> str:
+    """`3 records`, `1 record`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

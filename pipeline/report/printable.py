@@ -1,0 +1,19 @@
+"""Names from outside as text that neither a terminal nor a browser takes for anything else."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# controls, surrogates, non-characters, and what turns the direction of all text after it
+_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]")
+
+
+def printable(text: str) -> str:
+    """`text`; what has no shape, steers a terminal, or could mislead, as `\\x1b` or `\\u202e`."""
+    return _UNPRINTABLE.sub(_code, text)
+
+
+def _code(found: re.Match[str]) -> str:
+    point = ord(found.group())
+    return f"\\x{point:02x}" if point < 256 else f"\\u{point:04x}"

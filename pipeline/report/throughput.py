@@ -1,0 +1,49 @@
+"""Measured training throughput, and what the presets' runs are: the one table behind every GPU-hour that thdpack forecasts.
+
+Data only. The rows are those of docs/benchmarks.md at 16,384 tokens a step; a test holds both together, and the runs to the trainer's presets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+GPU: Final = "NVIDIA H200"
+
+_MEASURED: Final = 'thdpack, one NVIDIA H200, 2026-11-21: docs/benchmarks.md, "The training step"'
+_PUBLISHED: Final = "published for 8 NVIDIA H200, a figure for each GPU; another trainer than ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """tokens_per_second: unpadded, one GPU."""
+
+    preset: str
+    precision: str
+    tokens_per_second: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The published training run of a preset."""
+
+    steps: int
+    tokens_per_step: int
+
+
+THROUGHPUT: Final = (
+    Throughput("esm2-8m", "bf16", 3_025_000, _MEASURED),
+    Throughput("esm2-35m", "bf16", 1_013_000, _MEASURED),
+    Throughput("esm2-150m", "bf16", 331_500, _MEASURED),
+    Throughput("esm2-650m", "bf16", 112_700, _MEASURED),
+    Throughput("esm2-650m", "fp8-delayed", 145_600, _MEASURED),
+    Throughput("esm2-3b", "bf16", 31_400, _MEASURED),
+    Throughput("esm2-3b", "fp8-delayed", 45_700, _MEASURED),
+    Throughput("esm2-15b", "fp8", 7_119, _PUBLISHED),
+)
+
+_USUAL: Final = Run(steps=500_000, tokens_per_step=2_097_152)
+RUNS: Final = dict.fromkeys(("esm2-8m", "esm2-35m", "esm2-150m", "esm2-650m", "esm2-3b"), _USUAL) | {
+    "esm2-15b": Run(steps=500_000, tokens_per_step=3_145_728),
+}

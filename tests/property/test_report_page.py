@@ -1,0 +1,239 @@
+"""Laws of the HTML report that need no browser: markup, numbers as people read them, axes, streams, and a page of any report."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.report.flow import Node, Stream, flow
+from pipeline.report.markup import shortened, tag
+from pipeline.report.model import Comparison, Distribution, Overlap, Report, SplitReport
+from pipeline.report.numerals import about, change, duration, percent, size
+from pipeline.report.page import page
+from pipeline.report.plots import Series, histogram
+from pipeline.report.svg import Axis, round_steps
+from schemas.records import Status
+from tests.made_report import HOSTILE, NOTHING, made_comparison, made_report
+
+
+class Tree(HTMLParser):
+    """Reads a page as a browser would: elements, text, ids; and whether each element that opens closes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((name, dict(attributes)))
+        if name not in ("meta", "br", "col"):
+            self.open.append(name)
+
+    def handle_endtag(self, name: str) -> None:
+        assert self.open.pop() == name
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.text.append(data)
+
+
+printable = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=60)
+
+
+@given(printable, printable)
+def test_text_comes_back_as_it_went_in_whatever_it_holds(inside: str, attribute: str) -> None:
+    tree = Tree(tag("p", inside, title=attribute))
+    assert "".join(tree.text) == inside
+    assert tree.elements == [("p", {"title": attribute})]
+
+
+@given(st.text(max_size=300))
+def test_nothing_that_hides_or_turns_text_reaches_the_page(text: str) -> None:
+    written = tag("p", text)
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", written)
+    assert written.encode("utf-8")
+
+
+@given(st.text(max_size=200), st.integers(3, 80))
+def test_a_shortened_name_fits_and_keeps_both_ends(text: str, length: int) -> None:
+    short = shortened(text, length)
+    assert len(short) <= max(length, len(text) if len(text) <= length else 0)
+    assert short == text or (short[0] == text[0] and short[-1] == text[-1])
+
+
+@given(st.floats(0, 1))
+def test_only_all_is_written_as_all_and_only_nothing_as_nothing(share: float) -> None:
+    text = percent(share)
+    assert (text == "100\u00a0%") == (share == 1)
+    assert (text == "0\u00a0%") == (share == 0)
+    digits = text.strip("<>\u00a0%")
+    assert float(digits) == pytest.approx(100 * share, abs=0.05)
+
+
+def test_numbers_are_written_as_people_read_them() -> None:
+    assert [about(n) for n in (0, 999_999, 186_717_374, 1_048_576_000_000)] == ["0", "999,999", "186.7\u00a0M", "1.049\u00a0T"]
+    assert [percent(x) for x in (0.6634, 0.99997, 0.0002, 1e-9)] == ["66.3\u00a0%", "99.997\u00a0%", "0.02\u00a0%", "<\u00a00.0001\u00a0%"]
+    assert [change(x) for x in (0, 0.5, -0.25, -1, 31)] == ["no change", "+50.0\u00a0%", "−25.0\u00a0%", "−100\u00a0%", "×\u00a032"]
+    assert [size(n) for n in (12, 1_500, 222_500_000)] == ["12\u00a0B", "1.5\u00a0kB", "222.5\u00a0MB"]
+    assert [duration(h) for h in (0.0001, 0.02, 0.385, 6.1, 72, 2_584, 61_372)] == [
+        "0.36\u00a0s",
+        "1.2\u00a0min",
+        "23.1\u00a0min",
+        "6.1\u00a0h",
+        "3.0\u00a0days",
+        "3.5\u00a0months",
+        "7.0\u00a0years",
+    ]
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.integers(1, 10))
+def test_ticks_lie_within_the_axis_and_are_at_most_so_many_steps_apart(low: float, span: float, most: int) -> None:
+    high = low + span
+    ticks = round_steps(low, high, most)
+    assert len(ticks) <= most + 1
+    assert all(low - 1e-6 * span <= tick <= high + 1e-6 * span for tick in ticks)
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1.001, 1e9), st.booleans(), st.lists(st.floats(0, 1e12), min_size=2, max_size=9))
+def test_an_axis_keeps_the_order_and_stays_within_the_width(low: float, ratio: float, log: bool, values: list[float]) -> None:
+    axis = Axis(low=low, high=low * ratio, log=log)
+    at = [axis.at(value) for value in sorted(values)]
+    assert at == sorted(at)
+    assert all(0 <= x <= 100 for x in at)
+    assert axis.at(low) == 0
+    assert axis.at(low * ratio) == pytest.approx(100)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=40))
+def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) -> None:
+    edges = [10.0 * i for i in range(len(counts) + 1)]
+    drawn = histogram([Series(name="", colour="c1", edges=edges, heights=counts)], axis=Axis(low=0, high=edges[-1]), label="x", height=300)
+    path = next(attributes["d"] for name, attributes in Tree(drawn).elements if name == "path")
+    assert path is not None
+    heights = [330 - float(y) for y in re.findall(r"V([\d.]+)H", path)]
+    top = max(counts) or 1
+    assert len(heights) == len(counts)
+    for height, count in zip(heights, counts, strict=True):
+        assert height == pytest.approx(max(300 * count / top, 1 if count else 0), abs=0.06)
+
+
+@given(st.lists(st.lists(st.integers(0, 10**6), min_size=3, max_size=3), min_size=1, max_size=9))
+def test_streams_leave_and_arrive_as_wide_as_what_they_carry(amounts: list[list[int]]) -> None:
+    streams = [Stream(source=i, target=j, amount=n) for i, row in enumerate(amounts) for j, n in enumerate(row)]
+    drawn = flow([Node(name="s", words="")] * len(amounts), [Node(name="t", words="")] * 3, streams, label="x", height=200)
+    total = sum(map(sum, amounts)) or 1
+    paths = [attributes["d"] or "" for name, attributes in Tree(drawn).elements if name == "path"]
+    carried = sorted(stream.amount for stream in streams if stream.amount)
+    assert len(paths) == len(carried)
+    widths = []
+    for path in paths:
+        found = re.fullmatch(r"M1 ([\d.]+)C50 \1 50 ([\d.]+) 99 \2V([\d.]+)C50 \3 50 ([\d.]+) 1 \4Z", path)
+        assert found is not None
+        top_left, top_right, bottom_right, bottom_left = map(float, found.groups())
+        assert bottom_left - top_left == pytest.approx(bottom_right - top_right, abs=0.21)
+        widths.append(bottom_left - top_left)
+    for width, amount in zip(sorted(widths), carried, strict=True):
+        assert width == pytest.approx(max(200 * amount / total, 1.5), abs=0.11)
+
+
+def nothing_kept() -> Report:
+    """All records too short: no sequence, no bucket, no budget."""
+    report = made_report(records=40)
+    fates = dict.fromkeys(Status, 0) | {Status.TOO_SHORT: 40}
+    inputs = tuple(replace(one, by_status=dict.fromkeys(Status, 0) | {Status.TOO_SHORT: one.records}) for one in report.inputs)
+    empty = {"shards": 0, "bytes": 0, "buckets": 0, "sequences": 0, "tokens": 0, "fill": 0.0, "spread": 0.0, "peak": 0.0, "seqs_max": 0}
+    splits = tuple(SplitReport(name=n, fill_counts=NOTHING, cost_counts=NOTHING, sequences_counts=NOTHING, **empty) for n in ("train", "valid"))
+    letters = tuple(replace(letter, count=0, share=0.0) for letter in report.composition.letters)
+    return replace(
+        report,
+        by_status=fates,
+        inputs=inputs,
+        residues_kept=0,
+        tokens=0,
+        splits=splits,
+        waste=(),
+        budget=replace(report.budget, tokens=0, rows=()),
+        composition=replace(report.composition, letters=letters),
+        repeated=(),
+        duplicates=(),
+        lengths=replace(report.lengths, cropped=0, residues_cropped=0),
+    )
+
+
+def one_bucket() -> Report:
+    """Ten records of one length, one input, one bucket, filled to a fifth."""
+    report = made_report(records=10, names=("a.fasta",))
+    one = Distribution(edges=(7_000.0, 7_100.0), counts=(1,))
+    split = replace(report.splits[0], buckets=1, fill=0.2, fill_counts=Distribution(edges=(20.0, 21.0), counts=(1,)), cost_counts=one)
+    same = replace(report.lengths, shortest=10, longest=10, histogram=Distribution(edges=tuple(map(float, range(12))), counts=(*[0] * 10, 10)))
+    return replace(
+        report,
+        lengths=replace(same, percentiles=dict.fromkeys(same.percentiles, 10)),
+        splits=(replace(split, sequences_counts=Distribution(edges=(10.0, 11.0), counts=(1,))),),
+        waste=tuple(replace(way, cost_counts=way.cost_counts and one) for way in report.waste),
+    )
+
+
+REPORTS = {
+    "dataset": made_report,
+    "FASTA": lambda: made_report(kind="fasta"),
+    "60 inputs": lambda: made_report(names=[f"{HOSTILE}{i}" for i in range(60)]),
+    "nothing kept": nothing_kept,
+    "one bucket": one_bucket,
+    "pieces": lambda: replace(made_report(), settings=replace(made_report().settings, long="split")),
+    "left out": lambda: replace(made_report(), settings=replace(made_report().settings, long="drop")),
+    "two": made_comparison,
+    "two, one empty": lambda: replace(made_comparison(), b=nothing_kept(), overlap=Overlap(only_a=0, only_b=0, both=0, residues_both=0)),
+}
+
+
+@pytest.mark.parametrize("made", REPORTS.values(), ids=REPORTS)
+def test_any_report_has_a_page_without_nan_or_a_mark_outside(made: Callable[[], Report | Comparison]) -> None:
+    tree = Tree(page(made()).removeprefix("<!doctype html>"))
+    ids = [attributes["id"] for _, attributes in tree.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in tree.elements:
+        for key in ("x", "x1", "x2", "cx", "width"):
+            value = attributes.get(key) or ""
+            if value.endswith("%"):
+                assert 0 <= float(value[:-1]) <= 100.001
+        for key in ("y", "y1", "y2", "cy", "height"):
+            assert math.isfinite(float(attributes.get(key) or 0))
+        assert "nan" not in (attributes.get("d") or "")
+        assert "inf" not in (attributes.get("d") or "")
+    assert {name for name, _ in tree.elements} <= HTML
+
+
+HTML = {
+    *("html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "figure", "figcaption", "div"),
+    *("h1", "h2", "h3", "p", "b", "bdi", "span", "dl", "dt", "dd", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"),
+    *("svg", "defs", "pattern", "rect", "line", "path", "circle", "text", "g"),
+}
+
+
+def test_the_page_says_the_numbers_of_the_report() -> None:
+    report = made_report()
+    text = "".join(Tree(page(report).removeprefix("<!doctype html>")).text)
+    wanted = [report.records, report.residues_in, report.tokens - report.splits[1].tokens, report.lengths.longest, report.lengths.cropped]
+    wanted += [way.places for way in report.waste] + [one.records for one in report.inputs] + [letter.count for letter in report.composition.letters[20:]]
+    wanted += [note.residues for note in report.longest] + [note.times for note in report.repeated] + [split.buckets for split in report.splits]
+    assert [number for number in wanted if f"{number:,}" not in text] == []
+    assert [row.preset for row in report.budget.rows if f"{row.run_gpu_hours:,.0f} GPU-hours" not in text] == []
+
+
+def test_hostile_names_are_text_on_every_page() -> None:
+    for made in REPORTS.values():
+        tree = Tree(page(made()).removeprefix("<!doctype html>"))
+        assert "<script>" in "".join(tree.text)
+        assert not any(name in ("script", "img") for name, _ in tree.elements)
