@@ -6,7 +6,6 @@ Work in progress lies in DATASET/.build and nothing else reads it; manifest.json
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -17,22 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-import xxhash
-
 from pipeline.executors import Executor, ProcessExecutor, cores
+from pipeline.mapped_stage import Mapped, build_digest, mapped_of
 from pipeline.options import PreprocessOptions, parse_bytes
 from pipeline.plan import Plan, plan
 from pipeline.progress import Reporter
 from pipeline.sources import Source
+from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
 from pipeline.storage import input_errors, is_url, sync_folder, written_atomically
-from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, RestTask, Spill
+from pipeline.tasks import Job
 from schemas import __version__
-from schemas.errors import BuildError, DatasetError, InputError, ManifestError
+from schemas.errors import BuildError, DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, InputEntry, Manifest
 from schemas.records import Status
 
-RESTS_TOGETHER: Final = 64
-"""How many partitions' rests are packed by one task."""
 WORKER_BYTES: Final = 400 << 20
 """Memory that a worker may need; with --memory, as many run as fit."""
 
@@ -163,48 +160,39 @@ class _Build:
         self._report = report
 
     def run(self, existing: Manifest | None) -> Built:
-        from pipeline.manifest_of import manifest_of
-
         if existing is not None and self._same_inputs(existing):
-            problem = _missing(existing, self._out)
+            problem = missing_file(existing, self._out)
             if problem is None:
                 self._clear(existing)
                 return Built(manifest=existing, fresh=False)
             if not self._options.overwrite:
                 raise DatasetError(f"{problem}; the dataset is damaged: build it again with --overwrite")
-        maps, inputs = self._map()
-        names = tuple(source.name for source in self._plan.sources)
-        first = [0]
-        for result in maps[:-1]:
-            first.append(first[-1] + result["records"])
-        spills = tuple(
-            Spill(path=self._work / result["spills"][0][0], source=source, first_ordinal=ordinal)
-            for result, ordinal, (source, _, _) in zip(maps, first, self._plan.ranges, strict=True)
-        )
-        build = build_digest(self._options, inputs)
-        job = Job(build=build, options=self._options, source_names=names, out=self._out, work=self._work)
-        tasks = [ReduceTask(job=job, partition=p, partitions=self._plan.partitions, spills=spills) for p in range(self._plan.partitions)]
-        parts = self._phase("deduplicate, shuffle, pack", tasks, sum(result["residues"] for result in maps))
-        parts += self._pack_rests(job, [task.rest for task in tasks])
-        manifest = manifest_of(self._options, build, inputs, parts)
+        mapped = self._map()
+        job = Job(build=mapped.build, options=self._options, out=self._out, work=self._work)
+        mapped.save(job)
+        tasks = reduce_tasks(job, self._plan.partitions)
+        parts = self._phase("deduplicate, shuffle, pack", tasks, mapped.residues)
+        return self.finish(job, mapped, parts)
+
+    def finish(self, job: Job, mapped: Mapped, parts: list[dict[str, Any]]) -> Built:
+        """What is left once every partition is reduced: pack the rests, verify, commit.
+
+        Args:
+            parts: results of all reduce tasks, in order.
+        Raises:
+            DatasetError: no record was kept.
+        """
+        from pipeline.manifest_of import manifest_of
+
+        for level in rest_levels(job, [task.rest for task in reduce_tasks(job, self._plan.partitions)]):
+            parts = parts + self._phase("pack the rest" if level[0].final else "pack the rests", level, 0)
+        manifest = manifest_of(self._options, mapped.build, mapped.inputs, parts)
         if not manifest.records_by_status[Status.KEPT]:
             left_out = ", ".join(f"{count:,} {status}" for status, count in manifest.records_by_status.items() if count)
             raise DatasetError(f"no record was kept ({left_out}): nothing was committed; see --min-residues, --long and --on-invalid")
         self._verify(manifest)
         self._commit(manifest)
         return Built(manifest=manifest, fresh=True)
-
-    def _pack_rests(self, job: Job, rests: list[Path]) -> list[dict[str, Any]]:
-        """Pack what the partitions left, so many at a time that memory stays bounded."""
-        parts: list[dict[str, Any]] = []
-        level = 0
-        while len(rests) > RESTS_TOGETHER:
-            groups = [tuple(rests[i : i + RESTS_TOGETHER]) for i in range(0, len(rests), RESTS_TOGETHER)]
-            tasks = [RestTask(job=job, level=level, index=i, rests=group, final=False) for i, group in enumerate(groups)]
-            parts += self._phase("pack the rests", tasks, 0)
-            rests = [task.rest for task in tasks]
-            level += 1
-        return parts + self._phase("pack the rest", [RestTask(job=job, level=level, index=0, rests=tuple(rests), final=True)], 0)
 
     def _phase(self, name: str, tasks: Sequence[Any], total_bytes: int) -> list[dict[str, Any]]:
         """Run the tasks of a phase; results in their order."""
@@ -222,35 +210,10 @@ class _Build:
             self._report.note(f"{name}: {skipped} of {len(tasks)} tasks were finished by an earlier run, skipped", skipped=skipped, tasks=len(tasks))
         return results
 
-    def _map(self) -> tuple[list[dict[str, Any]], list[InputEntry]]:
-        """Map results in task order, and the inputs with their hashes.
-
-        Raises:
-            InputError: an input holds no residue.
-        """
-        sources, ranges = self._plan.sources, self._plan.ranges
-        tasks = [
-            MapTask(index=i, source=sources[s], begin=begin, end=end, partitions=self._plan.partitions, options=self._options, work=self._work)
-            for i, (s, begin, end) in enumerate(ranges)
-        ]
-        hashed = [i for i, source in enumerate(sources) if not source.streamed]
-        hashes = self._hash_tasks(hashed)
-        results = self._phase("read, tokenize, partition", [*tasks, *hashes], self._plan.input_bytes)
-        digests = {i: result["input_xxh3_128"] for i, result in zip(hashed, results[len(tasks) :], strict=True)}
-        maps = results[: len(tasks)]
-        records, residues = [0] * len(sources), [0] * len(sources)
-        for (s, _, _), result in zip(ranges, maps, strict=True):
-            records[s] += result["records"]
-            residues[s] += result["residues"]
-            digests.setdefault(s, result["input_xxh3_128"])
-        for i, source in enumerate(sources):
-            if residues[i] == 0:
-                raise InputError("no residue in this file", source=source.url, line=last_line(source))
-        return maps, [InputEntry(name=source.name, bytes=source.bytes, xxh3_128=digests[i], records=records[i]) for i, source in enumerate(sources)]
-
-    def _hash_tasks(self, indices: Sequence[int]) -> list[Any]:
-        sources = self._plan.sources
-        return [HashTask(index=i, url=sources[i].url, fingerprint=sources[i].fingerprint, work=self._work) for i in indices]
+    def _map(self) -> Mapped:
+        maps, hashes = map_tasks(self._plan, self._options, self._work), hash_tasks(self._plan, self._work)
+        results = self._phase("read, tokenize, partition", [*maps, *hashes], self._plan.input_bytes)
+        return mapped_of(self._options, self._plan, maps, hashes, results)
 
     def _same_inputs(self, existing: Manifest) -> bool:
         """Whether the dataset that is there came of these very inputs and options. Reads all inputs.
@@ -261,7 +224,7 @@ class _Build:
         sources = self._plan.sources
         if [(s.name, s.bytes) for s in sources] != [(e.name, e.bytes) for e in existing.inputs]:
             return False
-        results = self._phase("compare inputs", self._hash_tasks(range(len(sources))), self._plan.input_bytes)
+        results = self._phase("compare inputs", hash_tasks(self._plan, self._work, every=True), self._plan.input_bytes)
         found = [
             InputEntry(name=source.name, bytes=source.bytes, xxh3_128=result["input_xxh3_128"], records=entry.records)
             for source, result, entry in zip(sources, results, existing.inputs, strict=True)
@@ -306,26 +269,10 @@ class _Build:
         shutil.rmtree(self._work)
 
 
-def _missing(manifest: Manifest, out: Path) -> str | None:
+def missing_file(manifest: Manifest, out: Path) -> str | None:
     """A file that the manifest names and that is not there in its size."""
     for entry in manifest.files():
         path = out / entry.name
         if not path.is_file() or path.stat().st_size != entry.bytes:
             return f"{path}: missing or of another size"
     return None
-
-
-def last_line(source: Source) -> int | None:
-    """The number of the file's last line, where it has lines to count."""
-    if source.format != "fasta":
-        return None
-    from pipeline.formats import line_at
-
-    return line_at(source, sys.maxsize)
-
-
-def build_digest(options: PreprocessOptions, inputs: Sequence[InputEntry]) -> str:
-    """What names this build's files: 16 hexadecimal digits of inputs, options and version."""
-    contents = [[entry.name, entry.bytes, entry.xxh3_128] for entry in inputs]
-    values = {"thdpack": __version__, "options": options.shape(), "inputs": contents}
-    return xxhash.xxh3_64_hexdigest(json.dumps(values, sort_keys=True).encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Final, TextIO, cast
@@ -49,6 +50,11 @@ def line_at(source: Source, offset: int) -> int:
     """The line of a FASTA source that holds byte `offset` of its decompressed text."""
     with open_input(source.url) as raw:
         return line_of(decompressed(raw, source.compression), offset)
+
+
+def last_line(source: Source) -> int | None:
+    """The number of the file's last line, where it has lines to count."""
+    return line_at(source, sys.maxsize) if source.format == "fasta" else None
 
 
 class _Counting:

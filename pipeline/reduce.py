@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.arrays import gathered, one_chunk, runs, taken
 from pipeline.hashing import HASH, in_valid, shuffle_keys
+from pipeline.mapped_stage import load_mapped
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES
 from pipeline.records import RecordRows, write_records
@@ -71,8 +72,8 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
 def _read_spills(task: ReduceTask) -> tuple[RecordRows, NDArray[np.uint8], NDArray[np.int64]]:
     """The partition's records in input order, their residue tokens end to end, and where each record's begin."""
     tables, ordinals, sources = [], [], []
-    for spill in task.spills:
-        with pa.memory_map(str(spill.path)) as file:
+    for spill in load_mapped(task.job.mapped).spills:
+        with pa.memory_map(str(task.work / spill.name)) as file:
             reader = pa.ipc.open_file(file)
             batches = [reader.get_batch(i) for i in range(task.partition, reader.num_record_batches, task.partitions)]
             table = pa.Table.from_batches(batches, schema=reader.schema)
@@ -164,7 +165,7 @@ def _pack_and_write(
         written[split] = result
     spills = [] if rest is None else [_write_rest(rest, pa.concat_tables(left_over), job.work)]
     named = rows.take(np.flatnonzero(mentioned)).in_order()
-    records = write_records(named, f"records/{stem}.parquet", names=job.source_names, out=job.out, work=job.work)
+    records = write_records(named, f"records/{stem}.parquet", names=tuple(entry.name for entry in load_mapped(job.mapped).inputs), out=job.out, work=job.work)
     return {
         "spills": spills,
         "records": records,

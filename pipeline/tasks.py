@@ -102,23 +102,22 @@ class HashTask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spill:
-    """One map task's output: its file, its source's place in the list of inputs, and the ordinal of its first record."""
-
-    path: Path
-    source: int
-    first_ordinal: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What all reduce and rest tasks of a build share. `build` stands for inputs, options and version."""
+    """What all reduce and rest tasks of a build share. `build` stands for inputs, options and version.
+
+    What the map stage found, which grows with the input, is not in here but in the file `mapped` (see pipeline.mapped_stage):
+    a task has the same few bytes however large the job.
+    """
 
     build: str
     options: PreprocessOptions
-    source_names: tuple[str, ...]
     out: Path
     work: Path
+
+    @property
+    def mapped(self) -> Path:
+        """What the map stage found."""
+        return self.work / f"mapped-{self.build}.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +146,6 @@ class ReduceTask(_PackingTask):
 
     partition: int
     partitions: int
-    spills: tuple[Spill, ...]
 
     @property
     def name(self) -> str:

@@ -44,10 +44,10 @@ def command(*arguments: str, task_bytes: int | None = None, partition_bytes: int
     program = f"""
 import sys
 if __name__ == "__main__":
-    import pipeline.build, pipeline.plan, pipeline.sources
+    import pipeline.plan, pipeline.sources, pipeline.stages
     pipeline.sources.TASK_BYTES = {task_bytes or 128 << 20}
     pipeline.plan.PARTITION_BYTES = {partition_bytes or 64 << 20}
-    pipeline.build.RESTS_TOGETHER = 4
+    pipeline.stages.RESTS_TOGETHER = 4
     from pipeline.cli import main
     main()
 """

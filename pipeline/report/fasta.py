@@ -17,8 +17,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.build import last_line, spool_stdin
+from pipeline.build import spool_stdin
 from pipeline.executors import cores
+from pipeline.formats import last_line
 from pipeline.hash_kernel import count_values
 from pipeline.hashing import HASH, sequence_hashes
 from pipeline.options import PreprocessOptions

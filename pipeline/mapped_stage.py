@@ -1,0 +1,100 @@
+"""What the map stage found, in one file that every later task reads: which spills there are, and whose records are in them.
+
+A process reads it once. It has one line's worth of numbers for each map task: 1 MB for 7,000 of them (2 billion records).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from pipeline.options import PreprocessOptions
+from pipeline.plan import Plan
+from pipeline.storage import write_json
+from pipeline.tasks import HashTask, Job, MapTask
+from schemas import __version__
+from schemas.errors import BuildError, InputError
+from schemas.manifest import InputEntry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spill:
+    """One map task's output: its file's name in the work folder, its source's place in the list of inputs, the ordinal of its first record."""
+
+    name: str
+    source: int
+    first_ordinal: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mapped:
+    """All map tasks' results. residues: in all inputs."""
+
+    build: str
+    inputs: tuple[InputEntry, ...]
+    spills: tuple[Spill, ...]
+    residues: int
+
+    def save(self, job: Job) -> None:
+        """Leave it where the job's tasks look for it; complete or not at all."""
+        write_json(job.mapped, asdict(self), scratch=job.work)
+
+
+def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask], hashes: Sequence[HashTask], results: Sequence[dict[str, Any]]) -> Mapped:
+    """Add up what the tasks of the map stage gave.
+
+    Args:
+        results: of all map tasks in order, then of all hash tasks.
+    Raises:
+        InputError: an input holds no residue.
+    """
+    sources = planned.sources
+    digests = {task.index: result["input_xxh3_128"] for task, result in zip(hashes, results[len(maps) :], strict=True)}
+    records, residues = [0] * len(sources), [0] * len(sources)
+    spills = []
+    ordinal = 0
+    for (s, _, _), task, result in zip(planned.ranges, maps, results[: len(maps)], strict=True):
+        spills.append(Spill(name=task.spill.name, source=s, first_ordinal=ordinal))
+        ordinal += result["records"]
+        records[s] += result["records"]
+        residues[s] += result["residues"]
+        digests.setdefault(s, result["input_xxh3_128"])
+    for i, source in enumerate(sources):
+        if residues[i] == 0:
+            from pipeline.formats import last_line
+
+            raise InputError("no residue in this file", source=source.url, line=last_line(source))
+    inputs = tuple(InputEntry(name=source.name, bytes=source.bytes, xxh3_128=digests[i], records=records[i]) for i, source in enumerate(sources))
+    return Mapped(build=build_digest(options, inputs), inputs=inputs, spills=tuple(spills), residues=sum(residues))
+
+
+@lru_cache(maxsize=1)
+def load_mapped(path: Path) -> Mapped:
+    """What `Mapped.save` left.
+
+    Raises:
+        BuildError: it is not there: the map stage has not finished, or the machines of a cluster do not see the same files.
+    """
+    try:
+        noted = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise BuildError(f"{path} is not there; machines that build a dataset together need a folder that all of them see, or URLs") from error
+    return Mapped(
+        build=noted["build"],
+        inputs=tuple(InputEntry(**entry) for entry in noted["inputs"]),
+        spills=tuple(Spill(**spill) for spill in noted["spills"]),
+        residues=noted["residues"],
+    )
+
+
+def build_digest(options: PreprocessOptions, inputs: Sequence[InputEntry]) -> str:
+    """What names a build's files: 16 hexadecimal digits of inputs, options and version."""
+    contents = [[entry.name, entry.bytes, entry.xxh3_128] for entry in inputs]
+    values = {"thdpack": __version__, "options": options.shape(), "inputs": contents}
+    return xxhash.xxh3_64_hexdigest(json.dumps(values, sort_keys=True).encode())
