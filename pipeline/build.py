@@ -58,25 +58,30 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
     if is_url(options.out):
         raise BuildError(f"--out {options.out}: datasets are written to local folders for now; copy it to the store afterwards")
     out = Path(options.out)
-    existing = _existing(out, options)
-    with _locked(out) as work:
+    existing = existing_dataset(out, options)
+    with locked(out) as work:
         planned = plan(options, spool=spool_stdin(options, work))
         for name in planned.passed_over:
             report.note(f"passed over {name}: not named like a sequence file; name it on the command line to read it")
         if existing is not None:
-            _refuse_if_other(existing, options, planned.sources, out)
-        workers = _workers(options)
-        with ProcessExecutor(workers, out) as executor:
-            return _Build(options, planned, out, work, executor, report).run(existing)
+            refuse_if_other(existing, options, planned.sources, out)
+        workers = workers_of(options)
+        with executor_of(options, workers, out) as executor:
+            return Build(options, planned, out, work, executor, report).run(existing)
 
 
-def _workers(options: PreprocessOptions) -> int:
+def executor_of(options: PreprocessOptions, workers: int, out: Path) -> ProcessExecutor:
+    """What --executor names."""
+    return ProcessExecutor(workers, out)
+
+
+def workers_of(options: PreprocessOptions) -> int:
     """How many processes fit the options and the memory."""
     memory = parse_bytes(options.memory) if options.memory is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(options.workers or cores(), memory // WORKER_BYTES))
 
 
-def _existing(out: Path, options: PreprocessOptions) -> Manifest | None:
+def existing_dataset(out: Path, options: PreprocessOptions) -> Manifest | None:
     """The dataset that is there already; None if there is none, or a broken one that may be overwritten.
 
     Raises:
@@ -95,7 +100,7 @@ def _existing(out: Path, options: PreprocessOptions) -> Manifest | None:
         raise ManifestError(f"{error}; --overwrite replaces it") from error
 
 
-def _refuse_if_other(existing: Manifest, options: PreprocessOptions, sources: Sequence[Source], out: Path) -> None:
+def refuse_if_other(existing: Manifest, options: PreprocessOptions, sources: Sequence[Source], out: Path) -> None:
     """Refuse what can be told apart without reading the inputs.
 
     Raises:
@@ -114,8 +119,8 @@ def _refuse_if_other(existing: Manifest, options: PreprocessOptions, sources: Se
 
 
 @contextmanager
-def _locked(out: Path) -> Iterator[Path]:
-    """The work folder, held by this process alone.
+def locked(out: Path, *, shared: bool = False) -> Iterator[Path]:
+    """The work folder, held by this process alone, or shared by those that run tasks of one plan.
 
     Raises:
         BuildError: another build runs here, or the folder cannot be made.
@@ -128,10 +133,10 @@ def _locked(out: Path) -> Iterator[Path]:
         raise BuildError(f"cannot write to {out}: {error.strerror}") from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             raise BuildError(f"{out}: another build is running here; wait for it, or choose another --out") from error
-        for unfinished in work.glob("*.tmp"):
+        for unfinished in () if shared else work.glob("*.tmp"):
             unfinished.unlink(missing_ok=True)
         yield work
     finally:
@@ -148,7 +153,7 @@ def spool_stdin(options: PreprocessOptions, work: Path) -> Path | None:
     return spool
 
 
-class _Build:
+class Build:
     """One run of the three stages."""
 
     def __init__(self, options: PreprocessOptions, planned: Plan, out: Path, work: Path, executor: Executor, report: Reporter) -> None:
@@ -163,7 +168,7 @@ class _Build:
         if existing is not None and self._same_inputs(existing):
             problem = missing_file(existing, self._out)
             if problem is None:
-                self._clear(existing)
+                self.clear(existing)
                 return Built(manifest=existing, fresh=False)
             if not self._options.overwrite:
                 raise DatasetError(f"{problem}; the dataset is damaged: build it again with --overwrite")
@@ -257,9 +262,9 @@ class _Build:
         with written_atomically(self._out / MANIFEST_NAME, scratch=self._work) as file:
             file.write(manifest.to_json().encode())
         sync_folder(self._out)
-        self._clear(manifest)
+        self.clear(manifest)
 
-    def _clear(self, manifest: Manifest) -> None:
+    def clear(self, manifest: Manifest) -> None:
         """Remove the work of this build, and shards and records that an earlier generation left."""
         named = {entry.name for entry in manifest.files()}
         for folder in ("train", "valid", "records"):

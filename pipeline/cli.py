@@ -9,13 +9,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Optional
 
 import tyro
 
+from pipeline.array_commands import CommitOptions, RunTaskOptions, print_built, run_array_command
 from pipeline.options import PreprocessOptions
 from pipeline.report.arguments import StatsOptions, run_stats, with_json_file
 from schemas.errors import ThdpackError
@@ -96,8 +97,19 @@ class BenchReaderOptions:
     """One JSON line instead of text."""
 
 
+class PlanTasksArguments(PreprocessArguments):
+    """Cut a job into tasks that a scheduler runs, on machines that all see the dataset's folder; options as for preprocess.
+
+    Then `thdpack run-task DATASET --index N` for every task, those of stage map first, and `thdpack commit DATASET`.
+    docs/preprocess.sbatch does it all on Slurm. Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
+    """
+
+
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "preprocess": PreprocessArguments,
+    "plan-tasks": PlanTasksArguments,
+    "run-task": RunTaskOptions,
+    "commit": CommitOptions,
     "verify": VerifyOptions,
     "inspect": InspectOptions,
     "stats": StatsOptions,
@@ -150,7 +162,10 @@ def _run(arguments: list[str]) -> int:
         print(f"thdpack: {error}", file=sys.stderr)
         return 2
     if isinstance(options, PreprocessArguments):
-        return _preprocess(PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)}))
+        plain = PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)})
+        return _preprocess(replace(plain, executor="slurm-array") if isinstance(options, PlanTasksArguments) else plain)
+    if isinstance(options, RunTaskOptions | CommitOptions):
+        return run_array_command(options)
     if isinstance(options, VerifyOptions):
         return _verify(options)
     if isinstance(options, StatsOptions):
@@ -174,30 +189,18 @@ def _parsed(arguments: list[str]) -> Any:
 def _preprocess(options: PreprocessOptions) -> int:
     from pipeline.build import build
     from pipeline.progress import reporter
-    from pipeline.summary import summary_lines
 
     if not options.inputs:
         print("thdpack: no input given: name files, folders, globs, URLs, or - for standard input", file=sys.stderr)
         return 2
     if options.dry_run:
         return _dry_run(options)
+    if options.executor == "slurm-array":
+        return run_array_command(options)
     started = time.perf_counter()
     with reporter(as_json=options.log_json) as report:
         built = build(options, report)
-    seconds = time.perf_counter() - started
-    manifest = built.manifest
-    size = sum(entry.bytes for entry in manifest.inputs)
-    if options.log_json:
-        summary = {"event": "summary", "fresh": built.fresh, "seconds": round(seconds, 3), "dataset": options.out, "manifest_digest": manifest.digest}
-        print(json.dumps({**summary, "records": dict(manifest.records_by_status), "input_bytes": size}), flush=True)
-        return 0
-    if not built.fresh:
-        print("already built from these inputs and options; nothing to do")
-    for name, value in summary_lines(manifest):
-        print(f"{name:>16}  {value}")
-    if built.fresh:
-        print(f"{'speed':>16}  {size / seconds / 1e6:,.0f} MB/s of input ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified")
-    print(f"{'dataset':>16}  {Path(options.out)}")
+    print_built(built, options.out, as_json=options.log_json, seconds=time.perf_counter() - started)
     return 0
 
 

@@ -84,6 +84,28 @@ class ProcessExecutor:
             raise BuildError(_KILLED) from error
 
 
+class SerialExecutor:
+    """Tasks one after another in this process, which a scheduler started beside others of its kind.
+
+    durable: see `pipeline.markers.run_once`.
+    """
+
+    def __init__(self, out: Path, *, durable: bool = False) -> None:
+        self._out = out
+        self._durable = durable
+
+    def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
+        """Run all tasks; the first error ends it.
+
+        Raises:
+            ThdpackError: what a task raises.
+        """
+        from pipeline.markers import run_once
+
+        for index, task in enumerate(tasks):
+            on_outcome(index, run_once(task, self._out, on_bytes, durable=self._durable))
+
+
 _counter: Any = None
 
 

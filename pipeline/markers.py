@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from pipeline.storage import hash_file, write_json
+from pipeline.storage import hash_file, sync_files, write_json
 from pipeline.tasks import Task
 from schemas import __version__
-from schemas.errors import InputError
+from schemas.errors import BuildError, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,15 @@ class Outcome:
     skipped: bool
 
 
-def run_once(task: Task, out: Path, on_bytes: Callable[[int], None]) -> Outcome:
+def run_once(task: Task, out: Path, on_bytes: Callable[[int], None], *, durable: bool = False) -> Outcome:
     """Run a task unless its marker says, and its outputs prove, that it was done.
 
     Args:
         out: the dataset's folder, which shard and records names are relative to.
+        durable: what it leaves for later tasks survives a power cut before its marker does. For tasks whose results are used by whoever
+            did not see them run, on another machine, and reads no hash again (see `finished`).
     Raises:
-        ThdpackError: what the task raises.
+        ThdpackError: what the task raises; BuildError if a file that an earlier task left is gone.
     """
     identity = _digest(task)
     marker = task.work / f"{task.name}.json"
@@ -43,9 +45,19 @@ def run_once(task: Task, out: Path, on_bytes: Callable[[int], None]) -> Outcome:
     if result is not None:
         return Outcome(result, skipped=True)
     marker.unlink(missing_ok=True)
-    result = task.run(on_bytes)
-    write_json(marker, {"identity": identity, "result": result}, scratch=task.work)
+    try:
+        result = task.run(on_bytes)
+    except FileNotFoundError as error:
+        raise BuildError(f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on") from error
+    if durable:
+        sync_files([task.work / name for name, _, _ in result.get("spills", [])])
+    write_json(marker, {"identity": identity, "result": result}, scratch=task.work, durable=durable)
     return Outcome(result, skipped=False)
+
+
+def finished(task: Task, out: Path) -> dict[str, Any] | None:
+    """The result of a task that ran elsewhere, or None; its files are looked at, not read: `run_once` was told to make them durable."""
+    return _believed(task.work / f"{task.name}.json", _digest(task), task.work, out, read=False)
 
 
 def _digest(task: Task) -> str:
@@ -54,8 +66,8 @@ def _digest(task: Task) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
-def _believed(marker: Path, identity: str, work: Path, out: Path) -> dict[str, Any] | None:
-    """The result in a marker, if it is of this very task and every file it names is as it was."""
+def _believed(marker: Path, identity: str, work: Path, out: Path, *, read: bool = True) -> dict[str, Any] | None:
+    """The result in a marker, if it is of this very task and every file it names is as it was; without `read`, as large as it was."""
     try:
         noted = json.loads(marker.read_bytes())
     except (FileNotFoundError, ValueError):  # never run, or cut short by a power failure: run it
@@ -65,7 +77,7 @@ def _believed(marker: Path, identity: str, work: Path, out: Path) -> dict[str, A
     result: dict[str, Any] = noted["result"]
     for path, size, digest in _outputs(result, work, out):
         try:
-            if path.stat().st_size != size or hash_file(path) != (size, digest):
+            if path.stat().st_size != size or (read and hash_file(path) != (size, digest)):
                 return None
         except (FileNotFoundError, InputError):
             return None

@@ -9,7 +9,7 @@ from schemas.shard import round_up
 
 Format = Literal["auto", "fasta", "parquet", "arrow", "swiss", "genbank", "embl"]
 
-_NOT_IN_BYTES: Final = frozenset({"inputs", "out", "workers", "memory", "overwrite", "dry_run", "log_json"})
+_NOT_IN_BYTES: Final = frozenset({"inputs", "out", "executor", "ray_address", "workers", "memory", "overwrite", "dry_run", "log_json"})
 """Options that change how a build runs, never what it writes."""
 
 
@@ -63,8 +63,13 @@ class PreprocessOptions:
     id_column: str = "id"
     """Parquet and Arrow inputs: the column with the record id. If there is no column `id`, ids are left empty."""
 
+    executor: Literal["processes", "ray", "slurm-array"] = "processes"
+    """What runs the tasks: processes of this machine, a Ray cluster (extra `ray`), or a Slurm array, for which this command only plans
+    (as `thdpack plan-tasks` does). Never changes the bytes written."""
+    ray_address: Optional[str] = None  # noqa: UP045
+    """Ray cluster to use, such as `auto` or ray://head:10001. Default: one of this machine, started and stopped with the build."""
     workers: Optional[int] = None  # noqa: UP045
-    """Processes to use. Default: all cores. Never changes the bytes written."""
+    """Tasks at once. Default: one for each core, of the cluster with --ray-address. Never changes the bytes written."""
     memory: Optional[str] = None  # noqa: UP045
     """Stay below this much memory, such as 2G, by running less at once. Never changes the bytes written."""
     overwrite: bool = False
@@ -105,6 +110,8 @@ class PreprocessOptions:
             raise ValueError(f"--seed is {self.seed}, expected 0..2^63 - 1")
         if self.max_seqs is not None and self.max_seqs < 1:
             raise ValueError(f"--max-seqs is {self.max_seqs}, expected at least 1")
+        if self.ray_address is not None and self.executor != "ray":
+            raise ValueError("--ray-address is given without --executor ray")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers is {self.workers}, expected at least 1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,10 @@ class Plan:
     passed_over: tuple[str, ...]
     ranges: tuple[tuple[int, int, int], ...]
     """(source index, begin, end) of each map task."""
+    hashed: tuple[int, ...]
+    """Sources that no map task reads from first byte to last: a task of its own takes their content hash."""
+    partitions: int
+    """A function of the inputs' sizes alone: it shows in the dataset."""
 
     @property
     def input_bytes(self) -> int:
@@ -30,13 +35,12 @@ class Plan:
 
     @property
     def fasta_bytes(self) -> int:
-        """The inputs' size decompressed, as far as it can be guessed."""
-        return sum(source.bytes * _EXPANSION[source.compression] for source in self.sources)
+        return fasta_bytes(self.sources)
 
-    @property
-    def partitions(self) -> int:
-        """A function of the inputs' sizes alone: it shows in the dataset."""
-        return max(1, -(-self.fasta_bytes // PARTITION_BYTES))
+
+def fasta_bytes(sources: Sequence[Source]) -> int:
+    """The inputs' size decompressed, as far as it can be guessed."""
+    return sum(source.bytes * _EXPANSION[source.compression] for source in sources)
 
 
 def plan(options: PreprocessOptions, *, spool: Path | None = None) -> Plan:
@@ -47,4 +51,10 @@ def plan(options: PreprocessOptions, *, spool: Path | None = None) -> Plan:
     """
     sources, passed_over = find_sources(options, spool=spool)
     ranges = [(i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source)]
-    return Plan(sources=tuple(sources), passed_over=tuple(passed_over), ranges=tuple(ranges))
+    return Plan(
+        sources=tuple(sources),
+        passed_over=tuple(passed_over),
+        ranges=tuple(ranges),
+        hashed=tuple(i for i, source in enumerate(sources) if not source.streamed),
+        partitions=max(1, -(-fasta_bytes(sources) // PARTITION_BYTES)),
+    )

@@ -10,7 +10,7 @@ from typing import Final
 
 from pipeline.compression import Compression, detect
 from pipeline.options import Format, PreprocessOptions
-from pipeline.storage import file_system, is_url, open_input
+from pipeline.storage import file_system, input_errors, is_url, open_input
 from schemas.errors import InputError
 
 TASK_BYTES: Final = 128 << 20
@@ -168,6 +168,16 @@ def _stat(url: str) -> tuple[int, str]:
     info = fs.info(path)
     marks = [str(info[key]) for key in ("ETag", "etag", "LastModified", "last_modified", "mtime", "created") if info.get(key)]
     return int(info.get("size") or 0), "-".join([str(info.get("size")), *marks])
+
+
+def fingerprint_now(url: str) -> str:
+    """The fingerprint that a source at this place would get now.
+
+    Raises:
+        InputError: it is not there any more.
+    """
+    with input_errors(url):
+        return _stat(url)[1]
 
 
 def cut(source: Source) -> list[tuple[int, int]]:

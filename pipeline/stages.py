@@ -27,9 +27,8 @@ def map_tasks(planned: Plan, options: PreprocessOptions, work: Path) -> list[Map
 
 def hash_tasks(planned: Plan, work: Path, *, every: bool = False) -> list[HashTask]:
     """One for each input that no map task reads from first byte to last, or for every input."""
-    return [
-        HashTask(index=i, url=source.url, fingerprint=source.fingerprint, work=work) for i, source in enumerate(planned.sources) if every or not source.streamed
-    ]
+    sources = planned.sources
+    return [HashTask(index=i, url=sources[i].url, fingerprint=sources[i].fingerprint, work=work) for i in (range(len(sources)) if every else planned.hashed)]
 
 
 def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -160,7 +160,7 @@ def written_atomically(final: Path, *, scratch: Path, durable: bool = True) -> I
         BuildError: the disk is full or cannot be written.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    temporary = scratch / f"{final.name}.{os.getpid()}.tmp"
+    temporary = scratch / f"{final.name}.{os.uname().nodename}.{os.getpid()}.tmp"  # of this process, whichever machines share the folder
     try:
         with open(temporary, "wb", buffering=0) as file:
             writer = HashingWriter(cast(BinaryIO, _WholeWrites(file)))
@@ -204,6 +204,16 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Make the content of files survive a power cut."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_json(path: Path, value: Any, *, scratch: Path, durable: bool = False) -> None:

@@ -1,0 +1,106 @@
+"""`thdpack run-task` and `thdpack commit`, what they and `plan-tasks` print, and the summary of a build."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Optional
+
+import tyro
+
+from pipeline.options import PreprocessOptions
+
+if TYPE_CHECKING:
+    from pipeline.build import Built
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTaskOptions:
+    """Run one task of a planned job, or one array element's share of a stage. A task that has run before is skipped.
+
+    Example: thdpack run-task data/uniref50 --stage map --index $SLURM_ARRAY_TASK_ID --array-size $SLURM_ARRAY_TASK_COUNT
+    """
+
+    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    """Folder of the dataset, as --out of plan-tasks named it."""
+    index: int
+    """Which task, from 0. Without --stage it counts through the whole list."""
+    stage: Optional[Literal["map", "reduce"]] = None  # noqa: UP045
+    """Count within this stage. Stage reduce needs all of stage map."""
+    array_size: Optional[int] = None  # noqa: UP045
+    """Run the tasks index, index + array-size, … of the stage: an array need not be as long as the list."""
+    log_json: bool = False
+    """One JSON object a line on standard output instead of text, for machines."""
+
+    def __post_init__(self) -> None:
+        if self.index < 0:
+            raise ValueError(f"--index is {self.index}, expected at least 0")
+        if self.array_size is not None and self.stage is None:
+            raise ValueError("--array-size is given without --stage: tasks of stage reduce cannot run beside those of stage map")
+        if self.array_size is not None and not self.index < self.array_size:
+            raise ValueError(f"--index is {self.index}, expected less than --array-size {self.array_size}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitOptions:
+    """Finish a planned job whose tasks have all run: pack what is left, read everything back, write manifest.json.
+
+    Example: thdpack commit data/uniref50
+    """
+
+    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    """Folder of the dataset, as --out of plan-tasks named it."""
+    workers: Optional[int] = None  # noqa: UP045
+    """Processes to use. Default: all cores."""
+    log_json: bool = False
+    """One JSON object a line on standard output instead of text, for machines."""
+
+
+def run_array_command(options: PreprocessOptions | RunTaskOptions | CommitOptions) -> int:
+    """Do what was asked, and say so; an exit code."""
+    from pipeline.progress import reporter
+    from pipeline.task_list import commit, load_task_list, plan_tasks, run_tasks
+
+    with reporter(as_json=options.log_json) as report:
+        if isinstance(options, PreprocessOptions):
+            _print_plan(plan_tasks(options, report).counts, options)
+        elif isinstance(options, CommitOptions):
+            built = commit(Path(options.dataset), options.workers, report)
+            print_built(built, options.dataset, as_json=options.log_json)
+        else:
+            listed = load_task_list(Path(options.dataset))
+            count = run_tasks(listed, options.stage, options.index, options.array_size, report) if listed is not None else 0
+            if not options.log_json:
+                print(f"{count} tasks run" if count else "nothing to do")
+    return 0
+
+
+def _print_plan(counts: dict[str, int], options: PreprocessOptions) -> None:
+    if options.log_json:
+        print(json.dumps({"event": "plan", "dataset": options.out, **counts}), flush=True)
+        return
+    for name, count in counts.items():
+        print(f"{name:>16}  {count} tasks")
+    print(f"{'next':>16}  thdpack run-task {options.out} --stage STAGE --index N, stage map first; then thdpack commit {options.out}")
+    print(f"{'on Slurm':>16}  docs/preprocess.sbatch does all of it")
+
+
+def print_built(built: Built, dataset: str, *, as_json: bool, seconds: float | None = None) -> None:
+    """The summary of a dataset that is there now. seconds: that the whole build took, if one process did it."""
+    from pipeline.summary import summary_lines
+
+    manifest = built.manifest
+    size = sum(entry.bytes for entry in manifest.inputs)
+    if as_json:
+        summary = {"event": "summary", "fresh": built.fresh, "dataset": dataset, "manifest_digest": manifest.digest}
+        timed = {} if seconds is None else {"seconds": round(seconds, 3)}
+        print(json.dumps({**summary, **timed, "records": dict(manifest.records_by_status), "input_bytes": size}), flush=True)
+        return
+    if not built.fresh:
+        print("already built from these inputs and options; nothing to do")
+    for name, value in summary_lines(manifest):
+        print(f"{name:>16}  {value}")
+    if built.fresh and seconds is not None:
+        print(f"{'speed':>16}  {size / seconds / 1e6:,.0f} MB/s of input ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified")
+    print(f"{'dataset':>16}  {Path(dataset)}")

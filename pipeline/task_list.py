@@ -1,0 +1,237 @@
+"""A build as a task list that a scheduler works off: plan it once, run its tasks anywhere, commit.
+
+Every process sees the dataset's folder. The list is `map` and hash tasks first, then `reduce` tasks, numbered through; a reduce task needs all
+map tasks. A task that ran leaves its marker, so a task may run twice, or at once on two machines, and the bytes are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import xxhash
+
+from pipeline.build import Build, Built, existing_dataset, locked, missing_file, refuse_if_other, spool_stdin, workers_of
+from pipeline.executors import ProcessExecutor, SerialExecutor
+from pipeline.mapped_stage import Mapped, load_mapped, mapped_of
+from pipeline.markers import finished
+from pipeline.options import PreprocessOptions
+from pipeline.plan import Plan, plan
+from pipeline.progress import Reporter
+from pipeline.sources import Source, fingerprint_now
+from pipeline.stages import hash_tasks, map_tasks, reduce_tasks
+from pipeline.storage import is_url, write_json
+from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task
+from schemas import __version__
+from schemas.errors import BuildError, DatasetError, InputError
+from schemas.manifest import Manifest
+
+STAGES: Final = ("map", "reduce")
+_PLAN: Final = "plan.json"
+_NAMED: Final = 10
+"""How many unfinished tasks an error names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskList:
+    """A planned build: what every task of it is made of."""
+
+    options: PreprocessOptions
+    plan: Plan
+    out: Path
+
+    @property
+    def work(self) -> Path:
+        return self.out / ".build"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Tasks of each stage."""
+        return {"map": len(self.plan.ranges) + len(self.plan.hashed), "reduce": self.plan.partitions}
+
+    @property
+    def maps(self) -> list[MapTask]:
+        return map_tasks(self.plan, self.options, self.work)
+
+    @property
+    def hashes(self) -> list[HashTask]:
+        return hash_tasks(self.plan, self.work)
+
+    def job(self, build: str) -> Job:
+        return Job(build=build, options=self.options, out=self.out, work=self.work)
+
+    def to_json(self) -> dict[str, Any]:
+        plan = {**asdict(self.plan), "passed_over": []}
+        return {"thdpack": __version__, "options": asdict(self.options), "plan": plan}
+
+    @property
+    def digest(self) -> str:
+        """Names the plan: inputs with their fingerprints, the cut, the options."""
+        return xxhash.xxh3_64_hexdigest(json.dumps(self.to_json(), sort_keys=True).encode())
+
+
+def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
+    """Cut the inputs into tasks and leave the list in the dataset's work folder.
+
+    Raises:
+        InputError: an input is missing or unreadable; DatasetError: another dataset is there and --overwrite was not given.
+        BuildError: another build runs here.
+    """
+    out = Path(options.out)
+    existing = existing_dataset(out, options)
+    with locked(out) as work:
+        planned = plan(options, spool=spool_stdin(options, work))
+        for name in planned.passed_over:
+            report.note(f"passed over {name}: not named like a sequence file; name it on the command line to read it")
+        if existing is not None:
+            refuse_if_other(existing, options, planned.sources, out)
+        sources = tuple(replace(s, url=s.url if is_url(s.url) else os.path.abspath(s.url)) for s in planned.sources)  # tasks may start elsewhere
+        listed = TaskList(options=options, plan=replace(planned, sources=sources, passed_over=()), out=out)
+        write_json(work / _PLAN, listed.to_json(), scratch=work, durable=True)
+    return listed
+
+
+def load_task_list(dataset: Path) -> TaskList | None:
+    """The list that `plan_tasks` left; None if the dataset is there and nothing is planned.
+
+    Raises:
+        DatasetError: there is neither; BuildError: another version of thdpack planned it.
+    """
+    path = dataset / ".build" / _PLAN
+    try:
+        noted = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        if (dataset / "manifest.json").exists():
+            return None
+        raise DatasetError(f"{dataset}: nothing is planned here; run `thdpack plan-tasks … --out {dataset}` first") from error
+    if noted["thdpack"] != __version__:
+        raise BuildError(f"{path}: planned by thdpack {noted['thdpack']}, this is {__version__}; run `thdpack plan-tasks` again")
+    options = PreprocessOptions(**{**noted["options"], "inputs": tuple(noted["options"]["inputs"])})
+    there = noted["plan"]
+    planned = Plan(
+        sources=tuple(Source(**source) for source in there["sources"]),
+        passed_over=(),
+        ranges=tuple((s, begin, end) for s, begin, end in there["ranges"]),
+        hashed=tuple(there["hashed"]),
+        partitions=there["partitions"],
+    )
+    return TaskList(options=options, plan=planned, out=dataset)
+
+
+def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter) -> int:
+    """Run task `index` of a stage (None: of the whole list), or with `every` all tasks ≡ index mod every; how many there were.
+
+    Raises:
+        ThdpackError: what a task raises; BuildError if the stage before has not finished, InputError if an input is no longer what was planned.
+    """
+    with locked(listed.out, shared=True):
+        tasks = _chosen(listed, stage, index, every)
+        for task in tasks:
+            if isinstance(task, MapTask | HashTask):
+                _refuse_if_changed(listed.plan.sources[listed.plan.ranges[task.index][0] if isinstance(task, MapTask) else task.index])
+        report.phase(stage or "run", 0)
+        SerialExecutor(listed.out, durable=True).run(tasks, lambda _, outcome: None, report.advance)
+    return len(tasks)
+
+
+def commit(dataset: Path, workers: int | None, report: Reporter) -> Built:
+    """Pack the rests, verify and write the manifest, once every task of the list has run.
+
+    Raises:
+        BuildError: tasks have not finished; the message names them. DatasetError: the dataset there is another.
+    """
+    listed = load_task_list(dataset)
+    if listed is None:
+        return Built(manifest=Manifest.from_json((dataset / "manifest.json").read_bytes(), where=str(dataset)), fresh=False)
+    options = replace(listed.options, workers=workers)
+    with locked(dataset) as work:
+        mapped = _mapped(listed)
+        with ProcessExecutor(workers_of(options), dataset) as executor:
+            build = Build(listed.options, listed.plan, dataset, work, executor, report)
+            existing = _already(listed, mapped)
+            if existing is not None:
+                build.clear(existing)
+                return Built(manifest=existing, fresh=False)
+            job = listed.job(mapped.build)
+            return build.finish(job, mapped, _results(listed, "reduce", reduce_tasks(job, listed.plan.partitions)))
+
+
+def _chosen(listed: TaskList, stage: str | None, index: int, every: int | None) -> Sequence[Task]:
+    """The tasks that an index stands for."""
+    counts = listed.counts
+    total = sum(counts.values()) if stage is None else counts[stage]
+    if stage is None:
+        stage, index, total = ("map", index, counts["map"]) if index < counts["map"] else ("reduce", index - counts["map"], counts["reduce"])
+    if every is None and index >= total:
+        raise DatasetError(f"{listed.out}: --index is beyond the list of {' + '.join(f'{n} {name}' for name, n in counts.items())} tasks")
+    indices = range(index, total, every or total)
+    if stage == "map":
+        mapping: list[Task] = [*listed.maps, *listed.hashes]
+        return [mapping[i] for i in indices]
+    mapped = _mapped(listed)
+    if _already(listed, mapped) is not None:
+        return []
+    job = listed.job(mapped.build)
+    return [ReduceTask(job=job, partition=i, partitions=listed.plan.partitions) for i in indices]
+
+
+def _refuse_if_changed(source: Source) -> None:
+    """Refuse an input that is no longer what was planned.
+
+    Raises:
+        InputError: its size, time or etag is another.
+    """
+    if fingerprint_now(source.url) != source.fingerprint:
+        raise InputError("changed since the tasks were planned; run `thdpack plan-tasks` again", source=source.url)
+
+
+def _already(listed: TaskList, mapped: Mapped) -> Manifest | None:
+    """The dataset that is there, if it is what this list would build.
+
+    Raises:
+        DatasetError: it is of other inputs, and --overwrite was not given.
+    """
+    existing = existing_dataset(listed.out, listed.options)
+    if existing is None:
+        return None
+    problem = missing_file(existing, listed.out)
+    if existing.build == mapped.build and problem is None:
+        return existing
+    if not listed.options.overwrite:
+        raise DatasetError(f"{listed.out}: {problem or 'the inputs changed since this dataset was built'}; replace it with --overwrite when planning")
+    return None
+
+
+def _mapped(listed: TaskList) -> Mapped:
+    """What the map stage found; whoever asks first adds it up, for all that come later.
+
+    Raises:
+        BuildError: map tasks have not finished.
+    """
+    known = listed.work / f"plan-{listed.digest}.json"
+    try:
+        return load_mapped(listed.job(json.loads(known.read_bytes())["build"]).mapped)
+    except FileNotFoundError:
+        maps, hashes = listed.maps, listed.hashes
+        mapped = mapped_of(listed.options, listed.plan, maps, hashes, _results(listed, "map", [*maps, *hashes]))
+        mapped.save(listed.job(mapped.build))
+        write_json(known, {"build": mapped.build}, scratch=listed.work)
+        return mapped
+
+
+def _results(listed: TaskList, stage: str, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    """What the tasks of a stage left.
+
+    Raises:
+        BuildError: some have not finished; names them.
+    """
+    found = [finished(task, listed.out) for task in tasks]
+    missing = [str(i) for i, result in enumerate(found) if result is None]
+    if missing:
+        named = ",".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+        raise BuildError(f"{listed.out}: {len(missing)} of {len(tasks)} {stage} tasks have not finished (--stage {stage} --index {named}); run them first")
+    return [result for result in found if result is not None]

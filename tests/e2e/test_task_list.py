@@ -1,0 +1,194 @@
+"""The task list of a build run by real processes, as a scheduler would: the bytes are those of one command, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPO, Run, command, environment
+from tests.corpus import digest, fasta, made_records
+
+SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
+OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
+LONG = bool(os.environ.get("THDPACK_LONG"))
+SBATCH = """#!/bin/bash
+# what `sbatch` does with docs/preprocess.sbatch, on this machine and at once: a process for each element of the array
+set -euo pipefail
+echo "sbatch $*" >> "$SAID"
+ARRAY=()
+for argument in "$@"; do
+    case "$argument" in --array=0-*) ARRAY=($(seq 0 "${argument#--array=0-}")) ;; esac
+done
+for index in "${ARRAY[@]:--}"; do
+    SLURM_ARRAY_TASK_ID=$index SLURM_ARRAY_TASK_COUNT=${#ARRAY[@]} bash "${!#}" >> "$SAID"
+done
+echo 17
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "made.fasta"
+    path.write_bytes(fasta(made_records(3000)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The bytes that one command gives."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    subprocess.run(command("preprocess", str(corpus), "--out", str(out), *OPTIONS, **SIZES), cwd=REPO, env=environment(), check=True, capture_output=True)
+    return digest(out)
+
+
+def planned(run: Run, corpus: Path, out: Path, *more: str) -> int:
+    """How many tasks there are."""
+    done = run("plan-tasks", corpus, "--out", out, *OPTIONS, *more, **SIZES)
+    assert done.returncode == 0, done.stderr
+    return sum(int(line.split()[1]) for line in done.stdout.splitlines() if line.split()[0] in ("map", "reduce"))
+
+
+def started(*arguments: object, **sizes: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command(*map(str, arguments), **sizes), cwd=REPO, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def test_the_list_gives_the_bytes_of_one_command(run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+    out = tmp_path / "out"
+    count = planned(run, corpus, out)
+    assert count > 8
+    for index in range(count):
+        done = run("run-task", out, "--index", index)
+        assert done.returncode == 0, done.stderr
+    done = run("commit", out, **SIZES)
+    assert done.returncode == 0, done.stderr
+    assert digest(out) == whole
+    assert not (out / ".build").exists()
+    for again in (("run-task", out, "--index", 3), ("commit", out)):
+        done = run(*again)
+        assert done.returncode == 0, done.stderr
+        assert "nothing to do" in done.stdout
+    assert digest(out) == whole
+
+
+def test_processes_killed_at_random_moments_give_the_same_bytes(run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+    """Three elements of an array at once, each killed now and then and started again, as Slurm requeues; then the commit likewise."""
+    out = tmp_path / "out"
+    planned(run, corpus, out)
+    rng = random.Random(1)
+    wanted, kills = (30, 0) if LONG else (12, 0)
+    for stage in ("map", "reduce"):
+        left = list(range(3))
+        while left:
+            elements = {i: started("run-task", out, "--stage", stage, "--index", i, "--array-size", 3) for i in left}
+            time.sleep(rng.uniform(0.2, 1.2))
+            for process in elements.values():
+                if process.poll() is None and kills < wanted // 2 * (1 + (stage == "reduce")):
+                    process.kill()
+                    kills += 1
+            left = [i for i, process in elements.items() if process.communicate(timeout=60) and process.returncode != 0]
+    assert kills >= wanted // 2
+    while (process := started("commit", out, **SIZES)).poll() is None:
+        time.sleep(rng.uniform(0.2, 0.8))
+        if process.poll() is None and kills < wanted:
+            process.kill()
+            kills += 1
+        printed = process.communicate(timeout=60)[0].decode()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -9, printed
+    assert kills >= wanted - 4, "it was over before it could be killed"
+    assert digest(out) == whole
+    assert run("verify", out, "--deep").returncode == 0
+
+
+def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_list(tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+    program = tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(SBATCH)
+    program.chmod(0o755)
+    thdpack = program.with_name("thdpack-small")  # a plan in many small tasks
+    words = command(**SIZES)
+    thdpack.write_text(f"#!{words[0]}\n{words[2]}")
+    thdpack.chmod(0o755)
+    out, said = tmp_path / "out", tmp_path / "said"
+    values = {"INPUTS": f"{corpus.parent}/*.fasta", "DATASET": str(out), "OPTIONS": " ".join(OPTIONS), "SIZE": "4", "THDPACK": str(thdpack), "SAID": str(said)}
+    env = {**environment(), **values, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(REPO)}
+    done = subprocess.run(["bash", str(REPO / "docs" / "preprocess.sbatch")], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr + said.read_text()
+    text = said.read_text()
+    assert text.count("--array=0-3") == 2
+    assert text.count("--dependency=afterok:17") == 2
+    assert digest(out) == whole
+
+
+def test_what_is_missing_is_named(run: Run, tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "out"
+    unplanned = run("run-task", out, "--index", 0)
+    assert unplanned.returncode == 1
+    assert "plan-tasks" in unplanned.stderr
+    count = planned(run, corpus, out)
+    early = run("run-task", out, "--stage", "reduce", "--index", 0)
+    assert early.returncode == 1
+    assert "map tasks have not finished (--stage map --index 0,1,2" in early.stderr
+    beyond = run("run-task", out, "--index", count)
+    assert beyond.returncode == 1
+    assert "beyond the list" in beyond.stderr
+    assert run("run-task", out, "--index", 0, "--array-size", 3).returncode == 2
+    assert run("run-task", out, "--stage", "map", "--index", 0, "--array-size", 1).returncode == 0
+    lost = sorted((out / ".build").glob("map-*.arrow"))[1]
+    lost.rename(lost.with_suffix(".away"))
+    missing = run("run-task", out, "--stage", "reduce", "--index", 0)
+    assert missing.returncode == 1
+    assert "1 of" in missing.stderr
+    assert "--index 1)" in missing.stderr
+    assert "Traceback" not in missing.stderr
+    lost.with_suffix(".away").rename(lost)
+    assert run("run-task", out, "--stage", "reduce", "--index", 0).returncode == 0
+    commit = run("commit", out)
+    assert commit.returncode == 1
+    assert "reduce tasks have not finished (--stage reduce --index 1,2" in commit.stderr
+    assert not (out / "manifest.json").exists()
+
+
+def test_an_input_that_changed_since_it_was_planned_is_refused(run: Run, tmp_path: Path, corpus: Path) -> None:
+    mine, out = tmp_path / "made.fasta", tmp_path / "out"
+    shutil.copy(corpus, mine)
+    planned(run, mine, out)
+    mine.write_bytes(mine.read_bytes().replace(b">made3 ", b">made4 "))
+    done = run("run-task", out, "--index", 0)
+    assert done.returncode == 1
+    assert "changed since the tasks were planned" in done.stderr
+
+
+def test_another_dataset_is_replaced_only_with_overwrite(run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+    mine, out = tmp_path / "made.fasta", tmp_path / "out"
+    mine.write_bytes(corpus.read_bytes().replace(b">made3 ", b">made4 "))
+    assert run("preprocess", mine, "--out", out, *OPTIONS, **SIZES).returncode == 0
+    before = digest(out)
+    mine.write_bytes(corpus.read_bytes())  # as long as before: only its content tells
+    planned(run, mine, out)
+    assert run("run-task", out, "--stage", "map", "--index", 0, "--array-size", 1).returncode == 0
+    refused = run("run-task", out, "--stage", "reduce", "--index", 0)
+    assert refused.returncode == 1
+    assert "--overwrite" in refused.stderr
+    assert digest(out) == before
+    planned(run, mine, out, "--overwrite")
+    for stage in ("map", "reduce"):
+        assert run("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1).returncode == 0
+    assert {name: content for name, content in digest(out).items() if name in before} == before, "the old one is whole until the new one replaces it"
+    assert run("commit", out, **SIZES).returncode == 0
+    assert digest(out) == whole
+
+
+@pytest.mark.parametrize("arguments", [("--executor", "slurm-array"), ()])
+def test_preprocess_may_plan_too(run: Run, tmp_path: Path, corpus: Path, arguments: tuple[str, ...]) -> None:
+    name = "preprocess" if arguments else "plan-tasks"
+    done = run(name, corpus, "--out", tmp_path / "out", *OPTIONS, *arguments, **SIZES)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / ".build" / "plan.json").exists()
