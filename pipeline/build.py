@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from pipeline.executors import Executor, ProcessExecutor, cores
 from pipeline.mapped_stage import Mapped, build_digest, mapped_of
@@ -29,6 +29,9 @@ from schemas import __version__
 from schemas.errors import BuildError, DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, InputEntry, Manifest
 from schemas.records import Status
+
+if TYPE_CHECKING:
+    from pipeline.ray_executor import RayExecutor
 
 WORKER_BYTES: Final = 400 << 20
 """Memory that a worker may need; with --memory, as many run as fit."""
@@ -65,14 +68,23 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
             report.note(f"passed over {name}: not named like a sequence file; name it on the command line to read it")
         if existing is not None:
             refuse_if_other(existing, options, planned.sources, out)
-        workers = workers_of(options)
-        with executor_of(options, workers, out) as executor:
+        with executor_of(options, out, work) as executor:
             return Build(options, planned, out, work, executor, report).run(existing)
 
 
-def executor_of(options: PreprocessOptions, workers: int, out: Path) -> ProcessExecutor:
-    """What --executor names."""
-    return ProcessExecutor(workers, out)
+def executor_of(options: PreprocessOptions, out: Path, work: Path) -> ProcessExecutor | RayExecutor:
+    """What --executor names.
+
+    Raises:
+        BuildError: it is not installed or does not answer.
+    """
+    if options.executor != "ray":
+        return ProcessExecutor(workers_of(options), out)
+    from pipeline.ray_executor import RayExecutor
+
+    if options.ray_address is None:
+        return RayExecutor(out, work, address=None, workers=workers_of(options))
+    return RayExecutor(out, work, address=options.ray_address, workers=options.workers)
 
 
 def workers_of(options: PreprocessOptions) -> int:

@@ -1,0 +1,174 @@
+"""A build on a real Ray cluster of three nodes on this machine: the bytes are those of one command, whatever is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import REPO, Run, command, environment
+from tests.corpus import digest, fasta, made_records
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+ray = pytest.importorskip("ray")
+
+SIZES = {"task_bytes": 60_000, "partition_bytes": 80_000}
+OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
+LONG = bool(os.environ.get("THDPACK_LONG"))
+NODES = 3
+ONE_CORE = {"num_cpus": 1, "object_store_memory": 80 << 20}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "made.fasta"
+    path.write_bytes(fasta(made_records(5000)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The bytes that processes give."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    subprocess.run(command("preprocess", str(corpus), "--out", str(out), *OPTIONS, **SIZES), cwd=REPO, env=environment(), check=True, capture_output=True)
+    return digest(out)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={**ONE_CORE, "include_dashboard": False})
+    for _ in range(NODES - 1):
+        started.add_node(**ONE_CORE)
+    started.wait_for_nodes()
+    yield started
+    started.shutdown()
+
+
+def start(corpus: Path, out: Path, address: str | None) -> subprocess.Popen[bytes]:
+    where = () if address is None else ("--ray-address", address)
+    arguments = command("preprocess", str(corpus), "--out", str(out), *OPTIONS, "--executor", "ray", *where, **SIZES)
+    return subprocess.Popen(arguments, cwd=REPO, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def raylet(node: Any) -> int:
+    """The process of a node that all its workers descend from."""
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def workers(node: Any) -> list[int]:
+    """Processes that run a node's tasks."""
+    return [int(pid) for pid in subprocess.run(["pgrep", "-P", str(raylet(node)), "-f", "ray::"], capture_output=True, check=False).stdout.split()]
+
+
+def kill(process: int) -> bool:
+    """Whether it was there to be killed."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+        return True
+    return False
+
+
+def await_tasks(process: subprocess.Popen[bytes], out: Path, count: int) -> bool:
+    """Wait until so many tasks of a build have finished; whether it still runs."""
+    while process.poll() is None and len(list((out / ".build").glob("*-*[0-9].json"))) < count:
+        time.sleep(0.01)
+    return process.poll() is None
+
+
+def finish(process: subprocess.Popen[bytes]) -> str:
+    printed = process.communicate(timeout=100)[0].decode()
+    assert process.returncode == 0, printed
+    assert "Traceback" not in printed
+    return printed
+
+
+def test_workers_and_nodes_killed_give_the_same_bytes_in_one_run(cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+    out = tmp_path / "out"
+    rng = random.Random(2)
+    process = start(corpus, out, cluster.address)
+    kills, nodes, last = 0, 0, 3
+    wanted = 12 if LONG else 5
+    while kills < wanted and await_tasks(process, out, last):
+        last += 4
+        if kills == 2 or (LONG and kills == 7):
+            victim = cluster.worker_nodes and sorted(cluster.worker_nodes, key=raylet)[0]
+            assert kill(raylet(victim))
+            cluster.remove_node(victim, allow_graceful=False)
+            cluster.add_node(**ONE_CORE)
+            nodes += 1
+        else:
+            found = [pid for node in cluster.list_all_nodes() for pid in workers(node)]
+            if not found or not kill(rng.choice(found)):
+                continue
+        kills += 1
+    finish(process)
+    assert kills == wanted
+    assert nodes == (2 if LONG else 1)
+    assert digest(out) == whole
+    assert not (out / ".build").exists()
+
+
+def test_a_killed_driver_is_gone_on_from_and_bytes_are_the_same(cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+    out = tmp_path / "out"
+    wanted = 10 if LONG else 2
+    kills = 0
+    while kills < wanted:
+        process = start(corpus, out, cluster.address)
+        assert await_tasks(process, out, 6 + kills * 60 // wanted), process.communicate()[0]
+        process.kill()
+        process.communicate()
+        kills += 1
+    said = finish(start(corpus, out, cluster.address))
+    assert "finished by an earlier run, skipped" in said
+    assert digest(out) == whole
+    assert run("verify", out, "--deep").returncode == 0
+
+
+def test_a_broken_input_ends_it_like_anywhere_else(cluster: Any, tmp_path: Path, corpus: Path) -> None:
+    broken = tmp_path / "broken.fasta"
+    broken.write_bytes(corpus.read_bytes() + b">last\nMK\0T\n")
+    process = start(broken, tmp_path / "out", cluster.address)
+    printed = process.communicate(timeout=100)[0].decode()
+    assert process.returncode == 1
+    assert f"thdpack: {broken}:{broken.read_bytes().count(10)}: " in printed
+    assert "Traceback" not in printed
+
+
+def test_ctrl_c_stops_a_cluster_of_its_own_and_the_same_command_goes_on(tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+    out = tmp_path / "out"
+    process = start(corpus, out, None)
+    assert await_tasks(process, out, 4), process.communicate()[0]
+    family = descendants(process.pid)
+    assert len(family) > 3
+    process.send_signal(signal.SIGINT)
+    printed = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 130, printed
+    assert "the same command goes on" in printed
+    assert "Traceback" not in printed
+    deadline = time.monotonic() + 10
+    while left := [pid for pid in family if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    finish(start(corpus, out, None))
+    assert digest(out) == whole
+
+
+def descendants(root: int) -> list[int]:
+    found = [root]
+    for pid in found:
+        found += [int(child) for child in subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, check=False).stdout.split()]
+    return found[1:]
+
+
+def test_no_cluster_at_an_address_is_said(run: Run, tmp_path: Path, corpus: Path) -> None:
+    assert run("preprocess", corpus, "--out", tmp_path / "out", "--ray-address", "10.0.0.1:6379").returncode == 2
