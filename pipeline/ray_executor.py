@@ -25,7 +25,6 @@ RETRIES: Final = 8
 """How often a task is run again after its worker or node died."""
 _QUEUED: Final = 2
 """Tasks that Ray is given for each core: one to run, one to follow without asking us."""
-_STOP_SECONDS: Final = 10.0
 _PROBE_SECONDS: Final = 60.0
 _STORE_BYTES: Final = 80 << 20
 """Ray's own object store holds next to nothing here; this is about the least it accepts."""
@@ -58,12 +57,11 @@ class RayExecutor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for reference in self._running:
-            self._ray.cancel(reference, force=True)
-        if self._running:  # nothing of ours writes any more once we have returned
-            self._ray.wait(list(self._running), num_returns=len(self._running), timeout=_STOP_SECONDS)
         if self._ours:
-            self._ray.shutdown()
+            self._ray.shutdown()  # the cluster kills what still runs for a driver that left; ray.cancel(force=True) sometimes aborts the driver instead
+            return
+        for reference in self._running:
+            self._ray.cancel(reference)
 
     def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
         """Run all tasks; the first error ends it.
@@ -101,9 +99,9 @@ class RayExecutor:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        probe = self._ray.remote(_sees).options(num_cpus=0)
+        probe = self._ray.remote(_sees)
         asked = {
-            probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)).remote(folder): node["NodeManagerHostname"]
+            probe.options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)).remote(folder): node["NodeManagerHostname"]
             for node in nodes
         }
         answered, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_PROBE_SECONDS)
