@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Optional
 
@@ -19,6 +18,7 @@ import tyro
 from pipeline.options import PreprocessOptions
 from pipeline.report.arguments import StatsOptions, run_stats, with_json_file
 from schemas.errors import ThdpackError
+from schemas.redact import without_credentials
 
 INPUTS_HELP = """Files, folders, globs, URLs (s3://…, https://…) or - for standard input. FASTA, plain or gz, bgz, zst, xz, bz2;
 Parquet or Arrow with a sequence column."""
@@ -197,7 +197,7 @@ def _preprocess(options: PreprocessOptions) -> int:
         print(f"{name:>16}  {value}")
     if built.fresh:
         print(f"{'speed':>16}  {size / seconds / 1e6:,.0f} MB/s of input ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified")
-    print(f"{'dataset':>16}  {Path(options.out)}")
+    print(f"{'dataset':>16}  {without_credentials(options.out)}")
     return 0
 
 
@@ -220,7 +220,7 @@ def _dry_run(options: PreprocessOptions) -> int:
 def _verify(options: VerifyOptions) -> int:
     from pipeline.verify_dataset import verify_dataset
 
-    problems = verify_dataset(Path(options.dataset), deep=options.deep, workers=options.workers)
+    problems = verify_dataset(options.dataset, deep=options.deep, workers=options.workers)
     for problem in problems:
         print(problem)
     if not problems:
@@ -260,7 +260,7 @@ def _bench_reader(options: BenchReaderOptions) -> int:
 def _inspect(options: InspectOptions) -> int:
     from pipeline.inspect import show_bucket, show_record, show_summary
 
-    dataset = Path(options.dataset)
+    dataset = options.dataset
     if options.bucket is not None:
         show_bucket(dataset, options.split, options.bucket)
     elif options.record is not None:

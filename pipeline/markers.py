@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import xxhash
 
-from pipeline.storage import hash_file, write_json
+from pipeline.folders import Folder
 from pipeline.tasks import Task
 from schemas import __version__
-from schemas.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class Outcome:
     skipped: bool
 
 
-def run_once(task: Task, out: Path, on_bytes: Callable[[int], None]) -> Outcome:
+def run_once(task: Task, out: Folder, on_bytes: Callable[[int], None]) -> Outcome:
     """Run a task unless its marker says, and its outputs prove, that it was done.
 
     Args:
@@ -38,13 +36,14 @@ def run_once(task: Task, out: Path, on_bytes: Callable[[int], None]) -> Outcome:
         ThdpackError: what the task raises.
     """
     identity = _digest(task)
-    marker = task.work / f"{task.name}.json"
+    marker = f"{task.name}.json"
     result = _believed(marker, identity, task.work, out)
     if result is not None:
         return Outcome(result, skipped=True)
-    marker.unlink(missing_ok=True)
     result = task.run(on_bytes)
-    write_json(marker, {"identity": identity, "result": result}, scratch=task.work)
+    marks = [folder.mark(name) for folder, name, _, _ in _outputs(result, task.work, out)]
+    with task.work.written(marker, durable=False) as file:
+        file.write(json.dumps({"identity": identity, "result": result, "marks": marks}, sort_keys=True).encode())
     return Outcome(result, skipped=False)
 
 
@@ -54,26 +53,24 @@ def _digest(task: Task) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
-def _believed(marker: Path, identity: str, work: Path, out: Path) -> dict[str, Any] | None:
+def _believed(marker: str, identity: str, work: Folder, out: Folder) -> dict[str, Any] | None:
     """The result in a marker, if it is of this very task and every file it names is as it was."""
     try:
-        noted = json.loads(marker.read_bytes())
-    except (FileNotFoundError, ValueError):  # never run, or cut short by a power failure: run it
-        return None
-    if noted.get("identity") != identity:
-        return None
-    result: dict[str, Any] = noted["result"]
-    for path, size, digest in _outputs(result, work, out):
-        try:
-            if path.stat().st_size != size or hash_file(path) != (size, digest):
-                return None
-        except (FileNotFoundError, InputError):
-            return None
-    return result
+        noted = json.loads(work.content(marker) or b"{}")
+    except ValueError:  # cut short by a power failure: run it
+        noted = {}
+    result: dict[str, Any] | None = noted.get("result") if noted.get("identity") == identity else None
+    if result is not None:
+        outputs = _outputs(result, work, out)
+        if all(folder.holds(name, size, digest, mark) for (folder, name, size, digest), mark in zip(outputs, noted["marks"], strict=True)):
+            return result
+    if noted:
+        work.remove(marker)
+    return None
 
 
-def _outputs(result: dict[str, Any], work: Path, out: Path) -> list[tuple[Path, int, str]]:
+def _outputs(result: dict[str, Any], work: Folder, out: Folder) -> list[tuple[Folder, str, int, str]]:
     entries = [entry for shards in result.get("shards", {}).values() for entry in shards]
     entries += [result["records"]] if isinstance(result.get("records"), dict) else []
-    named = [(out / entry["name"], entry["bytes"], entry["xxh3_128"]) for entry in entries]
-    return named + [(work / name, size, digest) for name, size, digest in result.get("spills", [])]
+    named = [(out, entry["name"], entry["bytes"], entry["xxh3_128"]) for entry in entries]
+    return named + [(work, name, size, digest) for name, size, digest in result.get("spills", [])]

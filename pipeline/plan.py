@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pipeline.options import PreprocessOptions
@@ -39,7 +38,7 @@ class Plan:
         return max(1, -(-self.fasta_bytes // PARTITION_BYTES))
 
 
-def plan(options: PreprocessOptions, *, spool: Path | None = None) -> Plan:
+def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
     """Find the inputs and cut them into tasks; reads a few bytes of each.
 
     Raises:
