@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import tyro
 
+from pipeline.folders import folder_of
 from pipeline.hashing import HASH
 from pipeline.manifest_of import manifest_of
 from pipeline.options import PreprocessOptions
@@ -129,7 +130,7 @@ def _part(rng: np.random.Generator, ordinal: Any, rows: int, name: str, names: t
         shard_names=["train/made-0.arrow"],
     )
     table.duplicate_of[duplicate] = ordinal[original]
-    entry = write_records(table, name, names=names, out=Path(options.out), work=Path(options.out))
+    entry = write_records(table, name, names=names, out=folder_of(options.out))
     empty = SplitStatistics(capacity=options.capacity, longest=options.longest_span).to_json()
     lengths = np.minimum(residues[kept], options.max_seq_len - 2) + 2
     return {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import tyro
 
 from pipeline.options import PreprocessOptions
+from schemas.redact import without_credentials
 
 if TYPE_CHECKING:
     from pipeline.build import Built
@@ -66,10 +66,10 @@ def run_array_command(options: PreprocessOptions | RunTaskOptions | CommitOption
         if isinstance(options, PreprocessOptions):
             _print_plan(plan_tasks(options, report).counts, options)
         elif isinstance(options, CommitOptions):
-            built = commit(Path(options.dataset), options.workers, report)
+            built = commit(options.dataset, options.workers, report)
             print_built(built, options.dataset, as_json=options.log_json)
         else:
-            listed = load_task_list(Path(options.dataset))
+            listed = load_task_list(options.dataset)
             count = run_tasks(listed, options.stage, options.index, options.array_size, report) if listed is not None else 0
             if not options.log_json:
                 print(f"{count} tasks run" if count else "nothing to do")
@@ -103,4 +103,4 @@ def print_built(built: Built, dataset: str, *, as_json: bool, seconds: float | N
         print(f"{name:>16}  {value}")
     if built.fresh and seconds is not None:
         print(f"{'speed':>16}  {size / seconds / 1e6:,.0f} MB/s of input ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified")
-    print(f"{'dataset':>16}  {Path(dataset)}")
+    print(f"{'dataset':>16}  {without_credentials(dataset)}")

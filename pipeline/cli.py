@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Optional
 
@@ -223,7 +222,7 @@ def _dry_run(options: PreprocessOptions) -> int:
 def _verify(options: VerifyOptions) -> int:
     from pipeline.verify_dataset import verify_dataset
 
-    problems = verify_dataset(Path(options.dataset), deep=options.deep, workers=options.workers)
+    problems = verify_dataset(options.dataset, deep=options.deep, workers=options.workers)
     for problem in problems:
         print(problem)
     if not problems:
@@ -263,7 +262,7 @@ def _bench_reader(options: BenchReaderOptions) -> int:
 def _inspect(options: InspectOptions) -> int:
     from pipeline.inspect import show_bucket, show_record, show_summary
 
-    dataset = Path(options.dataset)
+    dataset = options.dataset
     if options.bucket is not None:
         show_bucket(dataset, options.split, options.bucket)
     elif options.record is not None:

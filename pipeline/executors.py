@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, parent_process
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from schemas.errors import BuildError
 
 if TYPE_CHECKING:
+    from pipeline.folders import Folder
     from pipeline.markers import Outcome
     from pipeline.tasks import Task
 
@@ -44,7 +44,7 @@ class ProcessExecutor:
     Workers die with the process that started them, also when that is killed, and leave only unfinished temporary files.
     """
 
-    def __init__(self, workers: int, out: Path) -> None:
+    def __init__(self, workers: int, out: Folder) -> None:
         self._out = out
         self._bytes = _CONTEXT.Value("q", 0)
         self._pool = ProcessPoolExecutor(workers, mp_context=_CONTEXT, initializer=_start_worker, initargs=(self._bytes,))
@@ -90,7 +90,7 @@ class SerialExecutor:
     durable: see `pipeline.markers.run_once`.
     """
 
-    def __init__(self, out: Path, *, durable: bool = False) -> None:
+    def __init__(self, out: Folder, *, durable: bool = False) -> None:
         self._out = out
         self._durable = durable
 
@@ -129,7 +129,7 @@ def _count(number: int) -> None:
         _counter.value += number
 
 
-def _work(task: Task, out: Path) -> Outcome:
+def _work(task: Task, out: Folder) -> Outcome:
     from pipeline.markers import run_once
 
     return run_once(task, out, _count)

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.remote import read_manifest
+from pipeline.folders import Folder, folder_of
+from pipeline.remote import local_path, read_manifest
+from pipeline.storage import file_system
 from pipeline.summary import summary_lines
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest, ShardEntry
@@ -20,7 +22,7 @@ _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _RESIDUES_SHOWN = 48
 
 
-def show_summary(dataset: Path) -> None:
+def show_summary(dataset: str | Path) -> None:
     """Print what the manifest says of a dataset.
 
     Raises:
@@ -36,7 +38,7 @@ def show_summary(dataset: Path) -> None:
     print(f"{'options':>16}  {options}")
 
 
-def show_bucket(dataset: Path, split: str, number: int) -> None:
+def show_bucket(dataset: str | Path, split: str, number: int) -> None:
     """Draw one bucket: how it is filled, and each sequence with its record.
 
     Raises:
@@ -44,7 +46,7 @@ def show_bucket(dataset: Path, split: str, number: int) -> None:
     """
     manifest = read_manifest(dataset)
     entry, row = _locate(manifest, split, number)
-    bucket = _read_row(dataset / entry.name, row)
+    bucket = _read_row(folder_of(dataset), entry.name, row)
     ids = _record_ids(dataset, manifest, bucket["record"])
     edges = bucket["cu_seqlens"]
     console = Console()
@@ -89,7 +91,7 @@ def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
     return line
 
 
-def show_record(dataset: Path, name: str) -> None:
+def show_record(dataset: str | Path, name: str) -> None:
     """Tell what became of every record with this id.
 
     Raises:
@@ -134,8 +136,8 @@ def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, in
     raise DatasetError(f"no bucket {number} in {split}; it has {sum(e.buckets for e in entries):,}, counted from 0")
 
 
-def _read_row(path: Path, row: int) -> dict[str, Any]:
-    with pa.memory_map(str(path)) as file:
+def _read_row(folder: Folder, name: str, row: int) -> dict[str, Any]:
+    with folder.file(name) as path, pa.memory_map(str(path)) as file:
         reader = pa.ipc.open_file(file)
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)
@@ -143,14 +145,16 @@ def _read_row(path: Path, row: int) -> dict[str, Any]:
                 found: dict[str, Any] = batch.slice(row, 1).to_pylist()[0]
                 return found
             row -= batch.num_rows
-    raise DatasetError(f"{path}: has fewer buckets than the manifest says; run thdpack verify")
+    raise DatasetError(f"{folder.where(name)}: has fewer buckets than the manifest says; run thdpack verify")
 
 
-def _records(dataset: Path, manifest: Manifest) -> ds.Dataset:
-    return ds.dataset([str(dataset / entry.name) for entry in manifest.records], format="parquet")
+def _records(dataset: str | Path, manifest: Manifest) -> ds.Dataset:
+    path = local_path(str(dataset))
+    fs, root = (None, str(path)) if path is not None else file_system(str(dataset))
+    return ds.dataset([f"{root}/{entry.name}" for entry in manifest.records], format="parquet", filesystem=fs)
 
 
-def _record_ids(dataset: Path, manifest: Manifest, ordinals: list[int]) -> dict[int, str]:
+def _record_ids(dataset: str | Path, manifest: Manifest, ordinals: list[int]) -> dict[int, str]:
     """Ids of records, by ordinal."""
     table = _records(dataset, manifest).to_table(columns=["ordinal", "id"], filter=ds.field("ordinal").isin(ordinals))
     return dict(zip(table.column("ordinal").to_pylist(), table.column("id").to_pylist(), strict=True))

@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan
-from pipeline.storage import write_json
 from pipeline.tasks import HashTask, Job, MapTask
 from schemas import __version__
 from schemas.errors import BuildError, InputError
@@ -41,9 +39,15 @@ class Mapped:
     spills: tuple[Spill, ...]
     residues: int
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What records/ calls the inputs."""
+        return tuple(entry.name for entry in self.inputs)
+
     def save(self, job: Job) -> None:
-        """Leave it where the job's tasks look for it; complete or not at all."""
-        write_json(job.mapped, asdict(self), scratch=job.work)
+        """Leave it where the job's tasks look for it."""
+        with job.work.written(job.mapped, durable=False) as file:
+            file.write(json.dumps(asdict(self)).encode())
 
 
 def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask], hashes: Sequence[HashTask], results: Sequence[dict[str, Any]]) -> Mapped:
@@ -60,7 +64,7 @@ def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask]
     spills = []
     ordinal = 0
     for (s, _, _), task, result in zip(planned.ranges, maps, results[: len(maps)], strict=True):
-        spills.append(Spill(name=task.spill.name, source=s, first_ordinal=ordinal))
+        spills.append(Spill(name=task.spill, source=s, first_ordinal=ordinal))
         ordinal += result["records"]
         records[s] += result["records"]
         residues[s] += result["residues"]
@@ -74,23 +78,30 @@ def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask]
     return Mapped(build=build_digest(options, inputs), inputs=inputs, spills=tuple(spills), residues=sum(residues))
 
 
-@lru_cache(maxsize=1)
-def load_mapped(path: Path) -> Mapped:
-    """What `Mapped.save` left.
+_last: tuple[str, Mapped] | None = None  # where it was read from, and what: a process works on one build
+
+
+def load_mapped(work: Folder, name: str) -> Mapped:
+    """What `Mapped.save` left; read once.
 
     Raises:
-        BuildError: it is not there: the map stage has not finished, or the machines of a cluster do not see the same files.
+        BuildError: it is not there: the machines of a cluster do not see the same files.
     """
-    try:
-        noted = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise BuildError(f"{path} is not there; machines that build a dataset together need a folder that all of them see, or URLs") from error
-    return Mapped(
+    global _last
+    if _last is not None and _last[0] == work.where(name):
+        return _last[1]
+    content = work.content(name)
+    if content is None:
+        raise BuildError(f"{work.where(name)} is not there; machines that build a dataset together need a folder that all of them see, or URLs")
+    noted = json.loads(content)
+    found = Mapped(
         build=noted["build"],
         inputs=tuple(InputEntry(**entry) for entry in noted["inputs"]),
         spills=tuple(Spill(**spill) for spill in noted["spills"]),
         residues=noted["residues"],
     )
+    _last = work.where(name), found
+    return found
 
 
 def build_digest(options: PreprocessOptions, inputs: Sequence[InputEntry]) -> str:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import xxhash
 
-from pipeline.storage import hash_file, sync_files, write_json
+from pipeline.folders import Folder
 from pipeline.tasks import Task
 from schemas import __version__
-from schemas.errors import BuildError, InputError
+from schemas.errors import BuildError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Outcome:
     skipped: bool
 
 
-def run_once(task: Task, out: Path, on_bytes: Callable[[int], None], *, durable: bool = False) -> Outcome:
+def run_once(task: Task, out: Folder, on_bytes: Callable[[int], None], *, durable: bool = False) -> Outcome:
     """Run a task unless its marker says, and its outputs prove, that it was done.
 
     Args:
@@ -40,24 +39,38 @@ def run_once(task: Task, out: Path, on_bytes: Callable[[int], None], *, durable:
         ThdpackError: what the task raises; BuildError if a file that an earlier task left is gone.
     """
     identity = _digest(task)
-    marker = task.work / f"{task.name}.json"
+    marker = f"{task.name}.json"
     result = _believed(marker, identity, task.work, out)
     if result is not None:
         return Outcome(result, skipped=True)
-    marker.unlink(missing_ok=True)
     try:
         result = task.run(on_bytes)
     except FileNotFoundError as error:
         raise BuildError(f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on") from error
     if durable:
-        sync_files([task.work / name for name, _, _ in result.get("spills", [])])
-    write_json(marker, {"identity": identity, "result": result}, scratch=task.work, durable=durable)
+        task.work.sync([name for name, _, _ in result.get("spills", [])])
+    marks = [folder.mark(name) for folder, name, _, _ in _outputs(result, task.work, out)]
+    with task.work.written(marker, durable=durable) as file:
+        file.write(json.dumps({"identity": identity, "result": result, "marks": marks}, sort_keys=True).encode())
     return Outcome(result, skipped=False)
 
 
-def finished(task: Task, out: Path) -> dict[str, Any] | None:
+def finished(task: Task, out: Folder) -> dict[str, Any] | None:
     """The result of a task that ran elsewhere, or None; its files are looked at, not read: `run_once` was told to make them durable."""
-    return _believed(task.work / f"{task.name}.json", _digest(task), task.work, out, read=False)
+    noted = _noted(task.work, f"{task.name}.json")
+    if noted.get("identity") != _digest(task):
+        return None
+    result: dict[str, Any] = noted["result"]
+    return result if all(folder.size(name) == size for folder, name, size, _ in _outputs(result, task.work, out)) else None
+
+
+def _noted(work: Folder, marker: str) -> dict[str, Any]:
+    """What a marker says; nothing if it is not there, or was cut short by a power failure."""
+    try:
+        noted: dict[str, Any] = json.loads(work.content(marker) or b"{}")
+    except ValueError:
+        return {}
+    return noted
 
 
 def _digest(task: Task) -> str:
@@ -66,26 +79,21 @@ def _digest(task: Task) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
-def _believed(marker: Path, identity: str, work: Path, out: Path, *, read: bool = True) -> dict[str, Any] | None:
-    """The result in a marker, if it is of this very task and every file it names is as it was; without `read`, as large as it was."""
-    try:
-        noted = json.loads(marker.read_bytes())
-    except (FileNotFoundError, ValueError):  # never run, or cut short by a power failure: run it
-        return None
-    if noted.get("identity") != identity:
-        return None
-    result: dict[str, Any] = noted["result"]
-    for path, size, digest in _outputs(result, work, out):
-        try:
-            if path.stat().st_size != size or (read and hash_file(path) != (size, digest)):
-                return None
-        except (FileNotFoundError, InputError):
-            return None
-    return result
+def _believed(marker: str, identity: str, work: Folder, out: Folder) -> dict[str, Any] | None:
+    """The result in a marker, if it is of this very task and every file it names is as it was."""
+    noted = _noted(work, marker)
+    result: dict[str, Any] | None = noted.get("result") if noted.get("identity") == identity else None
+    if result is not None:
+        outputs = _outputs(result, work, out)
+        if all(folder.holds(name, size, digest, mark) for (folder, name, size, digest), mark in zip(outputs, noted["marks"], strict=True)):
+            return result
+    if noted:
+        work.remove(marker)
+    return None
 
 
-def _outputs(result: dict[str, Any], work: Path, out: Path) -> list[tuple[Path, int, str]]:
+def _outputs(result: dict[str, Any], work: Folder, out: Folder) -> list[tuple[Folder, str, int, str]]:
     entries = [entry for shards in result.get("shards", {}).values() for entry in shards]
     entries += [result["records"]] if isinstance(result.get("records"), dict) else []
-    named = [(out / entry["name"], entry["bytes"], entry["xxh3_128"]) for entry in entries]
-    return named + [(work / name, size, digest) for name, size, digest in result.get("spills", [])]
+    named = [(out, entry["name"], entry["bytes"], entry["xxh3_128"]) for entry in entries]
+    return named + [(work, name, size, digest) for name, size, digest in result.get("spills", [])]

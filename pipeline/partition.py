@@ -1,8 +1,4 @@
-"""The map stage: read a piece of an input, tokenize it, and leave its records sorted into partitions in one spill file.
-
-A spill is an Arrow IPC file. Each block of records gives `partitions` record batches, one for each partition in order, so
-batch i belongs to partition i % partitions.
-"""
+"""The map stage: read a piece of an input, tokenize it, and leave its records sorted into partitions in one spill file (see `pipeline.spill`)."""
 
 from __future__ import annotations
 
@@ -19,8 +15,9 @@ from pipeline.formats import line_at, read_fasta, read_seqio, read_table
 from pipeline.hashing import partitions_of, sequence_hashes
 from pipeline.options import PreprocessOptions
 from pipeline.sources import Source
+from pipeline.spill import SPILL_SCHEMA, spill_written
 from pipeline.spill_kernel import pack
-from pipeline.storage import open_input, written_atomically
+from pipeline.storage import open_input
 from pipeline.tasks import MapTask, OnBytes
 from pipeline.tokenize import Letter, RecordBlock, letter_classes
 from schemas.errors import InputError
@@ -30,19 +27,6 @@ from schemas.vocabulary import ESM2
 STATUS_CODES: Final = tuple(Status)
 """A spill stores the status as its place in this tuple."""
 _KEPT, _INVALID, _TOO_SHORT, _TOO_LONG = (STATUS_CODES.index(s) for s in (Status.KEPT, Status.INVALID, Status.TOO_SHORT, Status.TOO_LONG))
-
-SPILL_SCHEMA: Final = pa.schema(
-    [
-        ("number", pa.int64()),  # of the record within its task
-        ("id", pa.binary()),
-        ("offset", pa.int64()),
-        ("unknown", pa.int64()),
-        ("hash", pa.binary(16)),
-        ("status", pa.int8()),
-        ("residues", pa.int64()),
-        ("packed", pa.large_binary()),  # tokens at 5 bits each
-    ]
-)
 
 
 def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
@@ -54,15 +38,15 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
     """
     records = residues = 0
     input_hash = None
-    with written_atomically(task.spill, scratch=task.work, durable=False) as file, pa.ipc.new_file(file, SPILL_SCHEMA) as writer:
+    with spill_written(task.work, task.spill, task.partitions) as spill:
         for block, final_hash in record_blocks(task, on_bytes):
             input_hash = final_hash or input_hash
             if len(block):
                 _refuse_unknown(task, block)
-                _write(writer, block, records, task)
+                _write(spill.batches, block, records, task)
                 records += len(block)
                 residues += int(block.ends[-1])
-    return {"spills": [[task.spill.name, file.bytes, file.xxh3_128]], "records": records, "residues": residues, "input_xxh3_128": input_hash}
+    return {"spills": [spill.entry], "records": records, "residues": residues, "input_xxh3_128": input_hash}
 
 
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Iterator[tuple[RecordBlock, str | None]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pipeline.options import PreprocessOptions
@@ -43,7 +42,7 @@ def fasta_bytes(sources: Sequence[Source]) -> int:
     return sum(source.bytes * _EXPANSION[source.compression] for source in sources)
 
 
-def plan(options: PreprocessOptions, *, spool: Path | None = None) -> Plan:
+def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
     """Find the inputs and cut them into tasks; reads a few bytes of each.
 
     Raises:

@@ -11,13 +11,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from schemas.errors import BuildError, ThdpackError
 
 if TYPE_CHECKING:
+    from pipeline.folders import Folder
     from pipeline.markers import Outcome
     from pipeline.tasks import Task
 
@@ -33,10 +33,10 @@ _STORE_BYTES: Final = 80 << 20
 class RayExecutor:
     """Tasks as Ray core tasks of one core each; the first error ends all of them."""
 
-    def __init__(self, out: Path, work: Path, *, address: str | None, workers: int | None) -> None:
+    def __init__(self, out: Folder, *, address: str | None, workers: int | None) -> None:
         """
         Args:
-            out, work: folders of the dataset and of what is unfinished, which every node has to see.
+            out: the dataset's folder, which every node has to see.
             address: of a cluster; None starts one here.
             workers: tasks at once; None for every core of the cluster.
         Raises:
@@ -46,7 +46,7 @@ class RayExecutor:
         self._out = out
         self._workers = workers
         self._durable = address is not None  # another machine's page cache is not ours to trust
-        self._unproven = None if address is None else work
+        self._unproven = out.local and address is not None
         self._running: dict[Any, int] = {}
         self._ours = not self._ray.is_initialized()
         if self._ours:
@@ -74,9 +74,9 @@ class RayExecutor:
         """
         waiting = iter(range(len(tasks)))
         with _cluster_errors(self._ray):
-            if self._unproven is not None:
-                self._refuse_unshared(self._unproven)
-                self._unproven = None
+            if self._unproven:
+                self._refuse_unshared()
+                self._unproven = False
             self._submit(tasks, waiting)
             while self._running:
                 done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=1.0)
@@ -90,24 +90,23 @@ class RayExecutor:
                 on_bytes(0)
                 self._submit(tasks, waiting)
 
-    def _refuse_unshared(self, folder: Path) -> None:
-        """Refuse a cluster with a node that does not see a folder.
+    def _refuse_unshared(self) -> None:
+        """Refuse a cluster with a node that does not see the dataset's folder.
 
         Raises:
             BuildError: names the node.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        probe = self._ray.remote(_sees)
-        asked = {
-            probe.options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)).remote(folder): node["NodeManagerHostname"]
-            for node in nodes
-        }
+        folder, probe, asked = self._out.where(), self._ray.remote(_sees), {}
+        for node in self._ray.nodes():
+            if node["Alive"] and node["Resources"].get("CPU"):
+                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+                asked[probe.options(num_cpus=0, scheduling_strategy=there).remote(folder)] = node["NodeManagerHostname"]
         answered, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_PROBE_SECONDS)
         for reference in answered:
             if not self._ray.get(reference):
-                raise BuildError(f"{folder}: node {asked[reference]} does not see it; use a folder that all nodes share, or URLs for inputs and --out")
+                raise BuildError(f"{folder}: node {asked[reference]} does not see it; use a folder that all nodes share, or URLs")
 
     def _submit(self, tasks: Sequence[Task], waiting: Iterator[int]) -> None:
         """Keep every core of the cluster busy, however many it has by now."""
@@ -161,11 +160,11 @@ def _cluster_errors(ray: Any) -> Iterator[None]:
         raise BuildError(f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no memory; run the same command to go on") from error
 
 
-def _sees(folder: Path) -> bool:
-    return folder.is_dir()
+def _sees(folder: str) -> bool:
+    return os.path.isdir(folder)
 
 
-def _work(task: Task, out: Path, durable: bool) -> tuple[Outcome | ThdpackError, int]:
+def _work(task: Task, out: Folder, durable: bool) -> tuple[Outcome | ThdpackError, int]:
     """On a worker: the task's outcome, or what is wrong with the user's data, and the bytes read."""
     from pipeline.markers import run_once
 

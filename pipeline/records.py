@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.arrays import taken
+from pipeline.folders import Folder
 from pipeline.hashing import HASH
 from pipeline.shards import WrittenSplit
-from pipeline.storage import written_atomically
 from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 
@@ -79,7 +78,7 @@ class RecordRows:
         return self.take(np.argsort(self.ordinal))
 
 
-def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: Path, work: Path) -> dict[str, Any]:
+def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: Folder) -> dict[str, Any]:
     """Write rows, in order of their ordinals, as the records/ file `name`; returns its manifest entry.
 
     Args:
@@ -104,7 +103,7 @@ def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: P
         ],
         schema=records_schema(),
     )
-    with written_atomically(out / name, scratch=work) as file:
+    with out.written(name) as file:
         pq.write_table(
             table,
             file,

@@ -7,7 +7,6 @@ most one part-filled bucket.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -15,14 +14,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.arrays import gathered, one_chunk, runs, taken
+from pipeline.folders import Folder, Part
 from pipeline.hashing import HASH, in_valid, shuffle_keys
 from pipeline.mapped_stage import load_mapped
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES
 from pipeline.records import RecordRows, write_records
 from pipeline.shards import Sequences, WrittenSplit, write_split
+from pipeline.spill import read_partition
 from pipeline.spill_kernel import unpack
-from pipeline.storage import written_atomically
 from pipeline.tasks import Job, OnBytes, ReduceTask, RestTask
 from schemas.records import Status
 from schemas.shard import SPLITS
@@ -72,11 +72,8 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
 def _read_spills(task: ReduceTask) -> tuple[RecordRows, NDArray[np.uint8], NDArray[np.int64]]:
     """The partition's records in input order, their residue tokens end to end, and where each record's begin."""
     tables, ordinals, sources = [], [], []
-    for spill in load_mapped(task.job.mapped).spills:
-        with pa.memory_map(str(task.work / spill.name)) as file:
-            reader = pa.ipc.open_file(file)
-            batches = [reader.get_batch(i) for i in range(task.partition, reader.num_record_batches, task.partitions)]
-            table = pa.Table.from_batches(batches, schema=reader.schema)
+    spills = load_mapped(task.work, task.job.mapped).spills
+    for spill, table in zip(spills, read_partition(task.work, [spill.name for spill in spills], task.partition, task.partitions), strict=True):
         tables.append(table)
         ordinals.append(table.column("number").to_numpy() + spill.first_ordinal)
         sources.append(np.full(table.num_rows, spill.source, dtype=np.int32))
@@ -107,7 +104,7 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
     Raises:
         BuildError: a file cannot be written.
     """
-    table = pa.concat_tables([_read_rest(path) for path in task.rests])
+    table = pa.concat_tables([pa.ipc.open_file(rest).read_all() for rest in task.work.parts([Part(name) for name in task.rests])])
     tokens, edges = runs(one_chunk(table.column("tokens")))
     on_bytes(tokens.size)
     key, ordinal, start = (table.column(name).to_numpy() for name in ("key", "ordinal", "start"))
@@ -133,13 +130,8 @@ def order_of_rests(sequences: Sequences) -> NDArray[np.int64]:
     return np.lexsort((sequences.start, sequences.ordinal, sequences.key))
 
 
-def _read_rest(path: Path) -> pa.Table:
-    with pa.memory_map(str(path)) as file:
-        return pa.ipc.open_file(file).read_all()
-
-
 def _pack_and_write(
-    job: Job, label: str, rows: RecordRows, sequences: Sequences, row: NDArray[np.int64], tokens: NDArray[np.uint8], *, rest: Path | None
+    job: Job, label: str, rows: RecordRows, sequences: Sequences, row: NDArray[np.int64], tokens: NDArray[np.uint8], *, rest: str | None
 ) -> dict[str, Any]:
     """Pack sequences, write shards, rest and records; a record is written where its first sequence is.
 
@@ -158,14 +150,14 @@ def _pack_and_write(
     for code, split in enumerate(SPLITS):
         chosen = np.flatnonzero(rows.split[row] == code)
         part = sequences.take(chosen)
-        result = write_split(tokens, part, job.options, split=split, stem=stem, final=rest is None, out=job.out, work=job.work)
+        result = write_split(tokens, part, job.options, split=split, stem=stem, final=rest is None, out=job.out)
         rows.place(row[chosen], part.start, result)
         mentioned[row[chosen][result.left & (part.start == 0)]] = False
         left_over.append(_rest_table(code, part.take(result.left), row[chosen][result.left], rows, tokens))
         written[split] = result
     spills = [] if rest is None else [_write_rest(rest, pa.concat_tables(left_over), job.work)]
     named = rows.take(np.flatnonzero(mentioned)).in_order()
-    records = write_records(named, f"records/{stem}.parquet", names=tuple(entry.name for entry in load_mapped(job.mapped).inputs), out=job.out, work=job.work)
+    records = write_records(named, f"records/{stem}.parquet", names=load_mapped(job.work, job.mapped).names, out=job.out)
     return {
         "spills": spills,
         "records": records,
@@ -179,10 +171,10 @@ def _entry(entry: Any) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in entry.__dataclass_fields__}
 
 
-def _write_rest(path: Path, table: pa.Table, work: Path) -> list[Any]:
-    with written_atomically(path, scratch=work, durable=False) as file, pa.ipc.new_file(file, REST_SCHEMA) as writer:
+def _write_rest(name: str, table: pa.Table, work: Folder) -> list[Any]:
+    with work.written(name, durable=False) as file, pa.ipc.new_file(file, REST_SCHEMA) as writer:
         writer.write_table(table)
-    return [path.name, file.bytes, file.xxh3_128]
+    return [name, file.bytes, file.xxh3_128]
 
 
 def _rest_table(code: int, left: Sequences, row: NDArray[np.int64], rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pipeline.storage import file_system, is_url
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.redact import without_credentials
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -73,9 +74,11 @@ class Remote:
         self._fs.invalidate_cache()  # an object that was replaced must not be read with the old one's size
         return read_pieces(self._fs, f"{self._root.rstrip('/')}/{name}", self.stopped)
 
-    def with_retries(self, name: str, fetch: Callable[[], T]) -> T:
+    def with_retries(self, name: str, fetch: Callable[[], T], *, doing: str = "read from") -> T:
         """What `fetch` gives, tried again while it fails.
 
+        Args:
+            doing: what it does with the store, for messages.
         Raises:
             DatasetError: it failed for good; names the file, the URL and the cause.
             CacheError: passed on, as no retry mends it.
@@ -89,11 +92,12 @@ class Remote:
             except Exception as error:  # each store has a family of its own; the last one is the cause of what we raise
                 reason = _reason(error)
                 if isinstance(error, PermissionError) or is_missing(error):
-                    raise DatasetError(f"{name}: cannot be read from {self.url}: {reason}") from error
+                    raise DatasetError(f"{name}: cannot be {doing} {self.url}: {reason}") from error
                 if attempt == ATTEMPTS - 1:
-                    raise DatasetError(f"{name}: not read from {self.url} in {ATTEMPTS} attempts; the last: {reason}") from error
+                    raise DatasetError(f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; the last: {reason}") from error
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
-            _LOG.warning("%s: attempt %d of %d to read it from %s failed: %s; again in %.1f s", name, attempt + 1, ATTEMPTS, self.url, reason, pause)
+            said = without_credentials(f"{name}: not {doing} {self.url}: {reason}")
+            _LOG.warning("attempt %d of %d: %s; again in %.1f s", attempt + 1, ATTEMPTS, said, pause)
             if self.stopped.wait(pause):
                 raise ClosedError()
         raise AssertionError("unreachable")

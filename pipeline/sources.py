@@ -10,7 +10,7 @@ from typing import Final
 
 from pipeline.compression import Compression, detect
 from pipeline.options import Format, PreprocessOptions
-from pipeline.storage import file_system, input_errors, is_url, open_input
+from pipeline.storage import file_system, input_errors, is_url, marks_of, open_input
 from schemas.errors import InputError
 
 TASK_BYTES: Final = 128 << 20
@@ -49,7 +49,7 @@ class Source:
         return self.format not in ("parquet", "arrow") and (not self.cuttable or self.bytes <= TASK_BYTES)
 
 
-def find_sources(options: PreprocessOptions, *, spool: Path | None) -> tuple[list[Source], list[str]]:
+def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list[Source], list[str]]:
     """The inputs in the order of the command line, folders and globs expanded in byte order.
 
     Args:
@@ -148,8 +148,8 @@ def relative_names(urls: list[str]) -> dict[str, str]:
     return names
 
 
-def _source(url: str, name: str, format: Format, spool: Path | None) -> Source:
-    place = str(spool) if url == "-" else url
+def _source(url: str, name: str, format: Format, spool: str | None) -> Source:
+    place = spool if url == "-" and spool is not None else url
     with open_input(place) as file:
         head = file.read(8)
         size, fingerprint = _stat(place)
@@ -166,8 +166,7 @@ def _stat(url: str) -> tuple[int, str]:
         return stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}-{stat.st_ino}"
     fs, path = file_system(url)
     info = fs.info(path)
-    marks = [str(info[key]) for key in ("ETag", "etag", "LastModified", "last_modified", "mtime", "created") if info.get(key)]
-    return int(info.get("size") or 0), "-".join([str(info.get("size")), *marks])
+    return int(info.get("size") or 0), marks_of(info)
 
 
 def fingerprint_now(url: str) -> str:

@@ -6,9 +6,9 @@ Tasks of one stage are independent of each other; each stage needs the one befor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
+from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, RestTask
@@ -17,7 +17,7 @@ RESTS_TOGETHER: Final = 64
 """How many partitions' rests are packed by one task."""
 
 
-def map_tasks(planned: Plan, options: PreprocessOptions, work: Path) -> list[MapTask]:
+def map_tasks(planned: Plan, options: PreprocessOptions, work: Folder) -> list[MapTask]:
     """One for each range of the plan."""
     return [
         MapTask(index=i, source=planned.sources[s], begin=begin, end=end, partitions=planned.partitions, options=options, work=work)
@@ -25,7 +25,7 @@ def map_tasks(planned: Plan, options: PreprocessOptions, work: Path) -> list[Map
     ]
 
 
-def hash_tasks(planned: Plan, work: Path, *, every: bool = False) -> list[HashTask]:
+def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
     """One for each input that no map task reads from first byte to last, or for every input."""
     sources = planned.sources
     return [HashTask(index=i, url=sources[i].url, fingerprint=sources[i].fingerprint, work=work) for i in (range(len(sources)) if every else planned.hashed)]
@@ -36,7 +36,7 @@ def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:
     return [ReduceTask(job=job, partition=p, partitions=partitions) for p in range(partitions)]
 
 
-def rest_levels(job: Job, rests: Sequence[Path]) -> Iterator[list[RestTask]]:
+def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
     """Tasks that pack what the partitions left, so many at a time that memory stays bounded; each level needs the one before it."""
     level = 0
     while len(rests) > RESTS_TOGETHER:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -95,6 +94,12 @@ class HashingReader:
         return self._hash.hexdigest()
 
 
+def marks_of(info: Mapping[str, Any]) -> str:
+    """What a store says of an object that changes when the object does: size, etag, time; as fsspec hands it on."""
+    marks = [str(info[key]) for key in ("ETag", "etag", "LastModified", "last_modified", "mtime", "created") if info.get(key)]
+    return "-".join([str(info.get("size")), *marks])
+
+
 def is_url(path: str) -> bool:
     return "://" in path or path.startswith("simplecache::")
 
@@ -163,7 +168,7 @@ def written_atomically(final: Path, *, scratch: Path, durable: bool = True) -> I
     temporary = scratch / f"{final.name}.{os.uname().nodename}.{os.getpid()}.tmp"  # of this process, whichever machines share the folder
     try:
         with open(temporary, "wb", buffering=0) as file:
-            writer = HashingWriter(cast(BinaryIO, _WholeWrites(file)))
+            writer = HashingWriter(cast(BinaryIO, WholeWrites(file)))
             yield writer
             if durable:
                 os.fsync(file.fileno())
@@ -180,7 +185,7 @@ def written_atomically(final: Path, *, scratch: Path, durable: bool = True) -> I
         raise
 
 
-class _WholeWrites:
+class WholeWrites:
     """An unbuffered file whose `write` writes all of it: the system call may stop short."""
 
     def __init__(self, file: Any) -> None:
@@ -214,12 +219,6 @@ def sync_files(paths: Sequence[Path]) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def write_json(path: Path, value: Any, *, scratch: Path, durable: bool = False) -> None:
-    """Write a value as JSON, atomically."""
-    with written_atomically(path, scratch=scratch, durable=durable) as file:
-        file.write(json.dumps(value, sort_keys=True).encode())
 
 
 def hash_file(path: str | Path) -> tuple[int, str]:

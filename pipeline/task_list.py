@@ -9,29 +9,32 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import xxhash
 
-from pipeline.build import Build, Built, existing_dataset, locked, missing_file, refuse_if_other, spool_stdin, workers_of
+from pipeline.build import Build, Built, existing_dataset, missing_file, refuse_if_other, workers_of
 from pipeline.executors import ProcessExecutor, SerialExecutor
+from pipeline.folders import Folder
 from pipeline.mapped_stage import Mapped, load_mapped, mapped_of
 from pipeline.markers import finished
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan, plan
 from pipeline.progress import Reporter
+from pipeline.remote import read_manifest
+from pipeline.site import PLAN, Site, site_of
 from pipeline.sources import Source, fingerprint_now
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks
-from pipeline.storage import is_url, write_json
+from pipeline.storage import is_url
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 
 STAGES: Final = ("map", "reduce")
-_PLAN: Final = "plan.json"
+_AT_ONCE: Final = 16
 _NAMED: Final = 10
 """How many unfinished tasks an error names."""
 
@@ -42,11 +45,15 @@ class TaskList:
 
     options: PreprocessOptions
     plan: Plan
-    out: Path
+    site: Site
 
     @property
-    def work(self) -> Path:
-        return self.out / ".build"
+    def out(self) -> Folder:
+        return self.site.out
+
+    @property
+    def work(self) -> Folder:
+        return self.site.work(self.plan, self.options)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -81,35 +88,36 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         InputError: an input is missing or unreadable; DatasetError: another dataset is there and --overwrite was not given.
         BuildError: another build runs here.
     """
-    out = Path(options.out)
-    existing = existing_dataset(out, options)
-    with locked(out) as work:
-        planned = plan(options, spool=spool_stdin(options, work))
+    site = site_of(options.out)
+    existing = existing_dataset(site, options)
+    with site.held():
+        planned = plan(options, spool=site.spool(options))
         for name in planned.passed_over:
             report.note(f"passed over {name}: not named like a sequence file; name it on the command line to read it")
         if existing is not None:
-            refuse_if_other(existing, options, planned.sources, out)
+            refuse_if_other(existing, options, planned.sources, site.out.where())
         sources = tuple(replace(s, url=s.url if is_url(s.url) else os.path.abspath(s.url)) for s in planned.sources)  # tasks may start elsewhere
-        listed = TaskList(options=options, plan=replace(planned, sources=sources, passed_over=()), out=out)
-        write_json(work / _PLAN, listed.to_json(), scratch=work, durable=True)
+        listed = TaskList(options=options, plan=replace(planned, sources=sources, passed_over=()), site=site)
+        with site.out.written(PLAN) as file:
+            file.write(json.dumps(listed.to_json()).encode())
     return listed
 
 
-def load_task_list(dataset: Path) -> TaskList | None:
+def load_task_list(dataset: str) -> TaskList | None:
     """The list that `plan_tasks` left; None if the dataset is there and nothing is planned.
 
     Raises:
         DatasetError: there is neither; BuildError: another version of thdpack planned it.
     """
-    path = dataset / ".build" / _PLAN
-    try:
-        noted = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        if (dataset / "manifest.json").exists():
+    site = site_of(dataset)
+    content = site.out.content(PLAN)
+    if content is None:
+        if site.manifest() is not None:
             return None
-        raise DatasetError(f"{dataset}: nothing is planned here; run `thdpack plan-tasks … --out {dataset}` first") from error
+        raise DatasetError(f"{site.out.where()}: nothing is planned here; run `thdpack plan-tasks … --out {site.out.where()}` first")
+    noted = json.loads(content)
     if noted["thdpack"] != __version__:
-        raise BuildError(f"{path}: planned by thdpack {noted['thdpack']}, this is {__version__}; run `thdpack plan-tasks` again")
+        raise BuildError(f"{site.out.where(PLAN)}: planned by thdpack {noted['thdpack']}, this is {__version__}; run `thdpack plan-tasks` again")
     options = PreprocessOptions(**{**noted["options"], "inputs": tuple(noted["options"]["inputs"])})
     there = noted["plan"]
     planned = Plan(
@@ -119,7 +127,7 @@ def load_task_list(dataset: Path) -> TaskList | None:
         hashed=tuple(there["hashed"]),
         partitions=there["partitions"],
     )
-    return TaskList(options=options, plan=planned, out=dataset)
+    return TaskList(options=options, plan=planned, site=site)
 
 
 def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter) -> int:
@@ -128,7 +136,7 @@ def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None
     Raises:
         ThdpackError: what a task raises; BuildError if the stage before has not finished, InputError if an input is no longer what was planned.
     """
-    with locked(listed.out, shared=True):
+    with listed.site.held(shared=True):
         tasks = _chosen(listed, stage, index, every)
         for task in tasks:
             if isinstance(task, MapTask | HashTask):
@@ -138,7 +146,7 @@ def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None
     return len(tasks)
 
 
-def commit(dataset: Path, workers: int | None, report: Reporter) -> Built:
+def commit(dataset: str, workers: int | None, report: Reporter) -> Built:
     """Pack the rests, verify and write the manifest, once every task of the list has run.
 
     Raises:
@@ -146,16 +154,17 @@ def commit(dataset: Path, workers: int | None, report: Reporter) -> Built:
     """
     listed = load_task_list(dataset)
     if listed is None:
-        return Built(manifest=Manifest.from_json((dataset / "manifest.json").read_bytes(), where=str(dataset)), fresh=False)
-    options = replace(listed.options, workers=workers)
-    with locked(dataset) as work:
+        return Built(manifest=read_manifest(dataset), fresh=False)
+    site, options = listed.site, replace(listed.options, workers=workers)
+    with site.held():
         mapped = _mapped(listed)
-        with ProcessExecutor(workers_of(options), dataset) as executor:
-            build = Build(listed.options, listed.plan, dataset, work, executor, report)
-            existing = _already(listed, mapped)
-            if existing is not None:
-                build.clear(existing)
-                return Built(manifest=existing, fresh=False)
+        existing = existing_dataset(site, options)
+        if existing is not None:
+            site.replaces(existing)
+        with ProcessExecutor(workers_of(options), site.out) as executor:
+            build = Build(listed.options, listed.plan, site, executor, report)
+            if existing is not None and _is_this(existing, listed, mapped):
+                return build.found(existing)
             job = listed.job(mapped.build)
             return build.finish(job, mapped, _results(listed, "reduce", reduce_tasks(job, listed.plan.partitions)))
 
@@ -167,13 +176,14 @@ def _chosen(listed: TaskList, stage: str | None, index: int, every: int | None) 
     if stage is None:
         stage, index, total = ("map", index, counts["map"]) if index < counts["map"] else ("reduce", index - counts["map"], counts["reduce"])
     if every is None and index >= total:
-        raise DatasetError(f"{listed.out}: --index is beyond the list of {' + '.join(f'{n} {name}' for name, n in counts.items())} tasks")
+        raise DatasetError(f"{listed.out.where()}: --index is beyond the list of {' + '.join(f'{n} {name}' for name, n in counts.items())} tasks")
     indices = range(index, total, every or total)
     if stage == "map":
         mapping: list[Task] = [*listed.maps, *listed.hashes]
         return [mapping[i] for i in indices]
     mapped = _mapped(listed)
-    if _already(listed, mapped) is not None:
+    existing = existing_dataset(listed.site, listed.options)
+    if existing is not None and _is_this(existing, listed, mapped):
         return []
     job = listed.job(mapped.build)
     return [ReduceTask(job=job, partition=i, partitions=listed.plan.partitions) for i in indices]
@@ -189,21 +199,19 @@ def _refuse_if_changed(source: Source) -> None:
         raise InputError("changed since the tasks were planned; run `thdpack plan-tasks` again", source=source.url)
 
 
-def _already(listed: TaskList, mapped: Mapped) -> Manifest | None:
-    """The dataset that is there, if it is what this list would build.
+def _is_this(existing: Manifest, listed: TaskList, mapped: Mapped) -> bool:
+    """Whether the dataset that is there is what the list would build.
 
     Raises:
-        DatasetError: it is of other inputs, and --overwrite was not given.
+        DatasetError: it is of other inputs, or damaged, and --overwrite was not given.
     """
-    existing = existing_dataset(listed.out, listed.options)
-    if existing is None:
-        return None
     problem = missing_file(existing, listed.out)
     if existing.build == mapped.build and problem is None:
-        return existing
+        return True
     if not listed.options.overwrite:
-        raise DatasetError(f"{listed.out}: {problem or 'the inputs changed since this dataset was built'}; replace it with --overwrite when planning")
-    return None
+        problem = problem or "the inputs changed since this dataset was built"
+        raise DatasetError(f"{listed.out.where()}: {problem}; choose another --out, or replace it with --overwrite when planning")
+    return False
 
 
 def _mapped(listed: TaskList) -> Mapped:
@@ -212,15 +220,16 @@ def _mapped(listed: TaskList) -> Mapped:
     Raises:
         BuildError: map tasks have not finished.
     """
-    known = listed.work / f"plan-{listed.digest}.json"
-    try:
-        return load_mapped(listed.job(json.loads(known.read_bytes())["build"]).mapped)
-    except FileNotFoundError:
-        maps, hashes = listed.maps, listed.hashes
-        mapped = mapped_of(listed.options, listed.plan, maps, hashes, _results(listed, "map", [*maps, *hashes]))
-        mapped.save(listed.job(mapped.build))
-        write_json(known, {"build": mapped.build}, scratch=listed.work)
-        return mapped
+    known, work = f"plan-{listed.digest}.json", listed.work
+    noted = work.content(known)
+    if noted is not None:
+        return load_mapped(work, listed.job(json.loads(noted)["build"]).mapped)
+    maps, hashes = listed.maps, listed.hashes
+    mapped = mapped_of(listed.options, listed.plan, maps, hashes, _results(listed, "map", [*maps, *hashes]))
+    mapped.save(listed.job(mapped.build))
+    with work.written(known, durable=False) as file:
+        file.write(json.dumps({"build": mapped.build}).encode())
+    return mapped
 
 
 def _results(listed: TaskList, stage: str, tasks: Sequence[Task]) -> list[dict[str, Any]]:
@@ -229,9 +238,11 @@ def _results(listed: TaskList, stage: str, tasks: Sequence[Task]) -> list[dict[s
     Raises:
         BuildError: some have not finished; names them.
     """
-    found = [finished(task, listed.out) for task in tasks]
+    out = listed.out
+    with ThreadPoolExecutor(_AT_ONCE) as threads:  # a store takes its time over each
+        found = list(threads.map(lambda task: finished(task, out), tasks))
     missing = [str(i) for i, result in enumerate(found) if result is None]
     if missing:
         named = ",".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
-        raise BuildError(f"{listed.out}: {len(missing)} of {len(tasks)} {stage} tasks have not finished (--stage {stage} --index {named}); run them first")
+        raise BuildError(f"{out.where()}: {len(missing)} of {len(tasks)} {stage} tasks have not finished (--stage {stage} --index {named}); run them first")
     return [result for result in found if result is not None]

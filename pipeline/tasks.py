@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
+from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.sources import Source
 from schemas.manifest import RecordsEntry, ShardEntry
@@ -27,7 +27,7 @@ class Task(Protocol):
         ...
 
     @property
-    def work(self) -> Path:
+    def work(self) -> Folder:
         """The folder for unfinished files and markers."""
         ...
 
@@ -54,16 +54,16 @@ class MapTask:
     end: int
     partitions: int
     options: PreprocessOptions
-    work: Path
+    work: Folder
 
     @property
     def name(self) -> str:
         return f"map-{self.index:06d}"
 
     @property
-    def spill(self) -> Path:
-        """Where the records go."""
-        return self.work / f"{self.name}.arrow"
+    def spill(self) -> str:
+        """Where the records go, in the work folder."""
+        return f"{self.name}.arrow"
 
     def identity(self) -> dict[str, Any]:
         return {
@@ -86,7 +86,7 @@ class HashTask:
     index: int
     url: str
     fingerprint: str
-    work: Path
+    work: Folder
 
     @property
     def name(self) -> str:
@@ -111,13 +111,13 @@ class Job:
 
     build: str
     options: PreprocessOptions
-    out: Path
-    work: Path
+    out: Folder
+    work: Folder
 
     @property
-    def mapped(self) -> Path:
-        """What the map stage found."""
-        return self.work / f"mapped-{self.build}.json"
+    def mapped(self) -> str:
+        """Where in the work folder it says what the map stage found."""
+        return f"mapped-{self.build}.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,13 +131,13 @@ class _PackingTask:
         raise NotImplementedError
 
     @property
-    def work(self) -> Path:
+    def work(self) -> Folder:
         return self.job.work
 
     @property
-    def rest(self) -> Path:
-        """Where the rest goes."""
-        return self.work / f"rest-of-{self.name}.arrow"
+    def rest(self) -> str:
+        """Where the rest goes, in the work folder."""
+        return f"rest-of-{self.name}.arrow"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +166,7 @@ class RestTask(_PackingTask):
 
     level: int
     index: int
-    rests: tuple[Path, ...]
+    rests: tuple[str, ...]
     final: bool
 
     @property
@@ -174,7 +174,7 @@ class RestTask(_PackingTask):
         return f"rest-{self.level}-{self.index:06d}"
 
     def identity(self) -> dict[str, Any]:
-        return {"build": self.job.build, "rests": [path.name for path in self.rests], "final": self.final}
+        return {"build": self.job.build, "rests": list(self.rests), "final": self.final}
 
     def run(self, on_bytes: OnBytes) -> dict[str, Any]:
         from pipeline.reduce import pack_rests
@@ -202,8 +202,8 @@ class VerifyTask:
     shards: tuple[ShardEntry, ...]
     records: tuple[RecordsEntry, ...]
     rules: BucketRules
-    out: Path
-    work: Path
+    out: Folder
+    work: Folder
 
     @property
     def name(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.bucket_kernel import check_buckets
+from pipeline.folders import Folder
 from pipeline.mapped import verified_mapping
 from pipeline.storage import difference, hash_file
 from pipeline.tasks import BucketRules, OnBytes, VerifyTask
@@ -47,20 +47,23 @@ def rules_of(manifest: Manifest) -> BucketRules:
     )
 
 
-def check_file(path: Path, entry: RecordsEntry) -> str | None:
+def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
     """What is wrong with a file, or None."""
     try:
-        return difference(path, *hash_file(path), entry)
-    except InputError as error:
+        with folder.file(entry.name) as path:
+            return difference(folder.where(entry.name), *hash_file(path), entry)
+    except (InputError, DatasetError) as error:
         return str(error)
 
 
-def check_shard(path: Path, entry: ShardEntry, rules: BucketRules) -> list[str]:
+def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[str]:
     """What is wrong with a shard: one line for each thing."""
     problems: list[str] = []
+    path = folder.where(entry.name)
     buckets = tokens = 0
     try:
-        reader = pa.ipc.open_file(verified_mapping(path, entry))
+        with folder.file(entry.name) as file:  # the mapping outlives it
+            reader = pa.ipc.open_file(verified_mapping(file, entry, shown=path))
         if not reader.schema.equals(shard_schema(rules.capacity)):
             return [f"{path}: its schema is not that of a shard of capacity {rules.capacity}"]
         for i in range(reader.num_record_batches):
@@ -110,16 +113,16 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> list[str]:
     """What is wrong with a task's shards and records/ files: one line for each thing."""
     problems: list[str] = []
     for entry in task.shards:
-        problems += check_shard(task.out / entry.name, entry, task.rules)
+        problems += check_shard(task.out, entry, task.rules)
         on_bytes(entry.bytes)
     for records in task.records:
-        problem = check_file(task.out / records.name, records)
+        problem = check_file(task.out, records)
         problems += [problem] if problem else []
         on_bytes(records.bytes)
     return problems
 
 
-def verify_tasks(manifest: Manifest, out: Path, work: Path) -> list[VerifyTask]:
+def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:
     """A task for each shard with the records/ files spread over them."""
     entries = [entry for shards in manifest.shards.values() for entry in shards]
     count = max(len(entries), 1)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.executors import ProcessExecutor, cores
+from pipeline.folders import Folder, folder_of
 from pipeline.hashing import HASH, in_valid, sequence_hashes
 from pipeline.remote import read_manifest
 from pipeline.verify import check_totals, verify_tasks
@@ -24,7 +25,7 @@ from schemas.manifest import Manifest
 from schemas.records import Status, records_schema
 
 
-def verify_dataset(dataset: Path, *, deep: bool, workers: int | None = None) -> list[str]:
+def verify_dataset(dataset: str | Path, *, deep: bool, workers: int | None = None) -> list[str]:
     """Everything that is wrong with a dataset, one line for each thing; nothing if all is well.
 
     Raises:
@@ -32,8 +33,8 @@ def verify_dataset(dataset: Path, *, deep: bool, workers: int | None = None) -> 
     """
     manifest = read_manifest(dataset)
     problems = check_totals(manifest)
-    with tempfile.TemporaryDirectory(prefix="thdpack-verify-") as work, ProcessExecutor(workers or cores(), dataset) as executor:
-        tasks = verify_tasks(manifest, dataset, Path(work))
+    with tempfile.TemporaryDirectory(prefix="thdpack-verify-") as work, ProcessExecutor(workers or cores(), folder_of(dataset)) as executor:
+        tasks = verify_tasks(manifest, folder_of(dataset), folder_of(work))
         found: list[list[str]] = [[] for _ in tasks]
         executor.run(tasks, lambda i, outcome: found[i].extend(outcome.result["problems"]), lambda _: None)
     problems += [line for lines in found for line in lines]
@@ -42,9 +43,9 @@ def verify_dataset(dataset: Path, *, deep: bool, workers: int | None = None) -> 
     return problems
 
 
-def compare_records(dataset: Path, manifest: Manifest) -> list[str]:
+def compare_records(dataset: str | Path, manifest: Manifest) -> list[str]:
     """What records/ and the buckets of a dataset say differently, whose files were verified."""
-    return _Deep(dataset, manifest).check()
+    return _Deep(folder_of(dataset), manifest).check()
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class _Records:
 class _Deep:
     """Compares every record with what became of it."""
 
-    def __init__(self, dataset: Path, manifest: Manifest) -> None:
+    def __init__(self, dataset: Folder, manifest: Manifest) -> None:
         self._dataset = dataset
         self._manifest = manifest
         self._problems: list[str] = []
@@ -94,7 +95,8 @@ class _Deep:
         records = _Records(*(np.zeros(total, dtype=t) for t in (np.int64, np.int64, HASH, np.int8, np.int8, np.int32, np.int64, np.int64)))
         sources = {entry.name: 0 for entry in self._manifest.inputs}
         for entry in self._manifest.records:
-            table = pq.read_table(self._dataset / entry.name)
+            with self._dataset.file(entry.name) as path:
+                table = pq.read_table(path)
             if table.num_rows != entry.rows:
                 self._problems.append(f"{entry.name}: {table.num_rows} rows, the manifest says {entry.rows}")
                 return None
@@ -151,7 +153,7 @@ class _Deep:
         long_pieces: dict[int, list[tuple[int, bytes]]] = {}
         for number, (_, entry) in enumerate(self._shards):
             at = 0
-            with pa.memory_map(str(self._dataset / entry.name)) as file:
+            with self._dataset.file(entry.name) as path, pa.memory_map(str(path)) as file:
                 reader = pa.ipc.open_file(file)
                 for i in range(reader.num_record_batches):
                     batch = reader.get_batch(i)

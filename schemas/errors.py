@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from schemas.redact import without_credentials
+
 
 class ThdpackError(Exception):
-    """Base of all errors that a user can cause and mend; the command line prints it in one line and exits with 1."""
+    """Base of all errors that a user can cause and mend; the command line prints it in one line and exits with 1.
+
+    What it says never holds credentials, whatever URL or store's message went into it.
+    """
+
+    def __str__(self) -> str:
+        return without_credentials(super().__str__())
 
 
 class InputError(ThdpackError):
@@ -22,7 +30,7 @@ class InputError(ThdpackError):
 
     def __str__(self) -> str:
         place = self.source if self.line is None else f"{self.source}:{self.line}"
-        return f"{place}: {self.message}"
+        return without_credentials(f"{place}: {self.message}")
 
     def __reduce__(self) -> tuple[object, ...]:  # crosses process boundaries: keyword-only arguments do not by themselves
         return _rebuild, (type(self), self.message, self.source, self.line)

@@ -12,6 +12,7 @@ from typing import Any, Self
 import pytest
 
 import pipeline.build
+from pipeline.folders import Folder
 from pipeline.markers import Outcome, run_once
 from pipeline.options import PreprocessOptions
 from pipeline.progress import reporter
@@ -64,7 +65,7 @@ def preprocess(source: Path, out: Path, *options: str, **sizes: int) -> Path:
 class InThisProcess:
     """An executor without processes, for tests of what is read and written rather than of what runs it: ten times as fast."""
 
-    def __init__(self, workers: int, out: Path) -> None:
+    def __init__(self, workers: int, out: Folder) -> None:
         self._out = out
 
     def __enter__(self) -> Self:

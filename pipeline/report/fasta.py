@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.build import spool_stdin
 from pipeline.executors import cores
+from pipeline.folders import folder_of
 from pipeline.formats import last_line
 from pipeline.hash_kernel import count_values
 from pipeline.hashing import HASH, sequence_hashes
@@ -36,6 +36,7 @@ from pipeline.report.model import TOP, DuplicateFlow, Prediction, RecordNote, Re
 from pipeline.report.predict import IDS_TRIED, PredictedSplit, predict, records_bytes
 from pipeline.report.splits import cost_counts, split_report, together
 from pipeline.report.waste import waste
+from pipeline.site import spool_stdin
 from pipeline.tasks import MapTask, OnBytes
 from schemas import __version__
 from schemas.errors import InputError
@@ -90,7 +91,8 @@ def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
         InputError: an input cannot be read or breaks a rule.
     """
     with tempfile.TemporaryDirectory(prefix="thdpack-stats-") as scratch:
-        planned = plan(options, spool=spool_stdin(options, Path(scratch)))
+        spooled = spool_stdin(options, Path(scratch))
+        planned = plan(options, spool=None if spooled is None else str(spooled))
         progress.phase("read", planned.input_bytes)
         part = _read(planned, options, progress)
         for i, source in enumerate(planned.sources):
@@ -111,7 +113,7 @@ def _read(planned: Plan, options: PreprocessOptions, progress: Reporter) -> _Par
 
     def read(index: int) -> _Part:
         source, begin, end = planned.ranges[index]
-        task = MapTask(index=index, source=planned.sources[source], begin=begin, end=end, partitions=1, options=options, work=Path())
+        task = MapTask(index=index, source=planned.sources[source], begin=begin, end=end, partitions=1, options=options, work=folder_of(Path()))
         return _read_range(task, source, on_bytes)
 
     with ThreadPoolExecutor(cores()) as threads:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from pipeline.folders import folder_of
 from pipeline.verify import check_files, check_totals, verify_tasks
 from pipeline.verify_dataset import compare_records
 from schemas.errors import ManifestError
@@ -72,7 +73,7 @@ def shallow(dataset: Path) -> list[str]:
     """What `thdpack verify` finds without --deep."""
     manifest = read_manifest(dataset)
     problems = check_totals(manifest)
-    for task in verify_tasks(manifest, dataset, dataset):
+    for task in verify_tasks(manifest, folder_of(dataset), folder_of(dataset)):
         problems += check_files(task, lambda _: None)
     return problems
 

@@ -1,0 +1,251 @@
+"""A prefix of an object store as a folder: what is written is spooled to a local temporary file, hashed, and uploaded whole.
+
+An upload ends with an object that is complete, or with none: large ones go in parts, which the store puts together at the end.
+What fails is tried again (see pipeline.remote). Temporary files lie where TMPDIR says and are about as large as a shard each.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
+
+import pyarrow as pa
+
+from pipeline.folders import Folder, Part
+from pipeline.remote import STALL_SECONDS, Remote, is_missing
+from pipeline.storage import HashingWriter, WholeWrites, marks_of
+from schemas.errors import BuildError, DatasetError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+UPLOAD_PART: Final = 16 << 20
+"""Objects of twice as many bytes are uploaded in parts of this size, several at once."""
+SLOWEST: Final = 1 << 20
+"""Bytes a second below which a transfer counts as stalled, after STALL_SECONDS."""
+AT_ONCE: Final = 16
+"""Parts of files fetched at once; each waits for the store more than it reads."""
+
+T = TypeVar("T")
+
+
+class LostRaceError(BuildError):
+    """Somebody else wrote the object first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFolder:
+    """See pipeline.folders.Folder. `url` has no slash at its end."""
+
+    url: str
+
+    @property
+    def local(self) -> bool:
+        return False
+
+    def where(self, name: str = "") -> str:
+        return f"{self.url}/{name}" if name else self.url
+
+    def sub(self, name: str) -> Folder:
+        return ObjectFolder(self.where(name))
+
+    @contextmanager
+    def written(self, name: str, *, durable: bool = True) -> Iterator[HashingWriter]:
+        try:
+            with tempfile.NamedTemporaryFile(prefix="thdpack-", buffering=0) as file:
+                writer = HashingWriter(cast(BinaryIO, WholeWrites(file)))
+                yield writer
+                self.upload(name, Path(file.name), writer.bytes)
+        except OSError as error:
+            if isinstance(error, InterruptedError):
+                raise
+            folder = tempfile.gettempdir()
+            raise BuildError(f"cannot write {self.where(name)}: {error.strerror or error}; is there room in {folder} (TMPDIR)?") from error
+
+    def sync(self, names: Sequence[str]) -> None:
+        """A store keeps what it has taken."""
+
+    def upload(self, name: str, file: Path, size: int) -> None:
+        """Upload a file; the object appears complete or not at all.
+
+        Raises:
+            BuildError: it failed for good.
+        """
+        fs, path = self._reached(name)
+        options = {"chunksize": UPLOAD_PART} if _in_parts(fs) else {}
+
+        def put() -> None:
+            _in_time(lambda: fs.put_file(str(file), path, **options), size)
+            fs.invalidate_cache()
+            found = int(fs.info(path)["size"])
+            if found != size:
+                raise ConnectionError(f"{found} of {size} bytes arrived")
+
+        self._writing(name, put)
+
+    def content(self, name: str) -> bytes | None:
+        fs, path = self._reached(name)
+        try:
+            found: bytes = self._reading(name, lambda: _in_time(lambda: fs.cat_file(path), 0))
+        except DatasetError as error:
+            if is_missing(error.__cause__):
+                return None
+            raise
+        return found
+
+    def parts(self, wanted: Sequence[Part]) -> list[pa.Buffer]:
+        with ThreadPoolExecutor(min(AT_ONCE, max(len(wanted), 1))) as threads:
+            return list(threads.map(self._part, wanted))
+
+    def _part(self, part: Part) -> pa.Buffer:
+        if part.end == part.begin:
+            return pa.py_buffer(b"")
+        fs, path = self._reached(part.name)
+        size = 0 if part.end is None else part.end - part.begin
+
+        def get() -> bytes:
+            data: bytes = _in_time(lambda: fs.cat_file(path) if part.end is None else fs.cat_file(path, start=part.begin, end=part.end), size)
+            if part.end is not None and len(data) != size:
+                raise ConnectionError(f"{len(data)} of {size} bytes came")
+            return data
+
+        return pa.py_buffer(self._reading(part.name, get))
+
+    @contextmanager
+    def file(self, name: str) -> Iterator[Path]:
+        with tempfile.NamedTemporaryFile(prefix="thdpack-") as file:
+            remote = Remote(self.url, threading.Event())
+
+            def fetch() -> None:
+                file.seek(0)
+                file.truncate()
+                for piece in remote.pieces(name):
+                    file.write(piece)
+                file.flush()
+
+            remote.with_retries(name, fetch)
+            yield Path(file.name)
+
+    def size(self, name: str) -> int | None:
+        found = self._info(name)
+        return None if found is None else int(found["size"])
+
+    def mark(self, name: str) -> str | None:
+        found = self._info(name)
+        return None if found is None else marks_of(found)
+
+    def _info(self, name: str) -> dict[str, Any] | None:
+        fs, path = self._reached(name)
+        fs.invalidate_cache()
+        try:
+            found: dict[str, Any] = self._reading(name, lambda: _in_time(lambda: fs.info(path), 0))
+            return found
+        except DatasetError as error:
+            if is_missing(error.__cause__):
+                return None
+            raise
+
+    def holds(self, name: str, size: int, xxh3_128: str, mark: str | None) -> bool:
+        """By the store's own mark: an object that was written changes only with it."""
+        return mark is not None and self.mark(name) == mark
+
+    def remove(self, name: str) -> None:
+        fs, path = self._reached(name)
+
+        def remove() -> None:
+            try:
+                _in_time(lambda: fs.rm_file(path), 0)
+            except FileNotFoundError as error:
+                if not is_missing(error):
+                    raise
+
+        self._writing(name, remove)
+
+    def remove_all(self) -> None:
+        """Remove all objects under the prefix."""
+        fs, path = self._reached("")
+
+        def remove() -> None:
+            fs.invalidate_cache()
+            try:
+                _in_time(lambda: fs.rm(path, recursive=True), 0)
+            except FileNotFoundError as error:
+                if not is_missing(error):
+                    raise
+
+        self._writing("", remove)
+
+    def replace(self, name: str, content: bytes, mark: str | None) -> None:
+        """Write a small object, if what is there is still what `mark` says (None: nothing); by conditional write where the store has it.
+
+        Raises:
+            LostRaceError: it is not.
+            BuildError: it cannot be written.
+        """
+        from pipeline.conditional import put_if
+
+        fs, path = self._reached(name)
+        failed: list[Exception] = []
+
+        def put() -> bool:
+            try:
+                won = _in_time(lambda: put_if(fs, path, content, mark), len(content))
+            except Exception as error:
+                failed.append(error)
+                raise
+            # an attempt whose answer was lost may have been the one that won
+            return won or (bool(failed) and self.content(name) == content)
+
+        if not self._writing(name, put):
+            raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
+
+    def _reached(self, name: str) -> tuple[AbstractFileSystem, str]:
+        from pipeline.storage import file_system
+
+        return file_system(self.where(name))
+
+    def _reading(self, name: str, read: Callable[[], T]) -> T:
+        return Remote(self.url, threading.Event()).with_retries(name or self.url, read)
+
+    def _writing(self, name: str, write: Callable[[], T]) -> T:
+        try:
+            return Remote(self.url, threading.Event()).with_retries(name or self.url, write, doing="written to")
+        except DatasetError as error:
+            raise BuildError(f"{error}; the same command goes on from here") from error
+
+
+def _in_parts(fs: AbstractFileSystem) -> bool:
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    return bool({"s3", "gs"} & set(protocols))
+
+
+def _in_time(work: Callable[[], T], size: int) -> T:
+    """What `work` gives; it is done in a thread, which is left to its fate when the store stalls.
+
+    Raises:
+        TimeoutError: `size` bytes took longer than any store in working order.
+    """
+    outcome: list[Any] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:  # raised again where the outcome is taken
+            outcome.append((None, error))
+        done.set()
+
+    threading.Thread(target=run, name="thdpack-remote", daemon=True).start()
+    limit = STALL_SECONDS + size / SLOWEST
+    if not done.wait(limit):
+        raise TimeoutError(f"not done in {limit:.0f} s")
+    value, error = outcome[0]
+    if error is not None:
+        raise error
+    return cast(T, value)

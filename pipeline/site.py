@@ -1,0 +1,235 @@
+"""Where a dataset is built: its folder, the folder of work in progress, and what makes one of two writers win.
+
+On a local disk a lock keeps a second build away, and the manifest is replaced by rename. On an object store nothing can be
+locked: a build's work lies under a name of its own, made from its plan, its shards are named after their content's origin, and the
+manifest is written only if it is still the one (or the absence of one) that the build found at its start. Two builds of the same
+plan write the same bytes under the same names; of any two, the second to commit is told so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol, cast
+
+import pyarrow as pa
+import xxhash
+
+from pipeline.folders import Folder, LocalFolder
+from pipeline.objects import AT_ONCE, LostRaceError, ObjectFolder
+from pipeline.options import PreprocessOptions
+from pipeline.plan import Plan
+from pipeline.remote import local_path
+from pipeline.storage import hash_file, input_errors, sync_folder, written_atomically
+from schemas import __version__
+from schemas.errors import BuildError, DatasetError
+from schemas.manifest import MANIFEST_NAME, Manifest, RecordsEntry, ShardEntry
+
+_OURS: Final = re.compile(r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)")
+_WORK: Final = ".build"
+PLAN: Final = f"{_WORK}/plan.json"
+"""The task list of a build that a scheduler works off."""
+
+
+class Site(Protocol):
+    """A place for one dataset, and one build of it at a time."""
+
+    @property
+    def out(self) -> Folder:
+        """The dataset."""
+        ...
+
+    def manifest(self) -> bytes | None:
+        """The manifest that is there."""
+        ...
+
+    def held(self, *, shared: bool = False) -> AbstractContextManager[None]:
+        """Hold the place for as long as the context lasts, alone or with others that run tasks of the same plan.
+
+        Raises:
+            BuildError: another build has it, or it cannot be made.
+        """
+        ...
+
+    def spool(self, options: PreprocessOptions) -> str | None:
+        """Standard input as a file, if it is one of the inputs; its path or URL."""
+        ...
+
+    def work(self, planned: Plan, options: PreprocessOptions) -> Folder:
+        """The folder for the work in progress of a build."""
+        ...
+
+    def commit(self, manifest: Manifest) -> None:
+        """Replace the manifest; everything it names is there."""
+        ...
+
+    def replaces(self, manifest: Manifest) -> None:
+        """Note the dataset that is there: its files go after the commit, unless the new one names them too."""
+        ...
+
+    def clear(self, manifest: Manifest, work: Folder) -> None:
+        """Remove the work of a finished build and what earlier generations left."""
+        ...
+
+
+def site_of(url: str) -> LocalSite | ObjectSite:
+    """The place that `--out` names.
+
+    Raises:
+        InputError: no file system is installed for the protocol.
+        DatasetError: it is a file.
+    """
+    path = local_path(url)
+    if path is None:
+        return ObjectSite(ObjectFolder(url.rstrip("/")))
+    if path.exists() and not path.is_dir():
+        raise DatasetError(f"{path}: is a file, --out names a folder")
+    return LocalSite(path)
+
+
+@dataclass(slots=True)
+class LocalSite:
+    """A folder of a local disk."""
+
+    path: Path
+
+    @property
+    def out(self) -> LocalFolder:
+        return LocalFolder(self.path, self._scratch)
+
+    @property
+    def _scratch(self) -> Path:
+        return self.path / _WORK
+
+    def manifest(self) -> bytes | None:
+        return self.out.content(MANIFEST_NAME)
+
+    @contextmanager
+    def held(self, *, shared: bool = False) -> Iterator[None]:
+        try:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._scratch / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise BuildError(f"cannot write to {self.path}: {error.strerror}") from error
+        try:
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except OSError as error:
+                raise BuildError(f"{self.path}: another build is running here; wait for it, or choose another --out") from error
+            for unfinished in () if shared else self._scratch.glob("*.tmp"):
+                unfinished.unlink(missing_ok=True)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def spool(self, options: PreprocessOptions) -> str | None:
+        spooled = spool_stdin(options, self._scratch)
+        return None if spooled is None else str(spooled)
+
+    def work(self, planned: Plan, options: PreprocessOptions) -> LocalFolder:
+        return LocalFolder(self._scratch, self._scratch)
+
+    def replaces(self, manifest: Manifest) -> None:
+        """What no manifest names is found by looking."""
+
+    def commit(self, manifest: Manifest) -> None:
+        for folder in sorted({(self.path / entry.name).parent for entry in manifest.files()}):
+            sync_folder(folder)  # every name the manifest mentions is on the disk before it is
+        with self.out.written(MANIFEST_NAME) as file:
+            file.write(manifest.to_json().encode())
+        sync_folder(self.path)
+
+    def clear(self, manifest: Manifest, work: Folder) -> None:
+        named = {entry.name for entry in manifest.files()}
+        for folder in ("train", "valid", "records"):
+            for path in (self.path / folder).glob("*"):
+                if _OURS.fullmatch(path.name) and f"{folder}/{path.name}" not in named:
+                    path.unlink()
+        shutil.rmtree(self._scratch)
+
+
+@dataclass(slots=True)
+class ObjectSite:
+    """A prefix of an object store."""
+
+    out: ObjectFolder
+    _mark: str | None = None
+    _replaced: tuple[ShardEntry | RecordsEntry, ...] = ()
+    _spooled: str | None = None
+
+    def manifest(self) -> bytes | None:
+        before = self.out.mark(MANIFEST_NAME)
+        content = None if before is None else self.out.content(MANIFEST_NAME)
+        if content is not None and self.out.mark(MANIFEST_NAME) != before:
+            return self.manifest()
+        self._mark = before
+        return content
+
+    def replaces(self, manifest: Manifest) -> None:
+        self._replaced = manifest.files()
+
+    @contextmanager
+    def held(self, *, shared: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except LostRaceError:
+            raise
+        except (DatasetError, BuildError) as error:
+            if self.out.mark(MANIFEST_NAME) != self._mark:  # the other build took our common work away when it was done
+                raise _lost(self.out) from error
+            raise
+
+    def spool(self, options: PreprocessOptions) -> str | None:
+        with tempfile.TemporaryDirectory(prefix="thdpack-stdin-") as scratch:
+            spooled = spool_stdin(options, Path(scratch))
+            if spooled is None:
+                return None
+            size, digest = hash_file(spooled)
+            self._spooled = f"{_WORK}/stdin-{digest}"  # two builds with other inputs do not share it
+            self.out.upload(self._spooled, spooled, size)
+            return self.out.where(self._spooled)
+
+    def work(self, planned: Plan, options: PreprocessOptions) -> Folder:
+        sources = [[s.name, s.fingerprint, s.format, s.compression] for s in planned.sources]
+        plan = {"options": options.shape(), "sources": sources, "ranges": planned.ranges, "partitions": planned.partitions}
+        versions = {"thdpack": __version__, "pyarrow": pa.__version__}
+        return self.out.sub(f"{_WORK}/{xxhash.xxh3_64_hexdigest(json.dumps({**plan, **versions}, sort_keys=True).encode())}")
+
+    def commit(self, manifest: Manifest) -> None:
+        try:
+            self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self._mark)
+        except LostRaceError as error:
+            raise _lost(self.out, manifest) from error
+
+    def clear(self, manifest: Manifest, work: Folder) -> None:
+        """Nothing is listed but our own work: what another build is writing at this moment must stay."""
+        named = {entry.name for entry in manifest.files()}
+        gone = sorted({entry.name for entry in self._replaced} - named) + ([self._spooled] if self._spooled else []) + [PLAN]
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(self.out.remove, gone))
+        cast(ObjectFolder, work).remove_all()
+
+
+def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:
+    ours = f"; what this one wrote (*/{manifest.build}-*) is part of no dataset" if manifest else ""
+    return BuildError(f"{out.where()}: another build committed a dataset here while this one ran; that one stays, nothing of this one is in it{ours}")
+
+
+def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
+    """Standard input as a file, if it is one of the inputs: tasks read it twice, and a rerun compares it."""
+    if "-" not in options.inputs:
+        return None
+    spool = folder / "stdin"
+    with input_errors("standard input"), written_atomically(spool, scratch=folder, durable=False) as file:
+        shutil.copyfileobj(sys.stdin.buffer, cast(BinaryIO, file), 1 << 20)
+    return spool

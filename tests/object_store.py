@@ -1,0 +1,83 @@
+"""A real S3-compatible server on loopback (moto's), in a process of its own, for as long as the tests need it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import s3fs
+
+BUCKET = "bucket"
+KEY, SECRET = "AKIAQUITEREALLOOKING", "s3cr3t/wJalrXUtnFEMIK7MDENG+bPx"
+"""Credentials of the tests: they must never be seen in anything thdpack says or writes."""
+
+
+def s3_environment(endpoint: str) -> dict[str, str]:
+    """How AWS's own tools, too, are told where a store is and who asks."""
+    return {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """An S3 server that runs. endpoint: its http:// address."""
+
+    endpoint: str
+    process: int
+
+    def reset(self) -> None:
+        """Forget all objects."""
+        urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/moto-api/reset", method="POST")).close()
+        self.make_bucket()
+
+    def make_bucket(self) -> None:
+        urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")).close()
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    """Start a server with one empty bucket; stop it in the end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
+    environment = {**os.environ, **s3_environment(""), "AWS_ENDPOINT_URL": ""}
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    store = ObjectStore(f"http://127.0.0.1:{port}", process.pid)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                store.make_bucket()
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        yield store
+    finally:
+        process.kill()
+        process.wait()
+
+
+def objects(prefix: str) -> dict[str, bytes]:
+    """Every object under an s3:// prefix, by its name in it; asked of the server with nothing of thdpack in between."""
+    fs = s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False)
+    root = prefix.removeprefix("s3://").rstrip("/")
+    return {name.removeprefix(f"{root}/"): fs.cat_file(name) for name in fs.find(root)}
+
+
+def digests(prefix: str) -> dict[str, str]:
+    """sha256 of every object of a dataset, as `tests.corpus.digest` gives of a folder."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in objects(prefix).items() if not name.startswith(".build/")}
+
+
+def put(url: str, content: bytes) -> None:
+    s3fs.S3FileSystem(skip_instance_cache=True).pipe_file(url, content)
