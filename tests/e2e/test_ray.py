@@ -16,11 +16,12 @@ import pytest
 
 from tests.conftest import REPO, Run, command, environment
 from tests.corpus import digest, fasta, made_records
+from tests.object_store import ObjectStore, digests, object_store, objects, put, s3_environment
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 ray = pytest.importorskip("ray")
 
-SIZES = {"task_bytes": 60_000, "partition_bytes": 80_000}
+SIZES = {"task_bytes": 120_000, "partition_bytes": 160_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 LONG = bool(os.environ.get("THDPACK_LONG"))
 NODES = 3
@@ -43,10 +44,24 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def store() -> Iterator[ObjectStore]:
+    with object_store() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster(store: ObjectStore) -> Iterator[Any]:
+    """Its nodes know where the store is, from their environment, as they would anywhere."""
     from ray.cluster_utils import Cluster
 
-    started = Cluster(initialize_head=True, head_node_args={**ONE_CORE, "include_dashboard": False})
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_environment(store.endpoint).items():
+            patch.setenv(name, value)
+        yield from three_nodes(Cluster)
+
+
+def three_nodes(cluster_class: Any) -> Iterator[Any]:
+    started = cluster_class(initialize_head=True, head_node_args={**ONE_CORE, "include_dashboard": False})
     for _ in range(NODES - 1):
         started.add_node(**ONE_CORE)
     started.wait_for_nodes()
@@ -54,7 +69,7 @@ def cluster() -> Iterator[Any]:
     started.shutdown()
 
 
-def start(corpus: Path, out: Path, address: str | None) -> subprocess.Popen[bytes]:
+def start(corpus: object, out: object, address: str | None) -> subprocess.Popen[bytes]:
     where = () if address is None else ("--ray-address", address)
     arguments = command("preprocess", str(corpus), "--out", str(out), *OPTIONS, "--executor", "ray", *where, **SIZES)
     return subprocess.Popen(arguments, cwd=REPO, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -65,9 +80,9 @@ def raylet(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
 
 
-def workers(node: Any) -> list[int]:
+def workers(node: Any, names: str = "ray::(IDLE|_work)") -> list[int]:
     """Processes that run a node's tasks; not its agents, without which the node ends itself."""
-    return [int(pid) for pid in subprocess.run(["pgrep", "-P", str(raylet(node)), "-f", "ray::(IDLE|_work)"], capture_output=True, check=False).stdout.split()]
+    return [int(pid) for pid in subprocess.run(["pgrep", "-P", str(raylet(node)), "-f", names], capture_output=True, check=False).stdout.split()]
 
 
 def kill(process: int) -> bool:
@@ -99,7 +114,7 @@ def test_workers_and_nodes_killed_give_the_same_bytes_in_one_run(cluster: Any, r
     kills, nodes, last = 0, 0, 3
     wanted = 12 if LONG else 5
     while kills < wanted and await_tasks(process, out, last):
-        last += 4
+        last += 3
         if kills == 2 or (LONG and kills == 7):
             victim = cluster.worker_nodes and sorted(cluster.worker_nodes, key=raylet)[0]
             assert kill(raylet(victim))
@@ -124,7 +139,7 @@ def test_a_killed_driver_is_gone_on_from_and_bytes_are_the_same(cluster: Any, ru
     kills = 0
     while kills < wanted:
         process = start(corpus, out, cluster.address)
-        assert await_tasks(process, out, 6 + kills * 60 // wanted), process.communicate()[0]
+        assert await_tasks(process, out, 6 + kills * 30 // wanted), process.communicate()[0]
         process.kill()
         process.communicate()
         kills += 1
@@ -132,6 +147,21 @@ def test_a_killed_driver_is_gone_on_from_and_bytes_are_the_same(cluster: Any, ru
     assert "finished by an earlier run, skipped" in said
     assert digest(out) == whole
     assert run("verify", out, "--deep").returncode == 0
+
+
+def test_on_a_store_nothing_but_the_store_is_shared_and_bytes_are_the_same(cluster: Any, corpus: Path, whole: dict[str, str]) -> None:
+    """Inputs, spills, shards and manifest on s3://; workers killed."""
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    process = start("s3://bucket/in/made.fasta", "s3://bucket/out", cluster.address)
+    kills = 0
+    while process.poll() is None and kills < 2:
+        time.sleep(0.2)
+        busy = [pid for node in cluster.list_all_nodes() for pid in workers(node, "ray::_work")]
+        kills += bool(busy) and kill(random.Random(kills).choice(busy))
+    finish(process)
+    assert kills == 2
+    assert digests("s3://bucket/out") == whole
+    assert not any(name.startswith(".build") for name in objects("s3://bucket/out"))
 
 
 def test_a_broken_input_ends_it_like_anywhere_else(cluster: Any, tmp_path: Path, corpus: Path) -> None:

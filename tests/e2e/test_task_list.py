@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import REPO, Run, command, environment
 from tests.corpus import digest, fasta, made_records
+from tests.object_store import digests, object_store, objects, put, s3_environment
 
 SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
@@ -192,3 +193,31 @@ def test_preprocess_may_plan_too(run: Run, tmp_path: Path, corpus: Path, argumen
     done = run(name, corpus, "--out", tmp_path / "out", *OPTIONS, *arguments, **SIZES)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / ".build" / "plan.json").exists()
+
+
+def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
+    run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process has a folder of its own for temporary files; some are killed."""
+    with object_store() as server:
+        for name, value in s3_environment(server.endpoint).items():
+            monkeypatch.setenv(name, value)
+        put("s3://bucket/in/made.fasta", corpus.read_bytes())
+        out = "s3://bucket/out"
+        done = run("plan-tasks", "s3://bucket/in/made.fasta", "--out", out, *OPTIONS, **SIZES)
+        assert done.returncode == 0, done.stderr
+        for stage, attempt in (("map", "killed"), ("map", "again"), ("reduce", "again")):
+            mine = tmp_path / f"{stage}-{attempt}"
+            mine.mkdir()
+            monkeypatch.setenv("TMPDIR", str(mine))
+            process = started("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1)
+            if attempt == "killed":
+                time.sleep(2)
+                process.kill()
+            printed = process.communicate(timeout=100)[0].decode()
+            assert attempt == "killed" or process.returncode == 0, printed
+        done = run("commit", out, **SIZES)
+        assert done.returncode == 0, done.stderr
+        assert digests(out) == whole
+        assert not any(name.startswith(".build") for name in objects(out))
+        assert "nothing to do" in run("run-task", out, "--index", 0).stdout
