@@ -1,7 +1,8 @@
 """Spills: a map task's records, sorted into partitions, in one file.
 
 On a local disk a spill is an Arrow IPC file. Each block of records gives `partitions` record batches, one for each partition in
-order, so batch i belongs to partition i % partitions. On an object store, where every read costs a request, what belongs to a
+order, so batch i belongs to partition i % partitions. On an object store, where every read costs a request, and for many partitions, where
+an index of all batches would be larger than what is wanted of it, what belongs to a
 partition lies together: `partitions` + 1 offsets (int64, little-endian), then a record batch for each partition that has records.
 A partition of a spill is two requests there, one of sixteen bytes.
 """
@@ -32,6 +33,8 @@ SPILL_SCHEMA = pa.schema(
         ("packed", pa.large_binary()),  # tokens at 5 bits each
     ]
 )
+GROUPED_FROM = 512
+"""Partitions (30 GB of FASTA) from which a spill on a local disk, too, is written partition by partition."""
 _OFFSET = np.dtype("<i8")
 
 
@@ -50,12 +53,12 @@ def spill_written(work: Folder, name: str, partitions: int) -> Iterator[SpillWri
     Raises:
         BuildError: it cannot be written.
     """
-    if work.local:
+    if not _grouped(work, partitions):
         with work.written(name, durable=False) as file, pa.ipc.new_file(file, SPILL_SCHEMA) as batches:
             writer = SpillWriter(batches, [])
             yield writer
     else:
-        with tempfile.TemporaryDirectory(prefix="thdpack-spill-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="thdpack-spill-", dir=work.where() if work.local else None) as scratch:
             blocks = Path(scratch) / name
             with written_atomically(blocks, scratch=Path(scratch), durable=False) as local, pa.ipc.new_file(local, SPILL_SCHEMA) as batches:
                 writer = SpillWriter(batches, [])
@@ -65,11 +68,16 @@ def spill_written(work: Folder, name: str, partitions: int) -> Iterator[SpillWri
     writer.entry = [name, file.bytes, file.xxh3_128]
 
 
+def _grouped(work: Folder, partitions: int) -> bool:
+    """Whether what belongs to a partition lies together."""
+    return not work.local or partitions >= GROUPED_FROM
+
+
 def _regroup(blocks: Path, file: HashingWriter, partitions: int) -> None:
     """What lies block by block, written partition by partition."""
     with pa.memory_map(str(blocks)) as mapped:
         reader = pa.ipc.open_file(mapped)
-        with tempfile.TemporaryFile(prefix="thdpack-spill-") as body:
+        with tempfile.TemporaryFile(prefix="thdpack-spill-", dir=blocks.parent) as body:
             offsets = np.zeros(partitions + 1, dtype=_OFFSET)
             for partition in range(partitions):
                 table = _of_partition(reader, partition, partitions)
@@ -93,7 +101,7 @@ def read_partition(work: Folder, names: Sequence[str], partition: int, partition
     Raises:
         ThdpackError: a spill is not there or cannot be read.
     """
-    if work.local:
+    if not _grouped(work, partitions):
         tables = []
         for buffer in work.parts([Part(name) for name in names]):
             tables.append(_of_partition(pa.ipc.open_file(buffer), partition, partitions))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from schemas.manifest import Manifest
 from tests.conftest import Run
 from tests.corpus import as_read, digest, fasta, made_records, read_buckets, read_manifest, read_records, sequences_in
 
@@ -127,6 +129,19 @@ def test_the_cut_into_tasks_does_not_show(run: Run, tmp_path: Path, corpus: Path
     for name, task_bytes in (("whole", 1 << 30), ("cut", 7_001)):
         build(run, corpus, tmp_path / name, task_bytes=task_bytes, partition_bytes=100_000)
     assert digest(tmp_path / "whole") == digest(tmp_path / "cut")
+
+
+@pytest.mark.parametrize("task_bytes", [50_000, 1 << 30])
+def test_how_spills_are_laid_out_does_not_show(
+    build_here: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Path, task_bytes: int
+) -> None:
+    """From GROUPED_FROM partitions on they lie partition by partition, also of inputs so small that some partitions of a spill are empty."""
+    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 20_000)
+    monkeypatch.setattr("pipeline.sources.TASK_BYTES", task_bytes)
+    build_here(corpus, tmp_path / "blocks", capacity=2048, max_seq_len=512)
+    monkeypatch.setattr("pipeline.spill.GROUPED_FROM", 4)
+    build_here(corpus, tmp_path / "grouped", capacity=2048, max_seq_len=512)
+    assert digest(tmp_path / "blocks") == digest(tmp_path / "grouped")
 
 
 def test_the_place_of_the_inputs_does_not_show(run: Run, tmp_path: Path, corpus: Path) -> None:

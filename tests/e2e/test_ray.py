@@ -87,6 +87,8 @@ def workers(node: Any, names: str = "ray::(IDLE|_work)") -> list[int]:
 
 def kill(process: int) -> bool:
     """Whether it was there to be killed."""
+    if not process:
+        return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
         return True
@@ -107,46 +109,35 @@ def finish(process: subprocess.Popen[bytes]) -> str:
     return printed
 
 
-def test_workers_and_nodes_killed_give_the_same_bytes_in_one_run(cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+    """The driver is started again when it was the one; workers and nodes it gets over by itself."""
     out = tmp_path / "out"
     rng = random.Random(2)
     process = start(corpus, out, cluster.address)
-    kills, nodes, last = 0, 0, 3
-    wanted = 12 if LONG else 5
-    while kills < wanted and await_tasks(process, out, last):
-        last += 3
-        if kills == 2 or (LONG and kills == 7):
-            victim = cluster.worker_nodes and sorted(cluster.worker_nodes, key=raylet)[0]
-            assert kill(raylet(victim))
-            cluster.remove_node(victim, allow_graceful=False)
-            cluster.add_node(**ONE_CORE)
-            nodes += 1
+    for number, victim in enumerate((*"wwdnwdw",) * (3 if LONG else 1)):
+        assert await_tasks(process, out, (2 if LONG else 3) * (number + 1)), process.communicate()[0]
+        if victim == "d":
+            process.kill()
+            process.communicate()
+            process = start(corpus, out, cluster.address)
+        elif victim == "n":
+            kill_node(cluster)
         else:
-            found = [pid for node in cluster.list_all_nodes() for pid in workers(node)]
-            if not found or not kill(rng.choice(found)):
-                continue
-        kills += 1
-    finish(process)
-    assert kills == wanted
-    assert nodes == (2 if LONG else 1)
-    assert digest(out) == whole
-    assert not (out / ".build").exists()
-
-
-def test_a_killed_driver_is_gone_on_from_and_bytes_are_the_same(cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
-    out = tmp_path / "out"
-    wanted = 10 if LONG else 2
-    kills = 0
-    while kills < wanted:
-        process = start(corpus, out, cluster.address)
-        assert await_tasks(process, out, 6 + kills * 30 // wanted), process.communicate()[0]
-        process.kill()
-        process.communicate()
-        kills += 1
-    said = finish(start(corpus, out, cluster.address))
+            while not kill(rng.choice([pid for node in cluster.list_all_nodes() for pid in workers(node)] or [0])):
+                time.sleep(0.01)
+    said = finish(process)
     assert "finished by an earlier run, skipped" in said
     assert digest(out) == whole
+    assert not (out / ".build").exists()
     assert run("verify", out, "--deep").returncode == 0
+
+
+def kill_node(cluster: Any) -> None:
+    """SIGKILL a node that no driver is on, and add another."""
+    victim = min(cluster.worker_nodes, key=raylet)
+    assert kill(raylet(victim))
+    cluster.remove_node(victim, allow_graceful=False)
+    cluster.add_node(**ONE_CORE)
 
 
 def test_on_a_store_nothing_but_the_store_is_shared_and_bytes_are_the_same(cluster: Any, corpus: Path, whole: dict[str, str]) -> None:
