@@ -90,7 +90,7 @@ def print_built(built: Built, dataset: str, *, as_json: bool, seconds: float | N
     """The summary of a dataset that is there now. seconds: that the whole build took, if one process did it."""
     from pipeline.summary import summary_lines
 
-    manifest = built.manifest
+    manifest, dataset = built.manifest, without_credentials(dataset)
     size = sum(entry.bytes for entry in manifest.inputs)
     if as_json:
         summary = {"event": "summary", "fresh": built.fresh, "dataset": dataset, "manifest_digest": manifest.digest}
@@ -103,4 +103,4 @@ def print_built(built: Built, dataset: str, *, as_json: bool, seconds: float | N
         print(f"{name:>16}  {value}")
     if built.fresh and seconds is not None:
         print(f"{'speed':>16}  {size / seconds / 1e6:,.0f} MB/s of input ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified")
-    print(f"{'dataset':>16}  {without_credentials(dataset)}")
+    print(f"{'dataset':>16}  {dataset}")

@@ -25,6 +25,7 @@ from schemas import __version__
 from schemas.errors import BuildError, DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, InputEntry, Manifest
 from schemas.records import Status
+from schemas.redact import without_credentials
 
 if TYPE_CHECKING:
     from pipeline.ray_executor import RayExecutor
@@ -57,7 +58,7 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
     with site.held():
         planned = plan(options, spool=site.spool(options))
         for name in planned.passed_over:
-            report.note(f"passed over {name}: not named like a sequence file; name it on the command line to read it")
+            report.note(f"passed over {without_credentials(name)}: not named like a sequence file; name it on the command line to read it")
         if existing is not None:
             refuse_if_other(existing, options, planned.sources, site.out.where())
             site.replaces(existing)

@@ -211,11 +211,13 @@ def _dry_run(options: PreprocessOptions) -> int:
         return 2
     planned = plan(options)
     for source in planned.sources:
-        print(f"{source.bytes:>16,} bytes  {source.format}, {source.compression}  {source.url}")
+        print(f"{source.bytes:>16,} bytes  {source.format}, {source.compression}  {without_credentials(source.url)}")
     for name in planned.passed_over:
-        print(f"     passed over  {name}")
+        print(f"     passed over  {without_credentials(name)}")
     print(f"would read {planned.input_bytes:,} bytes in {len(planned.ranges)} tasks, into {planned.partitions} partitions")
-    print(f"would need about {1.1 * planned.fasta_bytes / 1e6:,.1f} MB in {options.out} for the dataset and as much again while it is built")
+    print(
+        f"would need about {1.1 * planned.fasta_bytes / 1e6:,.1f} MB in {without_credentials(options.out)} for the dataset and as much again while it is built"
+    )
     return 0
 
 
@@ -226,7 +228,7 @@ def _verify(options: VerifyOptions) -> int:
     for problem in problems:
         print(problem)
     if not problems:
-        print(f"{options.dataset}: verified, nothing wrong")
+        print(f"{without_credentials(options.dataset)}: verified, nothing wrong")
     return 1 if problems else 0
 
 
@@ -252,7 +254,7 @@ def _bench_reader(options: BenchReaderOptions) -> int:
     with reader:
         measured = bench_reader(reader, options.seconds, started)
     if options.log_json:
-        print(json.dumps({"event": "bench-reader", "dataset": options.dataset, **asdict(measured)}))
+        print(json.dumps({"event": "bench-reader", "dataset": without_credentials(options.dataset), **asdict(measured)}))
         return 0
     for name, value in measured.lines():
         print(f"{name:>16}  {value}")

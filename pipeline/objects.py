@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 import pyarrow as pa
 
 from pipeline.folders import Folder, Part
-from pipeline.remote import STALL_SECONDS, Remote, is_missing
+from pipeline.remote import Remote, in_time, is_missing
 from pipeline.storage import HashingWriter, WholeWrites, marks_of
 from schemas.errors import BuildError, DatasetError
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 UPLOAD_PART: Final = 16 << 20
 """Objects of twice as many bytes are uploaded in parts of this size, several at once."""
-SLOWEST: Final = 1 << 20
-"""Bytes a second below which a transfer counts as stalled, after STALL_SECONDS."""
-AT_ONCE: Final = 16
+AT_ONCE: Final = 32
 """Parts of files fetched at once; each waits for the store more than it reads."""
 
 T = TypeVar("T")
@@ -81,7 +79,7 @@ class ObjectFolder:
         options = {"chunksize": UPLOAD_PART} if _in_parts(fs) else {}
 
         def put() -> None:
-            _in_time(lambda: fs.put_file(str(file), path, **options), size)
+            in_time(lambda: fs.put_file(str(file), path, **options), size)
             fs.invalidate_cache()
             found = int(fs.info(path)["size"])
             if found != size:
@@ -92,7 +90,7 @@ class ObjectFolder:
     def content(self, name: str) -> bytes | None:
         fs, path = self._reached(name)
         try:
-            found: bytes = self._reading(name, lambda: _in_time(lambda: fs.cat_file(path), 0))
+            found: bytes = self._reading(name, lambda: in_time(lambda: fs.cat_file(path), 0))
         except DatasetError as error:
             if is_missing(error.__cause__):
                 return None
@@ -110,7 +108,7 @@ class ObjectFolder:
         size = 0 if part.end is None else part.end - part.begin
 
         def get() -> bytes:
-            data: bytes = _in_time(lambda: fs.cat_file(path) if part.end is None else fs.cat_file(path, start=part.begin, end=part.end), size)
+            data: bytes = in_time(lambda: fs.cat_file(path) if part.end is None else fs.cat_file(path, start=part.begin, end=part.end), size)
             if part.end is not None and len(data) != size:
                 raise ConnectionError(f"{len(data)} of {size} bytes came")
             return data
@@ -144,7 +142,7 @@ class ObjectFolder:
         fs, path = self._reached(name)
         fs.invalidate_cache()
         try:
-            found: dict[str, Any] = self._reading(name, lambda: _in_time(lambda: fs.info(path), 0))
+            found: dict[str, Any] = self._reading(name, lambda: in_time(lambda: fs.info(path), 0))
             return found
         except DatasetError as error:
             if is_missing(error.__cause__):
@@ -160,7 +158,7 @@ class ObjectFolder:
 
         def remove() -> None:
             try:
-                _in_time(lambda: fs.rm_file(path), 0)
+                in_time(lambda: fs.rm_file(path), 0)
             except FileNotFoundError as error:
                 if not is_missing(error):
                     raise
@@ -174,7 +172,7 @@ class ObjectFolder:
         def remove() -> None:
             fs.invalidate_cache()
             try:
-                _in_time(lambda: fs.rm(path, recursive=True), 0)
+                in_time(lambda: fs.rm(path, recursive=True), 0)
             except FileNotFoundError as error:
                 if not is_missing(error):
                     raise
@@ -191,18 +189,8 @@ class ObjectFolder:
         from pipeline.conditional import put_if
 
         fs, path = self._reached(name)
-        failed: list[Exception] = []
-
-        def put() -> bool:
-            try:
-                won = _in_time(lambda: put_if(fs, path, content, mark), len(content))
-            except Exception as error:
-                failed.append(error)
-                raise
-            # an attempt whose answer was lost may have been the one that won
-            return won or (bool(failed) and self.content(name) == content)
-
-        if not self._writing(name, put):
+        won = self._writing(name, lambda: in_time(lambda: put_if(fs, path, content, mark), len(content)))
+        if not won and self.content(name) != content:  # an earlier attempt may have won, whose answer was lost; or a build like this one
             raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
 
     def _reached(self, name: str) -> tuple[AbstractFileSystem, str]:
@@ -223,29 +211,3 @@ class ObjectFolder:
 def _in_parts(fs: AbstractFileSystem) -> bool:
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
     return bool({"s3", "gs"} & set(protocols))
-
-
-def _in_time(work: Callable[[], T], size: int) -> T:
-    """What `work` gives; it is done in a thread, which is left to its fate when the store stalls.
-
-    Raises:
-        TimeoutError: `size` bytes took longer than any store in working order.
-    """
-    outcome: list[Any] = []
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            outcome.append((work(), None))
-        except BaseException as error:  # raised again where the outcome is taken
-            outcome.append((None, error))
-        done.set()
-
-    threading.Thread(target=run, name="thdpack-remote", daemon=True).start()
-    limit = STALL_SECONDS + size / SLOWEST
-    if not done.wait(limit):
-        raise TimeoutError(f"not done in {limit:.0f} s")
-    value, error = outcome[0]
-    if error is not None:
-        raise error
-    return cast(T, value)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pipeline.storage import file_system, is_url
 from schemas.errors import DatasetError, ManifestError
@@ -30,6 +30,8 @@ FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
 STALL_SECONDS: Final = 60.0
 """A store that sends nothing for so long has failed."""
+SLOWEST: Final = 1 << 20
+"""Bytes a second below which a transfer counts as stalled, after STALL_SECONDS."""
 
 _PIECE: Final = 4 << 20
 _TICK: Final = 0.1
@@ -164,6 +166,32 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
     finally:
         abandoned.set()
         reading.join(timeout=0.2)  # unless it is stuck in the store
+
+
+def in_time(work: Callable[[], T], size: int) -> T:
+    """What `work` gives; it is done in a thread, which is left to its fate when the store stalls.
+
+    Raises:
+        TimeoutError: `size` bytes took longer than any store in working order.
+    """
+    outcome: list[Any] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:  # raised again where the outcome is taken
+            outcome.append((None, error))
+        done.set()
+
+    threading.Thread(target=run, name="thdpack-remote", daemon=True).start()
+    limit = STALL_SECONDS + size / SLOWEST
+    if not done.wait(limit):
+        raise TimeoutError(f"not done in {limit:.0f} s")
+    value, error = outcome[0]
+    if error is not None:
+        raise error
+    return cast(T, value)
 
 
 def local_path(url: str) -> Path | None:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import glob
 import os
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final, cast
 
 from pipeline.compression import Compression, detect
 from pipeline.options import Format, PreprocessOptions
 from pipeline.storage import file_system, input_errors, is_url, marks_of, open_input
 from schemas.errors import InputError
+from schemas.redact import without_credentials
 
 TASK_BYTES: Final = 128 << 20
 """About how much of an input one map task reads."""
+
+_AT_ONCE: Final = 32
+"""Inputs on stores looked at together; each waits more than it reads."""
+Named = tuple[str, dict[str, Any] | None]
+"""An input's path or URL, and what a listing said of it."""
 
 _FASTA: Final = (".fasta", ".fa", ".faa", ".fas", ".fsa", ".pep", ".mpfa", ".aa", ".seq")
 _TABLES: Final[dict[str, Format]] = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
@@ -60,53 +69,85 @@ def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list
     Raises:
         InputError: nothing matches, an input is named twice, or cannot be read.
     """
-    urls: list[str] = []
+    named: list[Named] = []
     passed_over: list[str] = []
-    for text in options.inputs:
+    for text in _listed(options.inputs):
         found, others = _expand(text, options.format)
-        urls += found
+        named += found
         passed_over += others
     seen: set[str] = set()
-    for url in urls:
+    for url, _ in named:
         key = url if is_url(url) or url == "-" else os.path.realpath(url)
         if key in seen:
             raise InputError("named twice among the inputs; its records would all be duplicates", source=url)
         seen.add(key)
-    names = relative_names(urls)
-    return [_source(url, names[url], options.format, spool) for url in urls], passed_over
+    names = relative_names([url for url, _ in named])
+    with ThreadPoolExecutor(_AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
+        return list(threads.map(lambda one: _source(one[0], names[one[0]], options.format, spool, one[1]), named)), passed_over
 
 
-def _expand(text: str, format: Format) -> tuple[list[str], list[str]]:
+def _listed(inputs: tuple[str, ...]) -> Iterator[str]:
+    """The inputs, and for each `@list` what stands in that file: one input a line, blank lines and those that start with # left out.
+
+    Raises:
+        InputError: a list cannot be read, is not text, or names no input.
+    """
+    for text in inputs:
+        if not text.startswith("@"):
+            yield text
+            continue
+        with open_input(text[1:]) as file:
+            try:
+                lines = [line.strip() for line in b"".join(iter(lambda: file.read(1 << 20), b"")).decode("utf-8-sig").splitlines()]
+            except UnicodeDecodeError as error:
+                raise InputError("not a list of inputs: it is not text", source=text[1:]) from error
+        named = [line for line in lines if line and not line.startswith("#")]
+        if not named:
+            raise InputError("a list that names no input", source=text[1:])
+        yield from named
+
+
+def _expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
     """One argument as files, and the files of a folder that do not look like sequences."""
     if text == "-":
-        return ["-"], []
+        return [("-", None)], []
     if is_url(text):
         return _expand_url(text, format)
     path = Path(text)
     if path.is_dir():
         files = sorted((str(p) for p in path.rglob("*") if p.is_file() and not _hidden(p, path)), key=os.fsencode)
-        return _only_sequences(text, files, format)
+        chosen, others = _only_sequences(text, files, format)
+        return [(file, None) for file in chosen], others
     if path.exists() or not glob.has_magic(text):
-        return [text], []
+        return [(text, None)], []
     matches = sorted((m for m in glob.glob(text, recursive=True) if os.path.isfile(m)), key=os.fsencode)
     if not matches:
         raise InputError("no file matches", source=text)
-    return matches, []
+    return [(match, None) for match in matches], []
 
 
-def _expand_url(text: str, format: Format) -> tuple[list[str], list[str]]:
-    if not text.startswith(("http://", "https://")):
-        fs, path = file_system(text)
-        protocol = text.partition("://")[0]
+def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
+    """What a listing says of each object comes with it, so that nobody has to ask again."""
+    if text.startswith(("http://", "https://")):
+        return [(text, None)], []
+    fs, path = file_system(text)
+    protocol = text.partition("://")[0]
+
+    def urls(found: dict[str, Any]) -> dict[str, Any]:
+        files = {name: info for name, info in found.items() if info["type"] == "file"}
+        return {f"{protocol}://{name.lstrip('/') if protocol != 'file' else name}": files[name] for name in sorted(files, key=os.fsencode)}
+
+    with input_errors(text):
         if glob.has_magic(path):
-            matches = sorted(str(m) for m in fs.glob(path) if fs.isfile(m))
+            matches = urls(fs.glob(path, detail=True))
             if not matches:
                 raise InputError("no object matches", source=text)
-            return [f"{protocol}://{m.lstrip('/') if protocol != 'file' else m}" for m in matches], []
-        if fs.isdir(path):
-            files = sorted(f"{protocol}://{m.lstrip('/') if protocol != 'file' else m}" for m in fs.find(path))
-            return _only_sequences(text, files, format)
-    return [text], []
+            return list(matches.items()), []
+        if not fs.isdir(path):
+            return [(text, None)], []
+        objects = urls(fs.find(path, detail=True))
+    chosen, others = _only_sequences(text, list(objects), format)
+    return [(url, objects[url]) for url in chosen], others
 
 
 def _hidden(path: Path, folder: Path) -> bool:
@@ -140,32 +181,44 @@ def relative_names(urls: list[str]) -> dict[str, str]:
         groups.setdefault(url.partition("://")[0] if is_url(url) else "-" if url == "-" else "file", []).append(url)
     names = {}
     for protocol, members in groups.items():
-        paths = {u: u if u == "-" else u.partition("://")[2] if is_url(u) else os.path.abspath(u) for u in members}
+        paths = {u: u if u == "-" else without_credentials(u).partition("://")[2] if is_url(u) else os.path.abspath(u) for u in members}
         common = os.path.commonpath([os.path.dirname(p) for p in paths.values()]) if protocol != "-" else ""
         for url, path in paths.items():
             relative = os.path.relpath(path, common) if common else path
             names[url] = f"{protocol}/{relative}" if len(groups) > 1 and protocol != "-" else relative
+    return _told_apart(names)
+
+
+def _told_apart(names: dict[str, str]) -> dict[str, str]:
+    """Inputs that differ in their URL's query only, which no name may show, are numbered."""
+    often = Counter(names.values())
+    seen: Counter[str] = Counter()
+    for url, name in names.items():
+        if often[name] > 1:
+            seen[name] += 1
+            names[url] = f"{name}~{seen[name]}"
     return names
 
 
-def _source(url: str, name: str, format: Format, spool: str | None) -> Source:
+def _source(url: str, name: str, format: Format, spool: str | None, info: dict[str, Any] | None) -> Source:
     place = spool if url == "-" and spool is not None else url
     with open_input(place) as file:
         head = file.read(8)
-        size, fingerprint = _stat(place)
+        size, fingerprint = _stat(place, info)
     compression = detect(head)
     if format == "auto":
         format = "parquet" if head.startswith(b"PAR1") else "arrow" if head.startswith(b"ARROW1") else _TABLES.get(_suffix(url), "fasta")
     return Source(url=place, name=name, bytes=size, fingerprint=fingerprint, format=format, compression=compression)
 
 
-def _stat(url: str) -> tuple[int, str]:
+def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
     """Bytes, and what tells two versions of the file apart. ctime too: a restored mtime does not hide a change."""
     if not is_url(url):
         stat = os.stat(url)
         return stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}-{stat.st_ino}"
-    fs, path = file_system(url)
-    info = fs.info(path)
+    if info is None:
+        fs, path = file_system(url)
+        info = cast("dict[str, Any]", fs.info(path))
     return int(info.get("size") or 0), marks_of(info)
 
 

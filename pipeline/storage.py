@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import xxhash
 
 from schemas.errors import BuildError, InputError
+from schemas.redact import names_user
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -108,15 +109,17 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
     """The fsspec file system of a URL, and the path inside it.
 
     Raises:
-        InputError: no file system is installed for the protocol.
+        InputError: no file system is installed for the protocol, or the URL of an object store names a user.
     """
     import fsspec
 
+    if not url.startswith(("http://", "https://")) and names_user(url):
+        raise InputError("credentials do not belong into a store's URL: set them in the environment or in its own configuration file", source=url)
     try:
         return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url))
     except (ImportError, ValueError) as error:
         protocol = url.partition("://")[0]
-        extra = {"s3": "s3", "s3a": "s3"}.get(protocol)
+        extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(protocol)
         remedy = f'pip install "thdpack[{extra}]"' if extra else f"install the fsspec package for {protocol}://"
         raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from error
 
@@ -130,15 +133,25 @@ def open_input(url: str, *, at: int = 0) -> Iterator[BinaryIO]:
     """
     with input_errors(url):
         if is_url(url):
-            fs, path = file_system(url)
-            with fs.open(path, "rb") as remote:
-                if at:
-                    remote.seek(at)
-                yield cast(BinaryIO, remote)
+            with _opened_url(url, at) as remote:
+                yield remote
         else:
             with open(url, "rb", buffering=0) as local:
                 local.seek(at)
                 yield cast(BinaryIO, local)
+
+
+def _opened_url(url: str, at: int) -> BinaryIO:
+    """An object, in ranges; what a web server has, or a file system of this machine, as fsspec opens it."""
+    fs, path = file_system(url)
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    if {"s3", "gs", "abfs"} & set(protocols):
+        from pipeline.ranged import RangedFile
+
+        return cast(BinaryIO, RangedFile(url, fs, path, at=at))
+    file = cast(BinaryIO, fs.open(path, "rb"))
+    file.seek(at)
+    return file
 
 
 @contextmanager

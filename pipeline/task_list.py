@@ -32,6 +32,7 @@ from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
+from schemas.redact import without_credentials
 
 STAGES: Final = ("map", "reduce")
 _AT_ONCE: Final = 16
@@ -86,8 +87,11 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
 
     Raises:
         InputError: an input is missing or unreadable; DatasetError: another dataset is there and --overwrite was not given.
-        BuildError: another build runs here.
+        BuildError: another build runs here, or a URL holds credentials.
     """
+    for url in (options.out, *options.inputs):
+        if without_credentials(url) != url:
+            raise BuildError(f"{without_credentials(url)}: credentials in a URL would be written into the task list; give them by the environment")
     site = site_of(options.out)
     existing = existing_dataset(site, options)
     with site.held():

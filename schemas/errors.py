@@ -29,8 +29,9 @@ class InputError(ThdpackError):
         self.line = line
 
     def __str__(self) -> str:
-        place = self.source if self.line is None else f"{self.source}:{self.line}"
-        return without_credentials(f"{place}: {self.message}")
+        source = without_credentials(self.source)
+        place = source if self.line is None else f"{source}:{self.line}"
+        return f"{place}: {without_credentials(self.message)}"
 
     def __reduce__(self) -> tuple[object, ...]:  # crosses process boundaries: keyword-only arguments do not by themselves
         return _rebuild, (type(self), self.message, self.source, self.line)

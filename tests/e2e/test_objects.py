@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
+import fsspec
 import pytest
 
+import pipeline.remote
 from pipeline.reader import ShardReader
-from tests.conftest import Run
+from schemas.manifest import Manifest
+from tests.conftest import REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records
-from tests.object_store import ObjectStore, digests, object_store, objects, put, s3_environment
+from tests.e2e.test_kill import kill_all
+from tests.faulty_proxy import KINDS, Faults, faulty_proxy
+from tests.object_store import KEY, SECRET, ObjectStore, digests, object_store, objects, put, s3_environment
+from tests.stores import http_store
 
-SIZES = {"task_bytes": 250_000, "partition_bytes": 200_000}
-OPTIONS = ("--capacity", "2048", "--max-seq-len", "512", "--workers", "2")
+SIZES = {"task_bytes": 150_000, "partition_bytes": 100_000}
+OPTIONS = ("--capacity", "1024", "--max-seq-len", "512", "--workers", "2")
 OUT = "s3://bucket/sets/made"
+LONG_KILLS = range(8, 80, 3)
+"""After how many requests a build is killed, where time does not matter."""
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +50,13 @@ def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "made.fasta"
-    path.write_bytes(fasta(made_records(3000)))
+    path.write_bytes(fasta(made_records(1200)))
     return path
 
 
 @pytest.fixture(scope="module")
 def near(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The dataset of the corpus on a local disk."""
-    from tests.conftest import preprocess
-
     return preprocess(corpus, tmp_path_factory.mktemp("near") / "out", *OPTIONS, **SIZES)
 
 
@@ -60,3 +72,186 @@ def test_a_dataset_built_on_a_store_is_the_one_built_on_a_disk_and_is_read_back(
         pairs = list(islice(zip(far, local, strict=False), 2 * len(local)))
     assert len(pairs) == 2 * len(local)
     assert all(there.input_ids.tobytes() == here.input_ids.tobytes() for there, here in pairs)
+
+
+@pytest.fixture
+def proxied(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+    """From here on s3:// goes through a proxy, which does as the faults say. A request that gives nothing for a second is given up."""
+    with faulty_proxy(store.endpoint) as (address, faults):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        monkeypatch.setenv("FSSPEC_S3", json.dumps({"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}}))
+        yield faults
+
+
+def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes(run: Run, proxied: Faults, corpus: Path, near: Path) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    proxied.rate, proxied.stall_seconds = 0.05, 2.0
+    done = run("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS, **SIZES)
+    proxied.rate = 0.0
+    assert done.returncode == 0, done.stderr
+    assert sum(proxied.happened.values()) >= 10, proxied.happened
+    assert digests(OUT) == digest(near)
+
+
+def start(out: str, *more: str, source: str = "s3://bucket/in/made.fasta") -> subprocess.Popen[str]:
+    arguments = command("preprocess", source, "--out", out, *OPTIONS, *more, **SIZES)
+    return subprocess.Popen(arguments, cwd=REPO, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> bool:
+    """Wait for a condition; False if the process ended before."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        if process is not None and process.poll() is not None:
+            return False
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return True
+
+
+def asked(faults: Faults, rule: str) -> int:
+    """How many requests there were of a method for a path."""
+    method, part = rule.split(" ")
+    return sum(request.startswith(method) and part in request for request in list(faults.requests))
+
+
+def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_before_its_time(proxied: Faults, corpus: Path, near: Path) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    release = threading.Event()
+    proxied.hold["PUT manifest.json"] = release
+    for after in LONG_KILLS if os.environ.get("THDPACK_LONG") else (20, 35, 60, 50):
+        proxied.requests.clear()
+        process = start(OUT)
+        until(lambda limit=after: len(proxied.requests) >= limit or asked(proxied, "PUT manifest.json"), process)
+        kill_all(process)
+        assert "manifest.json" not in digests(OUT)
+        proxied.requests.clear()
+    process = start(OUT)
+    assert until(lambda: asked(proxied, "PUT manifest.json"), process), process.communicate()[0]
+    held = digests(OUT)
+    assert held == {name: content for name, content in digest(near).items() if name != "manifest.json"}
+    release.set()
+    printed = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, printed
+    assert "finished by an earlier run" in printed
+    assert digests(OUT) == digest(near)
+    assert not [name for name in objects(OUT) if name.startswith(".build/")]
+
+
+def test_of_two_writers_one_wins_the_other_says_so_and_nothing_is_mixed(run: Run, proxied: Faults, corpus: Path, near: Path) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    release = threading.Event()
+    proxied.hold["PUT manifest.json"] = release
+    writers = [start(OUT), start(OUT, "--seed", "1")]
+    until(lambda: len(proxied.waiting) >= 2)
+    release.set()
+    said = [writer.communicate(timeout=60)[0] for writer in writers]
+    assert sorted(writer.returncode for writer in writers) == [0, 1], said
+    loser = 0 if writers[0].returncode else 1
+    assert "another build committed a dataset here while this one ran" in said[loser]
+    assert "Traceback" not in said[loser]
+    manifest = Manifest.from_json(objects(OUT)["manifest.json"], where=OUT)
+    assert manifest.seed == 1 - loser
+    if loser == 1:
+        assert {name: content for name, content in digests(OUT).items() if name in digest(near)} == digest(near)
+    assert run("verify", OUT, "--deep").returncode == 0
+
+
+def test_the_same_build_twice_at_once_ends_in_one_dataset(proxied: Faults, corpus: Path, near: Path) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    release = threading.Event()
+    proxied.hold["PUT manifest.json"] = release
+    writers = [start(OUT), start(OUT)]
+    until(lambda: len(proxied.waiting) >= 2)
+    release.set()
+    said = [writer.communicate(timeout=60)[0] for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0], said
+    assert digests(OUT) == digest(near)
+
+
+def test_a_dataset_that_was_replaced_meanwhile_is_not_replaced_again(
+    run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    for name in digest(near):
+        put(f"{OUT}/{name}", (near / name).read_bytes())
+    monkeypatch.delenv("FSSPEC_S3")  # it has to wait for an answer
+    release = threading.Event()
+    proxied.hold["PUT manifest.json"] = release
+    slow = start(OUT, "--seed", "1", "--overwrite")
+    until(lambda: proxied.waiting)
+    del proxied.hold["PUT manifest.json"]
+    quick = run("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS, "--seed", "2", "--overwrite", **SIZES)
+    assert quick.returncode == 0, quick.stderr
+    release.set()
+    said = slow.communicate(timeout=60)[0]
+    assert slow.returncode == 1
+    assert "another build committed" in said
+    assert Manifest.from_json(objects(OUT)["manifest.json"], where=OUT).seed == 2
+    assert run("verify", OUT, "--deep").returncode == 0
+
+
+def test_the_reader_serves_every_bucket_once_in_order_under_faults_without_listing_and_within_its_cache(
+    proxied: Faults, many_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in digest(many_shards):
+        put(f"{OUT}/{name}", (many_shards / name).read_bytes())
+    with ShardReader(many_shards) as local:
+        expected = [bucket.input_ids.tobytes() for bucket in islice(local, 2 * len(local))]
+        shards = local.manifest.shards["train"]
+    limit = sum(sorted(entry.bytes for entry in shards)[-6:])
+    assert limit < sum(entry.bytes for entry in shards)
+    monkeypatch.setattr(pipeline.remote, "FIRST_PAUSE", 0.01)
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}, "skip_instance_cache": True})
+    proxied.refuse = ("GET list-type", "GET prefix=", "GET delimiter=")
+    proxied.rate, proxied.stall_seconds = 0.1, 2.0
+    cache = tmp_path / "cache"
+    largest, stop = [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.002):
+            with contextlib.suppress(FileNotFoundError):  # a file that went while we looked
+                largest[0] = max(largest[0], sum(path.stat().st_size for path in cache.glob("*.*")))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    with ShardReader(OUT, cache_dir=cache, cache_bytes=limit, prefetch=1) as reader:
+        assert [bucket.input_ids.tobytes() for bucket in islice(reader, len(expected))] == expected
+    stop.set()
+    watching.join()
+    assert sum(proxied.happened[kind] for kind in KINDS) >= 3, proxied.happened
+    assert not proxied.happened["refused"], "a listing was asked for"
+    assert 0 < largest[0] <= limit
+
+
+def test_credentials_are_nowhere_to_be_seen(run: Run, proxied: Faults, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    hidden = ("hunter2", "5ba5e5167a7e", KEY, SECRET)
+    said = ""
+    with http_store(corpus.parent) as address:
+        web = address.replace("http://", "http://somebody:hunter2@") + "/made.fasta?X-Amz-Signature=5ba5e5167a7e"
+        for arguments in (
+            ("preprocess", web, "s3://bucket/in/made.fasta", "--dedup", "none", "--out", OUT, "--log-json", *OPTIONS),
+            ("preprocess", web.replace("made", "gone"), "--out", f"{OUT}2", *OPTIONS),
+            ("preprocess", web, web, "--out", f"{OUT}2", *OPTIONS),
+            ("preprocess", web, "--out", f"{OUT}3", "--on-invalid", "error", *OPTIONS),
+            ("preprocess", web, "--out", tmp_path / "dry", "--dry-run"),
+            ("verify", OUT, "--deep"),
+            ("inspect", OUT),
+            ("stats", OUT, "--json"),
+        ):
+            done = run(*arguments)
+            said += done.stdout + done.stderr
+    done = run("preprocess", "s3://somebody:hunter2@bucket/in/made.fasta", "--out", f"s3://{KEY}:{SECRET}@bucket/x", *OPTIONS)
+    said += done.stdout + done.stderr
+    proxied.refuse = ("GET bucket", "HEAD bucket", "PUT bucket")
+    for arguments in (("preprocess", "s3://bucket/in/made.fasta", "--out", OUT), ("verify", OUT), ("inspect", OUT)):
+        done = run(*arguments)
+        assert done.returncode == 1
+        said += done.stdout + done.stderr
+    proxied.refuse = ()
+    assert "made.fasta" in said
+    assert "permission" in said.lower()
+    everything = {"output": said.encode()} | {name: name.encode() + content for name, content in objects("s3://bucket").items()}
+    found = [(name, content[max(0, at - 200) : at + 50]) for name, content in everything.items() for text in hidden if (at := content.find(text.encode())) >= 0]
+    assert not found

@@ -133,6 +133,10 @@ def test_what_is_missing_is_named(run: Run, tmp_path: Path, corpus: Path) -> Non
     unplanned = run("run-task", out, "--index", 0)
     assert unplanned.returncode == 1
     assert "plan-tasks" in unplanned.stderr
+    secret = run("plan-tasks", "s3://key:secret@bucket/in.fasta", "--out", out)
+    assert secret.returncode == 1
+    assert "environment" in secret.stderr
+    assert "secret@" not in secret.stderr
     count = planned(run, corpus, out)
     early = run("run-task", out, "--stage", "reduce", "--index", 0)
     assert early.returncode == 1
