@@ -19,6 +19,7 @@ from pipeline.array_commands import CommitOptions, RunTaskOptions, print_built, 
 from pipeline.options import PreprocessOptions
 from pipeline.report.arguments import StatsOptions, run_stats, with_json_file
 from schemas.errors import ThdpackError
+from schemas.redact import without_credentials
 
 INPUTS_HELP = """Files, folders, globs, URLs (s3://…, https://…) or - for standard input. FASTA, plain or gz, bgz, zst, xz, bz2;
 Parquet or Arrow with a sequence column."""

@@ -222,14 +222,16 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
     return int(info.get("size") or 0), marks_of(info)
 
 
-def fingerprint_now(url: str) -> str:
-    """The fingerprint that a source at this place would get now.
+def unchanged(source: Source) -> bool:
+    """Whether a source is still what it was when it was found, as far as another machine can tell: there, inodes may differ.
 
     Raises:
         InputError: it is not there any more.
     """
-    with input_errors(url):
-        return _stat(url)[1]
+    with input_errors(source.url):
+        found = _stat(source.url, None)[1]
+    parts = None if is_url(source.url) else 2
+    return found.split("-")[:parts] == source.fingerprint.split("-")[:parts]
 
 
 def cut(source: Source) -> list[tuple[int, int]]:

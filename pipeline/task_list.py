@@ -25,7 +25,7 @@ from pipeline.plan import Plan, plan
 from pipeline.progress import Reporter
 from pipeline.remote import read_manifest
 from pipeline.site import PLAN, Site, site_of
-from pipeline.sources import Source, fingerprint_now
+from pipeline.sources import Source, unchanged
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks
 from pipeline.storage import is_url
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task
@@ -87,15 +87,17 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
 
     Raises:
         InputError: an input is missing or unreadable; DatasetError: another dataset is there and --overwrite was not given.
-        BuildError: another build runs here, or a URL holds credentials.
+        BuildError: another build runs here, a URL holds credentials, or standard input is named.
     """
     for url in (options.out, *options.inputs):
         if without_credentials(url) != url:
             raise BuildError(f"{without_credentials(url)}: credentials in a URL would be written into the task list; give them by the environment")
+    if "-" in options.inputs:
+        raise BuildError("standard input is there for one process only; write it to a file for a task list")
     site = site_of(options.out)
     existing = existing_dataset(site, options)
     with site.held():
-        planned = plan(options, spool=site.spool(options))
+        planned = plan(options)
         for name in planned.passed_over:
             report.note(f"passed over {name}: not named like a sequence file; name it on the command line to read it")
         if existing is not None:
@@ -199,7 +201,7 @@ def _refuse_if_changed(source: Source) -> None:
     Raises:
         InputError: its size, time or etag is another.
     """
-    if fingerprint_now(source.url) != source.fingerprint:
+    if not unchanged(source):
         raise InputError("changed since the tasks were planned; run `thdpack plan-tasks` again", source=source.url)
 
 
