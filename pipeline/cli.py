@@ -150,7 +150,7 @@ def _run(arguments: list[str]) -> int:
     if arguments[:1] in (["preprocess"], ["verify"]) and not {"-h", "--help"} & set(arguments):
         from pipeline.executors import preload
 
-        preload()
+        preload(*(["pipeline.objects", "s3fs"] if any(argument.startswith("s3://") for argument in arguments) else []))
     if arguments == ["--version"]:
         from schemas import __version__
 

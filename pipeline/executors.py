@@ -24,11 +24,11 @@ _KILLED = "a worker process was killed, perhaps for lack of memory (see --memory
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
-def preload() -> None:
-    """Start importing what workers need, in the background; called first thing, it costs the user no time."""
+def preload(*more: str) -> None:
+    """Start importing what workers need, and `more` modules, in the background; called first thing, it costs the user no time."""
     from multiprocessing import forkserver
 
-    _CONTEXT.set_forkserver_preload(["pipeline.markers", "pipeline.partition", "pipeline.reduce", "pipeline.verify"])
+    _CONTEXT.set_forkserver_preload(["pipeline.markers", "pipeline.partition", "pipeline.reduce", "pipeline.verify", *more])
     forkserver.ensure_running()
 
 

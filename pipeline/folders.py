@@ -6,8 +6,8 @@ appears under its name complete or not at all. Folders are plain data and cross 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -70,11 +70,12 @@ class Folder(Protocol):
         """
         ...
 
-    def file(self, name: str) -> AbstractContextManager[Path]:
-        """A file on a local disk that holds a file's bytes, for as long as the context lasts.
+    def buffer(self, name: str) -> pa.Buffer:
+        """All of a file: mapped, or in memory.
 
         Raises:
-            ThdpackError: it is not there or cannot be read.
+            FileNotFoundError: it is not there.
+            OSError, ThdpackError: it cannot be read.
         """
         ...
 
@@ -135,9 +136,9 @@ class LocalFolder:
                 found.append(file.read_buffer(None if part.end is None else part.end - part.begin))  # outlives the file
         return found
 
-    @contextmanager
-    def file(self, name: str) -> Iterator[Path]:
-        yield self.path / name
+    def buffer(self, name: str) -> pa.Buffer:
+        with pa.memory_map(self.where(name)) as file:  # the mapping outlives the file, its descriptor does not
+            return file.read_buffer()
 
     def size(self, name: str) -> int | None:
         path = self.path / name

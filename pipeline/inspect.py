@@ -137,14 +137,13 @@ def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, in
 
 
 def _read_row(folder: Folder, name: str, row: int) -> dict[str, Any]:
-    with folder.file(name) as path, pa.memory_map(str(path)) as file:
-        reader = pa.ipc.open_file(file)
-        for i in range(reader.num_record_batches):
-            batch = reader.get_batch(i)
-            if row < batch.num_rows:
-                found: dict[str, Any] = batch.slice(row, 1).to_pylist()[0]
-                return found
-            row -= batch.num_rows
+    reader = pa.ipc.open_file(folder.buffer(name))
+    for i in range(reader.num_record_batches):
+        batch = reader.get_batch(i)
+        if row < batch.num_rows:
+            found: dict[str, Any] = batch.slice(row, 1).to_pylist()[0]
+            return found
+        row -= batch.num_rows
     raise DatasetError(f"{folder.where(name)}: has fewer buckets than the manifest says; run thdpack verify")
 
 

@@ -96,24 +96,29 @@ class MappedShard:
         )
 
 
-def verified_mapping(path: Path, entry: ShardEntry, *, shown: str | None = None) -> pa.Buffer:
+def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
     """A shard's mapping, after its size and hash were compared with the manifest's.
-
-    Args:
-        shown: what errors call it; its path unless given.
 
     Raises:
         DamagedShardError: the file is missing, or differs from what the manifest says.
         DatasetError: it cannot be opened or mapped: no permission, too many open files.
     """
-    name = shown or str(path)
     try:
         with pa.memory_map(str(path)) as file:  # the mapping outlives the file, its descriptor does not
             content = file.read_buffer()
     except FileNotFoundError as error:
-        raise DamagedShardError(f"{name}: missing") from error
+        raise DamagedShardError(f"{path}: missing") from error
     except OSError as error:
-        raise DatasetError(f"{name}: cannot be mapped: {error.strerror or error}") from error
+        raise DatasetError(f"{path}: cannot be mapped: {error.strerror or error}") from error
+    return verified(content, entry, str(path))
+
+
+def verified(content: pa.Buffer, entry: ShardEntry, name: str) -> pa.Buffer:
+    """A shard's content, after its size and hash were compared with the manifest's.
+
+    Raises:
+        DamagedShardError: it differs; `name` is what the message calls it.
+    """
     problem = difference(name, content.size, xxhash.xxh3_128_hexdigest(content), entry)
     if problem is not None:
         raise DamagedShardError(problem)

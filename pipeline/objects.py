@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 import pyarrow as pa
 
 from pipeline.folders import Folder, Part
+from pipeline.ranged import RANGE
 from pipeline.remote import Remote, in_time, is_missing
 from pipeline.storage import HashingWriter, WholeWrites, marks_of
 from schemas.errors import BuildError, DatasetError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 UPLOAD_PART: Final = 16 << 20
 """Objects of twice as many bytes are uploaded in parts of this size, several at once."""
+_RANGES_AHEAD: Final = 2
+"""Ranges of one object fetched together."""
 AT_ONCE: Final = 32
 """Parts of files fetched at once; each waits for the store more than it reads."""
 
@@ -115,20 +118,19 @@ class ObjectFolder:
 
         return pa.py_buffer(self._reading(part.name, get))
 
-    @contextmanager
-    def file(self, name: str) -> Iterator[Path]:
-        with tempfile.NamedTemporaryFile(prefix="thdpack-") as file:
-            remote = Remote(self.url, threading.Event())
+    def buffer(self, name: str) -> pa.Buffer:
+        content = bytearray()
+        with ThreadPoolExecutor(_RANGES_AHEAD) as threads:
+            for piece in threads.map(self._part, self._ranges(name)):
+                content += piece
+        return pa.py_buffer(content)
 
-            def fetch() -> None:
-                file.seek(0)
-                file.truncate()
-                for piece in remote.pieces(name):
-                    file.write(piece)
-                file.flush()
-
-            remote.with_retries(name, fetch)
-            yield Path(file.name)
+    def _ranges(self, name: str) -> list[Part]:
+        size = self.size(name)
+        if size is None:
+            raise FileNotFoundError(self.where(name))
+        cuts = [*range(0, size, RANGE), size]
+        return [Part(name, begin, end) for begin, end in zip(cuts[:-1], cuts[1:], strict=True)]
 
     def size(self, name: str) -> int | None:
         found = self._info(name)
@@ -166,18 +168,17 @@ class ObjectFolder:
         self._writing(name, remove)
 
     def remove_all(self) -> None:
-        """Remove all objects under the prefix."""
+        """Remove all objects under the prefix, those that killed uploads left too, as far as a listing shows them."""
         fs, path = self._reached("")
 
-        def remove() -> None:
+        def find() -> list[str]:
             fs.invalidate_cache()
-            try:
-                in_time(lambda: fs.rm(path, recursive=True), 0)
-            except FileNotFoundError as error:
-                if not is_missing(error):
-                    raise
+            found: list[str] = in_time(lambda: fs.find(path), 0)
+            return found
 
-        self._writing("", remove)
+        root = path.rstrip("/") + "/"
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(self.remove, [name.removeprefix(root) for name in self._writing("", find)]))
 
     def replace(self, name: str, content: bytes, mark: str | None) -> None:
         """Write a small object, if what is there is still what `mark` says (None: nothing); by conditional write where the store has it.

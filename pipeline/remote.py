@@ -33,6 +33,8 @@ STALL_SECONDS: Final = 60.0
 SLOWEST: Final = 1 << 20
 """Bytes a second below which a transfer counts as stalled, after STALL_SECONDS."""
 
+_HOPELESS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "NoRegionError", "ParamValidationError", "ValueError"})
+"""What AWS's library says of how it was set up, not of the store; by name, as it may not be installed."""
 _PIECE: Final = 4 << 20
 _TICK: Final = 0.1
 _LOG: Final = logging.getLogger("thdpack")
@@ -93,7 +95,7 @@ class Remote:
                 raise
             except Exception as error:  # each store has a family of its own; the last one is the cause of what we raise
                 reason = _reason(error)
-                if isinstance(error, PermissionError) or is_missing(error):
+                if isinstance(error, PermissionError) or is_missing(error) or type(error).__name__ in _HOPELESS:
                     raise DatasetError(f"{name}: cannot be {doing} {self.url}: {reason}") from error
                 if attempt == ATTEMPTS - 1:
                     raise DatasetError(f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; the last: {reason}") from error

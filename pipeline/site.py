@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import re
 import shutil
@@ -210,14 +211,18 @@ class ObjectSite:
             self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self._mark)
         except LostRaceError as error:
             raise _lost(self.out, manifest) from error
+        self._mark = self.out.mark(MANIFEST_NAME)
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
         """Nothing is listed but our own work: what another build is writing at this moment must stay."""
         named = {entry.name for entry in manifest.files()}
         gone = sorted({entry.name for entry in self._replaced} - named) + ([self._spooled] if self._spooled else []) + [PLAN]
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            list(threads.map(self.out.remove, gone))
-        cast(ObjectFolder, work).remove_all()
+        try:
+            with ThreadPoolExecutor(AT_ONCE) as threads:
+                list(threads.map(self.out.remove, gone))
+            cast(ObjectFolder, work).remove_all()
+        except BuildError as error:  # the dataset is there, and whole
+            logging.getLogger("thdpack").warning("the dataset is complete, but what is left of earlier work could not be removed: %s", error)
 
 
 def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:

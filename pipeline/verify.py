@@ -6,14 +6,15 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from numpy.typing import NDArray
 
 from pipeline.bucket_kernel import check_buckets
 from pipeline.folders import Folder
-from pipeline.mapped import verified_mapping
-from pipeline.storage import difference, hash_file
+from pipeline.mapped import verified
+from pipeline.storage import difference
 from pipeline.tasks import BucketRules, OnBytes, VerifyTask
-from schemas.errors import DatasetError, InputError
+from schemas.errors import DatasetError
 from schemas.manifest import Manifest, RecordsEntry, ShardEntry
 from schemas.shard import round_up, shard_schema
 from schemas.vocabulary import VOCABULARIES
@@ -50,10 +51,14 @@ def rules_of(manifest: Manifest) -> BucketRules:
 def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
     """What is wrong with a file, or None."""
     try:
-        with folder.file(entry.name) as path:
-            return difference(folder.where(entry.name), *hash_file(path), entry)
-    except (InputError, DatasetError) as error:
+        content = folder.buffer(entry.name)
+    except FileNotFoundError:
+        return f"{folder.where(entry.name)}: missing"
+    except OSError as error:
+        return f"{folder.where(entry.name)}: cannot be read: {error.strerror or error}"
+    except DatasetError as error:
         return str(error)
+    return difference(folder.where(entry.name), content.size, xxhash.xxh3_128_hexdigest(content), entry)
 
 
 def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[str]:
@@ -62,8 +67,7 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
     path = folder.where(entry.name)
     buckets = tokens = 0
     try:
-        with folder.file(entry.name) as file:  # the mapping outlives it
-            reader = pa.ipc.open_file(verified_mapping(file, entry, shown=path))
+        reader = pa.ipc.open_file(verified(folder.buffer(entry.name), entry, path))
         if not reader.schema.equals(shard_schema(rules.capacity)):
             return [f"{path}: its schema is not that of a shard of capacity {rules.capacity}"]
         for i in range(reader.num_record_batches):
@@ -73,6 +77,8 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
             problems += [f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}" for b in np.flatnonzero(codes)]
             buckets += batch.num_rows
             tokens += int(batch.column("num_tokens").to_numpy().sum(dtype=np.int64))
+    except FileNotFoundError:
+        return [f"{path}: missing"]
     except DatasetError as error:
         return [str(error)]
     except (pa.ArrowInvalid, OSError) as error:

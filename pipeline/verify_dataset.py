@@ -95,8 +95,7 @@ class _Deep:
         records = _Records(*(np.zeros(total, dtype=t) for t in (np.int64, np.int64, HASH, np.int8, np.int8, np.int32, np.int64, np.int64)))
         sources = {entry.name: 0 for entry in self._manifest.inputs}
         for entry in self._manifest.records:
-            with self._dataset.file(entry.name) as path:
-                table = pq.read_table(path)
+            table = pq.read_table(pa.BufferReader(self._dataset.buffer(entry.name)))
             if table.num_rows != entry.rows:
                 self._problems.append(f"{entry.name}: {table.num_rows} rows, the manifest says {entry.rows}")
                 return None
@@ -153,35 +152,34 @@ class _Deep:
         long_pieces: dict[int, list[tuple[int, bytes]]] = {}
         for number, (_, entry) in enumerate(self._shards):
             at = 0
-            with self._dataset.file(entry.name) as path, pa.memory_map(str(path)) as file:
-                reader = pa.ipc.open_file(file)
-                for i in range(reader.num_record_batches):
-                    batch = reader.get_batch(i)
-                    tokens, ends, ordinal, start, bucket = _sequences_of(batch, self._manifest)
-                    size = np.diff(ends, prepend=0)
-                    if ordinal.size and (ordinal.min() < 0 or ordinal.max() >= expected.size):
-                        self._problems.append(f"{entry.name}: a bucket names a record outside 0..{expected.size - 1}")
-                        return
-                    np.add.at(found, ordinal, size)
-                    first = start == 0
-                    np.add.at(first_seen, ordinal[first], 1)
-                    self._wrong(f"{entry.name} holds a record that was not kept, or of the other split", ordinal[~kept[ordinal]])
-                    self._wrong(
-                        "not in the shard and bucket that its row names",
-                        ordinal[first & ((records.shard[ordinal] != number) | (records.bucket[ordinal] != bucket + at))],
-                    )
-                    self._wrong("a piece starts at no multiple of max_seq_len - 2", ordinal[start % most != 0])
-                    self._wrong("a piece has not the residues that it should", ordinal[size != np.minimum(expected[ordinal] - start, most)])
-                    whole = records.residues[ordinal] == size
-                    hashes = sequence_hashes(tokens, ends)
-                    self._wrong("its residues in the bucket have another hash", ordinal[whole & (hashes != records.hash[ordinal])])
-                    unknown = np.add.reduceat(np.append(tokens == self._manifest.vocabulary_object.unk, False).astype(np.int64), np.append(0, ends[:-1]))
-                    self._wrong("its unknown letters in the bucket are not as many", ordinal[whole & (unknown != records.unknown[ordinal])])
-                    if split_long:
-                        for k in np.flatnonzero(~whole).tolist():
-                            piece = tokens[ends[k] - size[k] : ends[k]].tobytes()
-                            long_pieces.setdefault(int(ordinal[k]), []).append((int(start[k]), piece))
-                    at += batch.num_rows
+            reader = pa.ipc.open_file(self._dataset.buffer(entry.name))
+            for i in range(reader.num_record_batches):
+                batch = reader.get_batch(i)
+                tokens, ends, ordinal, start, bucket = _sequences_of(batch, self._manifest)
+                size = np.diff(ends, prepend=0)
+                if ordinal.size and (ordinal.min() < 0 or ordinal.max() >= expected.size):
+                    self._problems.append(f"{entry.name}: a bucket names a record outside 0..{expected.size - 1}")
+                    return
+                np.add.at(found, ordinal, size)
+                first = start == 0
+                np.add.at(first_seen, ordinal[first], 1)
+                self._wrong(f"{entry.name} holds a record that was not kept, or of the other split", ordinal[~kept[ordinal]])
+                self._wrong(
+                    "not in the shard and bucket that its row names",
+                    ordinal[first & ((records.shard[ordinal] != number) | (records.bucket[ordinal] != bucket + at))],
+                )
+                self._wrong("a piece starts at no multiple of max_seq_len - 2", ordinal[start % most != 0])
+                self._wrong("a piece has not the residues that it should", ordinal[size != np.minimum(expected[ordinal] - start, most)])
+                whole = records.residues[ordinal] == size
+                hashes = sequence_hashes(tokens, ends)
+                self._wrong("its residues in the bucket have another hash", ordinal[whole & (hashes != records.hash[ordinal])])
+                unknown = np.add.reduceat(np.append(tokens == self._manifest.vocabulary_object.unk, False).astype(np.int64), np.append(0, ends[:-1]))
+                self._wrong("its unknown letters in the bucket are not as many", ordinal[whole & (unknown != records.unknown[ordinal])])
+                if split_long:
+                    for k in np.flatnonzero(~whole).tolist():
+                        piece = tokens[ends[k] - size[k] : ends[k]].tobytes()
+                        long_pieces.setdefault(int(ordinal[k]), []).append((int(start[k]), piece))
+                at += batch.num_rows
         self._wrong("its residues are not all in buckets exactly once", found != expected)
         self._wrong("its first sequence is not in buckets exactly once", first_seen != kept)
         self._check_long(records, long_pieces)
