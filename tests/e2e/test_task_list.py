@@ -80,30 +80,32 @@ def test_the_list_gives_the_bytes_of_one_command(run: Run, tmp_path: Path, corpu
 def test_processes_killed_at_random_moments_give_the_same_bytes(run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
     """Three elements of an array at once, each killed now and then and started again, as Slurm requeues; then the commit likewise."""
     out = tmp_path / "out"
+    began = time.monotonic()
     planned(run, corpus, out)
+    takes = time.monotonic() - began  # about what the shortest of them takes
     rng = random.Random(1)
-    wanted, kills = (30, 0) if LONG else (12, 0)
-    for stage in ("map", "reduce"):
-        left = list(range(3))
+    kills = 0
+
+    def until_done(each: int, count: int, *arguments: object, **sizes: int) -> None:
+        """Start processes 0 … count - 1, kill so many of them, start those again."""
+        nonlocal kills
+        left, to_kill = list(range(count)), each
         while left:
-            elements = {i: started("run-task", out, "--stage", stage, "--index", i, "--array-size", 3) for i in left}
-            time.sleep(rng.uniform(0.2, 1.2))
-            for process in elements.values():
-                if process.poll() is None and kills < wanted // 2 * (1 + (stage == "reduce")):
+            processes = {i: started(*arguments, *(("--index", i) if count > 1 else ()), **sizes) for i in left}
+            for process in processes.values():
+                time.sleep(rng.uniform(0.3, 0.9) * takes / count)
+                if to_kill and process.poll() is None:
                     process.kill()
+                    to_kill -= 1
                     kills += 1
-            left = [i for i, process in elements.items() if process.communicate(timeout=60) and process.returncode != 0]
-    assert kills >= wanted // 2
-    while (process := started("commit", out, **SIZES)).poll() is None:
-        time.sleep(rng.uniform(0.2, 0.8))
-        if process.poll() is None and kills < wanted:
-            process.kill()
-            kills += 1
-        printed = process.communicate(timeout=60)[0].decode()
-        if process.returncode == 0:
-            break
-        assert process.returncode == -9, printed
-    assert kills >= wanted - 4, "it was over before it could be killed"
+            said = {i: process.communicate(timeout=60)[0].decode() for i, process in processes.items()}
+            assert all(process.returncode in (0, -9) for process in processes.values()), said
+            left = [i for i, process in processes.items() if process.returncode]
+
+    for stage in ("map", "reduce"):
+        until_done(15 if LONG else 5, 3, "run-task", out, "--stage", stage, "--array-size", 3)
+    until_done(10 if LONG else 2, 1, "commit", out, **SIZES)
+    assert kills >= (36 if LONG else 10)
     assert digest(out) == whole
     assert run("verify", out, "--deep").returncode == 0
 
