@@ -67,8 +67,8 @@ def compare(options: Options) -> None:
     for _ in range(options.runs):
         shutil.rmtree(local, ignore_errors=True)
         near.append(seconds_of(str(options.fasta), str(local), options.workers))
-        if fs.exists(f"{BUCKET}/out"):
-            fs.rm(f"{BUCKET}/out", recursive=True)
+        for name in fs.find(f"{BUCKET}/out"):
+            fs.rm_file(name)
         far.append(seconds_of(f"s3://{BUCKET}/in/input.fasta", f"s3://{BUCKET}/out", options.workers))
         print(f"local {near[-1]:.2f} s, S3 {far[-1]:.2f} s", flush=True)
     shutil.rmtree(local)
