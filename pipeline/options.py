@@ -9,7 +9,7 @@ from schemas.shard import round_up
 
 Format = Literal["auto", "fasta", "parquet", "arrow", "swiss", "genbank", "embl"]
 
-_NOT_IN_BYTES: Final = frozenset({"inputs", "out", "workers", "memory", "overwrite", "dry_run", "log_json"})
+_NOT_IN_BYTES: Final = frozenset({"inputs", "out", "workers", "memory", "scratch", "overwrite", "dry_run", "log_json"})
 """Options that change how a build runs, never what it writes."""
 
 
@@ -67,6 +67,9 @@ class PreprocessOptions:
     """Processes to use. Default: all cores. Never changes the bytes written."""
     memory: Optional[str] = None  # noqa: UP045
     """Stay below this much memory, such as 2G, by running less at once. Never changes the bytes written."""
+    scratch: Optional[str] = None  # noqa: UP045
+    """With --out on a store: a folder of this machine's disk for work in progress, which otherwise lies in the store too. Faster on
+    one machine; a build that was interrupted then goes on from there on this machine only."""
     overwrite: bool = False
     """Replace a dataset that was built from other inputs or options."""
     dry_run: bool = False
