@@ -23,7 +23,7 @@ from tests.faulty_proxy import faulty_proxy
 from tests.object_store import ObjectStore, object_store, objects, put, s3_environment
 
 RECORDS = made_records(120)
-OPTIONS = ("--capacity", "1024", "--max-seq-len", "512", "--workers", "2")
+OPTIONS = ("--capacity", "1024", "--max-seq-len", "512", "--workers", "1")
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +123,12 @@ def test_large_objects_are_uploaded_in_parts_and_nothing_is_left_of_failed_ones(
             file.write(bytes(1 // (len(content) - len(content))))
         assert set(objects("s3://bucket/set")) == {"train/x.arrow"}
         s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_standard_input_goes_to_a_store_and_leaves_nothing_but_the_dataset(run: Run, tmp_path: Path) -> None:
+    content = fasta(RECORDS)
+    for out in ("s3://bucket/out", tmp_path / "out"):
+        done = run("preprocess", "-", "--out", out, *OPTIONS, stdin=content)
+        assert done.returncode == 0, done.stderr
+    near = {name: (tmp_path / "out" / name).read_bytes() for name in digest(tmp_path / "out")}
+    assert objects("s3://bucket/out") == near
