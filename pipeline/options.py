@@ -108,6 +108,8 @@ class PreprocessOptions:
             raise ValueError(f"--seed is {self.seed}, expected 0..2^63 - 1")
         if self.max_seqs is not None and self.max_seqs < 1:
             raise ValueError(f"--max-seqs is {self.max_seqs}, expected at least 1")
+        if self.scratch is not None and "://" not in self.out:
+            raise ValueError(f"--scratch {self.scratch} is for --out on a store; on a disk, work in progress lies in the dataset's folder")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers is {self.workers}, expected at least 1")
 
