@@ -36,13 +36,15 @@ class Options:
     """Worker processes."""
     runs: int = 3
     """Runs to take the median of, of each kind in turn."""
+    scratch: bool = False
+    """Keep work in progress of the job on the store in a folder of this machine."""
     folder: Path = Path(tempfile.gettempdir())
     """Where datasets are written and removed."""
 
 
-def seconds_of(source: str, out: str, workers: int) -> float:
+def seconds_of(source: str, out: str, workers: int, *more: str) -> float:
     """How long a job takes, from start to exit."""
-    command = [sys.executable, "-m", "pipeline", "preprocess", source, "--out", out, "--workers", str(workers), "--log-json"]
+    command = [sys.executable, "-m", "pipeline", "preprocess", source, "--out", out, "--workers", str(workers), "--log-json", *more]
     started = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - started
@@ -63,13 +65,14 @@ def compare(options: Options) -> None:
     if not fs.exists(BUCKET):
         fs.mkdir(BUCKET)
     fs.put_file(str(options.fasta), f"{BUCKET}/in/input.fasta")
+    scratch = ("--scratch", str(options.folder)) if options.scratch else ()
     far, near = [], []
     for _ in range(options.runs):
         shutil.rmtree(local, ignore_errors=True)
         near.append(seconds_of(str(options.fasta), str(local), options.workers))
-        if fs.exists(f"{BUCKET}/out"):
-            fs.rm(f"{BUCKET}/out", recursive=True)
-        far.append(seconds_of(f"s3://{BUCKET}/in/input.fasta", f"s3://{BUCKET}/out", options.workers))
+        for name in fs.find(f"{BUCKET}/out"):
+            fs.rm_file(name)
+        far.append(seconds_of(f"s3://{BUCKET}/in/input.fasta", f"s3://{BUCKET}/out", options.workers, *scratch))
         print(f"local {near[-1]:.2f} s, S3 {far[-1]:.2f} s", flush=True)
     shutil.rmtree(local)
     here, there = statistics.median(near), statistics.median(far)

@@ -21,9 +21,10 @@ from pipeline.report.arguments import StatsOptions, run_stats, with_json_file
 from schemas.errors import ThdpackError
 from schemas.redact import without_credentials
 
-INPUTS_HELP = """Files, folders, globs, URLs (s3://…, https://…) or - for standard input. FASTA, plain or gz, bgz, zst, xz, bz2;
+INPUTS_HELP = """Files, folders, globs, URLs (s3://…, gs://…, https://…; folders and globs there too), @list for a file that names
+one of these a line, or - for standard input. FASTA, plain or gz, bgz, zst, xz, bz2;
 Parquet or Arrow with a sequence column."""
-OUT_HELP = "Folder of the dataset. It is made if missing; what is there stays valid until the new manifest replaces the old."
+OUT_HELP = "Folder of the dataset, or a URL (s3://…, gs://…). It is made if missing; what is there stays valid until the new manifest replaces the old."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class VerifyOptions:
     """
 
     dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
-    """Folder of the dataset."""
+    """Folder or URL of the dataset."""
     deep: bool = False
     """Also read records/ and compare every record with the buckets it went to."""
     workers: Optional[int] = None  # noqa: UP045 (tyro loads typeguard, 0.1 s, to understand `int | None`)
@@ -58,7 +59,7 @@ class InspectOptions:
     """
 
     dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
-    """Folder of the dataset."""
+    """Folder or URL of the dataset."""
     split: str = "train"
     """Split that --bucket counts in."""
     bucket: Optional[int] = None  # noqa: UP045

@@ -9,7 +9,7 @@ from schemas.shard import round_up
 
 Format = Literal["auto", "fasta", "parquet", "arrow", "swiss", "genbank", "embl"]
 
-_NOT_IN_BYTES: Final = frozenset({"inputs", "out", "executor", "ray_address", "workers", "memory", "overwrite", "dry_run", "log_json"})
+_NOT_IN_BYTES: Final = frozenset({"inputs", "out", "executor", "ray_address", "workers", "memory", "scratch", "overwrite", "dry_run", "log_json"})
 """Options that change how a build runs, never what it writes."""
 
 
@@ -72,6 +72,9 @@ class PreprocessOptions:
     """Tasks at once. Default: one for each core, of the cluster with --ray-address. Never changes the bytes written."""
     memory: Optional[str] = None  # noqa: UP045
     """Stay below this much memory, such as 2G, by running less at once. Never changes the bytes written."""
+    scratch: Optional[str] = None  # noqa: UP045
+    """With --out on a store: a folder of this machine's disk for work in progress, which otherwise lies in the store too. Faster on
+    one machine; a build that was interrupted then goes on from there on this machine only."""
     overwrite: bool = False
     """Replace a dataset that was built from other inputs or options."""
     dry_run: bool = False
@@ -112,6 +115,10 @@ class PreprocessOptions:
             raise ValueError(f"--max-seqs is {self.max_seqs}, expected at least 1")
         if self.ray_address is not None and self.executor != "ray":
             raise ValueError("--ray-address is given without --executor ray")
+        if self.scratch is not None and "://" not in self.out:
+            raise ValueError(f"--scratch {self.scratch} is for --out on a store; on a disk, work in progress lies in the dataset's folder")
+        if self.scratch is not None and self.executor != "processes":
+            raise ValueError(f"--scratch is a folder of this machine, and tasks of --executor {self.executor} run on others: leave one out")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers is {self.workers}, expected at least 1")
 

@@ -204,7 +204,15 @@ class ObjectSite:
         sources = [[s.name, s.fingerprint, s.format, s.compression] for s in planned.sources]
         plan = {"options": options.shape(), "sources": sources, "ranges": planned.ranges, "partitions": planned.partitions}
         versions = {"thdpack": __version__, "pyarrow": pa.__version__}
-        return self.out.sub(f"{_WORK}/{xxhash.xxh3_64_hexdigest(json.dumps({**plan, **versions}, sort_keys=True).encode())}")
+        digest = xxhash.xxh3_64_hexdigest(json.dumps({**plan, **versions}, sort_keys=True).encode())
+        if options.scratch is None:
+            return self.out.sub(f"{_WORK}/{digest}")
+        path = Path(options.scratch) / f"thdpack-{digest}-{xxhash.xxh3_64_hexdigest(self.out.url.encode())}"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BuildError(f"cannot write to --scratch {options.scratch}: {error.strerror}") from error
+        return LocalFolder(path, path)
 
     def commit(self, manifest: Manifest) -> None:
         try:
@@ -220,7 +228,10 @@ class ObjectSite:
         try:
             with ThreadPoolExecutor(AT_ONCE) as threads:
                 list(threads.map(self.out.remove, gone))
-            cast(ObjectFolder, work).remove_all()
+            if isinstance(work, LocalFolder):
+                shutil.rmtree(work.path, ignore_errors=True)
+            else:
+                cast(ObjectFolder, work).remove_all()
         except BuildError as error:  # the dataset is there, and whole
             logging.getLogger("thdpack").warning("the dataset is complete, but what is left of earlier work could not be removed: %s", error)
 

@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.options import PreprocessOptions, parse_bytes
 from pipeline.sources import relative_names
+from schemas.redact import without_credentials
 from schemas.shard import slots_for
 
 
@@ -22,7 +23,7 @@ def test_max_seqs_follows_the_capacity() -> None:
 def test_shape_holds_what_changes_bytes_and_nothing_else() -> None:
     shape = options().shape()
     assert {"capacity", "seed", "packer", "max_seqs", "valid_fraction", "length_multiple", "format", "sequence_column"} <= set(shape)
-    assert not {"inputs", "out", "workers", "memory", "overwrite", "dry_run", "log_json"} & set(shape)
+    assert not {"inputs", "out", "workers", "memory", "scratch", "overwrite", "dry_run", "log_json"} & set(shape)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("512M", 512 << 20), ("2G", 2 << 30), ("1.5GiB", 3 << 29), ("100", 100), ("1kb", 1024)])
@@ -46,3 +47,27 @@ def test_names_are_relative_to_the_common_folder_of_their_protocol() -> None:
     assert relative_names(["/a/b/x.fa"]) == {"/a/b/x.fa": "x.fa"}
     assert relative_names(["-"]) == {"-": "-"}
     assert relative_names(["/a/x.fa", "s3://k/d/x.fa", "s3://k/e.fa"]) == {"/a/x.fa": "file/x.fa", "s3://k/d/x.fa": "s3/d/x.fa", "s3://k/e.fa": "s3/e.fa"}
+
+
+def test_names_hold_nothing_that_lets_somebody_in_and_stay_apart() -> None:
+    urls = ["https://me:pw@host/d/x.fa?sig=1", "https://host/d/x.fa?sig=2", "https://host/d/y.fa?token=3"]
+    assert list(relative_names(urls).values()) == ["x.fa~1", "x.fa~2", "y.fa"]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("https://me:pw@host/x?sig=1: gone", "https://host/x gone"),
+        ("s3://AKIA:a/b+c@bucket/x", "s3://bucket/x"),
+        ("s3://bucket/a@b/x.fa", "s3://bucket/a@b/x.fa"),
+        ("http://host:80/a@b", "http://host:80/a@b"),
+        ("a letter? yes", "a letter? yes"),
+    ],
+)
+def test_what_is_shown_of_a_url(said: str, shown: str) -> None:
+    assert without_credentials(said) == shown
+
+
+def test_scratch_is_for_stores() -> None:
+    with pytest.raises(ValueError, match="for --out on a store"):
+        options(scratch="/tmp")

@@ -1,0 +1,134 @@
+"""Many inputs, from stores and disks, in one job: lists, globs, formats mixed; the manifest tells them by content."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import s3fs
+import xxhash
+
+from pipeline.objects import ObjectFolder
+from pipeline.options import PreprocessOptions
+from pipeline.plan import plan
+from tests.conftest import Run
+from tests.corpus import digest, fasta, made_records, read_manifest, read_records
+from tests.faulty_proxy import faulty_proxy
+from tests.object_store import ObjectStore, object_store, objects, put, s3_environment
+
+RECORDS = made_records(120)
+OPTIONS = ("--capacity", "1024", "--max-seq-len", "512", "--workers", "1")
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _s3(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.reset()
+    for name, value in s3_environment(store.endpoint).items():
+        monkeypatch.setenv(name, value)
+
+
+def parquet(records: list[tuple[str, str]]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": [name.split()[0] for name, _ in records], "sequence": [residues for _, residues in records]}), sink)
+    return sink.getvalue()
+
+
+FILES = {
+    "a/1.fasta": fasta(RECORDS[:40]),
+    "a/2.fa.gz": gzip.compress(fasta(RECORDS[40:80])),
+    "b/3.parquet": parquet(RECORDS[80:]),
+}
+
+
+def test_a_list_of_globs_formats_and_places_gives_the_same_dataset_as_local_files(run: Run, tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        put(f"s3://bucket/in/{name}", content)
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    put("s3://bucket/in/a/notes.txt", b"not sequences")
+    (tmp_path / "files.txt").write_text("# what there is\n\ns3://bucket/in/a/*.fa*\ns3://bucket/in/b\n")
+    far = run("preprocess", f"@{tmp_path / 'files.txt'}", "--out", tmp_path / "far", *OPTIONS)
+    assert far.returncode == 0, far.stderr
+    near = run("preprocess", tmp_path / "in" / "a", tmp_path / "in" / "b", "--out", tmp_path / "near", *OPTIONS)
+    assert near.returncode == 0, near.stderr
+    assert digest(tmp_path / "far") == digest(tmp_path / "near")
+    named = {entry.name: entry.xxh3_128 for entry in read_manifest(tmp_path / "far").inputs}
+    assert named == {name: xxhash.xxh3_128_hexdigest(content) for name, content in FILES.items()}
+    assert len(read_records(tmp_path / "far")) == len(RECORDS)
+
+
+def test_a_list_that_cannot_be_read_or_names_nothing_is_an_error(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("# nothing\n")
+    for text, message in (("empty.txt", "names no input"), ("gone.txt", "no such file")):
+        done = run("preprocess", f"@{tmp_path / text}", "--out", tmp_path / "out")
+        assert done.returncode == 1
+        assert message in done.stderr
+
+
+def test_an_input_that_was_replaced_is_read_again_and_one_that_was_not_is_not(run: Run) -> None:
+    for name, content in FILES.items():
+        put(f"s3://bucket/in/{name}", content)
+    arguments = ("preprocess", "s3://bucket/in/**", "--out", "s3://bucket/out", *OPTIONS, "--log-json")
+    assert run(*arguments).returncode == 0
+    assert '"fresh": false' in run(*arguments).stdout
+    put("s3://bucket/in/a/1.fasta", FILES["a/1.fasta"].replace(b"made0", b"make0"))  # of the same size
+    done = run(*arguments)
+    assert done.returncode == 1
+    assert "the inputs changed" in done.stderr
+    assert run(*arguments, "--overwrite").returncode == 0
+    named = len([name for name in objects("s3://bucket/out") if name.startswith("records/")])
+    assert named == len({name for name in objects("s3://bucket/out") if name.startswith("records/")}) == 2, "what the first build left is gone"
+
+
+def test_many_inputs_are_found_in_few_requests(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 5000 if os.environ.get("THDPACK_LONG") else 300
+    content = {f"in/{i:05d}.fasta": f">r{i}\nMKV\n".encode() for i in range(count)}
+    s3fs.S3FileSystem(skip_instance_cache=True).pipe({f"bucket/{name}": data for name, data in content.items()})
+    with faulty_proxy(store.endpoint) as (address, faults):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        planned = plan(PreprocessOptions(inputs=("s3://bucket/in/*.fasta",), out="x"))
+        assert [source.name for source in planned.sources] == [name.removeprefix("in/") for name in sorted(content)]
+        assert len(faults.requests) <= 1.1 * count, "more than a look at each and the listing"
+
+
+def test_large_objects_are_uploaded_in_parts_and_nothing_is_left_of_failed_ones(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.objects.UPLOAD_PART", 5 << 20)
+    monkeypatch.setattr("pipeline.remote.FIRST_PAUSE", 0.01)
+    content = bytes(range(256)) * (48 << 10)  # 12 MiB
+    with faulty_proxy(store.endpoint) as (address, faults):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        s3fs.S3FileSystem.clear_instance_cache()
+        faults.rate, faults.kinds = 0.3, ("error", "cut", "lost")
+        folder = ObjectFolder("s3://bucket/set")
+        with folder.written("train/x.arrow") as file:
+            file.write(content)
+        faults.rate = 0.0
+        assert sum("partNumber" in request for request in faults.requests) >= 3
+        assert sum(faults.happened.values()) >= 1
+        assert objects("s3://bucket/set") == {"train/x.arrow": content}
+        with pytest.raises(ZeroDivisionError), folder.written("train/y.arrow") as file:
+            file.write(bytes(1 // (len(content) - len(content))))
+        assert set(objects("s3://bucket/set")) == {"train/x.arrow"}
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_standard_input_goes_to_a_store_and_leaves_nothing_but_the_dataset(run: Run, tmp_path: Path) -> None:
+    content = fasta(RECORDS)
+    for out in ("s3://bucket/out", tmp_path / "out"):
+        done = run("preprocess", "-", "--out", out, *OPTIONS, stdin=content)
+        assert done.returncode == 0, done.stderr
+    near = {name: (tmp_path / "out" / name).read_bytes() for name in digest(tmp_path / "out")}
+    assert objects("s3://bucket/out") == near
