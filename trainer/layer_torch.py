@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from trainer.config import ModelOptions, Recompute
+from schemas.models import ModelOptions
+from trainer.config import Recompute
 from trainer.context_parallel import Slices
 from trainer.model import NORM_EPSILON, Sequences
 

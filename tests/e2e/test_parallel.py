@@ -38,17 +38,52 @@ with processes() as parallel:
         train(parse(arguments), parallel)
 """
 
+EXCHANGE = """
+import sys, torch
+from trainer.config import ComputeOptions
+from trainer.context_parallel import shares
+from trainer.parallel import processes
+with processes() as everyone:
+    for ranks in (2, 4):
+        slices = everyone.arranged(ComputeOptions(context_parallel=ranks)).slices
+        for heads in (4, 5, 7):
+            each = shares(heads, ranks)
+            assert sum(each) == heads and max(each) - min(each) <= 1
+            first = sum(each[: slices.rank])
+            mine = slice(first, first + slices.heads(heads))
+            whole = torch.randn(8 * ranks, heads, 3, 2, generator=torch.Generator().manual_seed(heads))
+            part = slices.own(whole).clone().requires_grad_()
+            turned = slices.to_heads(part)
+            assert torch.equal(turned, whole[:, mine])
+            assert torch.equal(slices.to_tokens(turned, heads), part)
+            weights = torch.randn(whole.shape, generator=torch.Generator().manual_seed(1))
+            (turned * weights[:, mine]).sum().backward()
+            assert torch.equal(part.grad, slices.own(weights))
+            back = whole[:, mine].clone().requires_grad_()
+            (slices.to_tokens(back, heads) * slices.own(weights)).sum().backward()
+            assert torch.equal(back.grad, weights[:, mine])
+"""
+
+
+def torchrun(program: str, folder: Path, ranks: int, *arguments: str) -> None:
+    """Run a program on so many ranks, to its end."""
+    file = folder / "program.py"
+    file.write_text(program)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(file), *arguments]
+    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_slices_turn_into_heads_and_back_exactly_also_where_heads_do_not_divide(tmp_path: Path) -> None:
+    torchrun(EXCHANGE, tmp_path, 4)
+
 
 def arranged(data: Path, out: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]) -> list[Path]:
     """Runs of so many ranks, one for each arrangement, in the same processes."""
-    program = out / "each.py"
-    program.write_text(EACH)
     runs = [out / str(number) for number in range(len(arrangements))]
-    each = json.dumps([arguments(data, run, *flags) for run, flags in zip(runs, arrangements, strict=True)])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(program), each]
-    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
-    done = subprocess.run(command, cwd=out, env=env, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
+    each = [arguments(data, run, *flags) for run, flags in zip(runs, arrangements, strict=True)]
+    torchrun(EACH, out, ranks, json.dumps(each))
     return runs
 
 

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import EsmConfig, EsmForMaskedLM
 
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
-from trainer.config import PRESETS, ComputeOptions, ModelOptions
+from trainer.config import PRESETS, ComputeOptions
 from trainer.huggingface import from_esm, to_esm
 from trainer.initialize import build, draw, fill
 from trainer.masking import Masker
