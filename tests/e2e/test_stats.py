@@ -347,7 +347,10 @@ def test_the_throughput_table_is_that_of_the_benchmarks_and_runs_are_those_of_th
     text = (REPO / "docs" / "benchmarks.md").read_text()
     measured = re.findall(r"^\| (\w+) \| (bf16|fp8-delayed) \| 16,384 \| [\d.]+ \| ([\d,]+) \|", text, flags=re.MULTILINE)
     rows = {(f"esm2-{name.lower()}", precision): int(rate.replace(",", "")) for name, precision, rate in measured}
-    assert rows == {(row.preset, row.precision): row.tokens_per_second for row in THROUGHPUT if "docs/benchmarks.md" in row.source}
+    largest = re.search(r"^- 15B, 4 GPUs, (fp8-delayed), .*: ([\d,]+) tokens/s per GPU", text, flags=re.MULTILINE)
+    assert largest is not None
+    rows["esm2-15b", largest[1]] = int(largest[2].replace(",", ""))
+    assert rows == {(row.preset, row.precision): row.tokens_per_second for row in THROUGHPUT}
     for name, run in RUNS.items():
         options = PRESETS[name][1]
         assert (run.steps, run.tokens_per_step) == (options.optimizer.steps, options.data.tokens_per_step)
