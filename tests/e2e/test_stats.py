@@ -67,6 +67,15 @@ def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 170  # COLUMNS is 120; lines of text are not broken
 
 
+def test_eighty_columns_are_enough_for_every_number(run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is narrow loses ends of names only."""
+    monkeypatch.setattr("tests.conftest.environment", lambda: {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"})
+    done = run("stats", dataset)
+    assert not re.search(r"[0-9,.%]…", done.stdout)
+    for header in ("computed on", "spread", "sequences in a bucket", "an epoch", "the run", "fp8-delayed", "GPU-hours", "residues", "times"):
+        assert header in done.stdout
+
+
 def test_json_goes_to_standard_output_or_to_a_file_beside_the_report(run: Run, dataset: Path, tmp_path: Path) -> None:
     alone = run("stats", dataset, "--json")
     beside = run("stats", dataset, "--json", tmp_path / "new" / "report.json")
