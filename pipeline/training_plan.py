@@ -226,7 +226,7 @@ def show(plan: TrainingPlan, console: Console) -> None:
     facts.add_row("tokens/s", f"{rate:,.0f}, {rate / number:,.0f} a GPU; a step of {best.setting.step_tokens:,.0f} tokens takes {seconds(best.setting):,.2f} s")
     for name, tokens in (("an epoch", plan.epoch_tokens), ("the run", plan.tokens)):
         hours = plan.hours(tokens)
-        facts.add_row(name, f"{tokens:,} tokens, {tokens / best.setting.step_tokens:,.0f} steps: {_duration(hours)}, {hours * number:,.1f} GPU-hours")
+        facts.add_row(name, f"{tokens:,} tokens, {_steps(tokens / best.setting.step_tokens)} steps: {_duration(hours)}, {_hours(hours * number)} GPU-hours")
     for part, size in memory(best.setting).items():
         if size >= 2**20:
             facts.add_row("memory of a GPU" if part.startswith("parameters") else "", f"{size / 2**30:6.1f} GiB  {part}")
@@ -246,6 +246,14 @@ def _caveat(plan: TrainingPlan) -> str:
     if plan.cluster.number > _NODE:
         said += "; traffic between hosts was not measured"
     return said + "."
+
+
+def _steps(steps: float) -> str:
+    return f"{steps:,.0f}" if steps >= 10 else f"{steps:.1f}"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.3f}"
 
 
 def _duration(hours: float) -> str:
