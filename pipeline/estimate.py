@@ -103,7 +103,8 @@ def seconds(setting: Setting) -> float:
     per_token = features["bf16"] * c["bf16"] + features["fp8"] * c["fp8"] + features["narrow"] * c["narrow"] + features["cast"] * c["cast"]
     attention = c["attention" if setting.max_seqlen <= OUR_ATTENTION else "long_attention"]
     micro_batch = (per_token + features["attention"] * attention) * share + features["layer"] * c["layer"]
-    micro_batch *= {"none": 1.0, "selective": c["selective"], "full": c["full"]}[setting.recompute]
+    again = {"none": 1.0, "selective": c["selective"], "full": c["full"]}[setting.recompute]
+    micro_batch *= again
     billions = model.parameters / 1e9
     if setting.micro_batches > 1:
         micro_batch += c["sums"] * billions / (setting.shards if setting.reshard == "layer" else 1)
@@ -112,8 +113,8 @@ def seconds(setting: Setting) -> float:
     traffic = (setting.shards - 1) / setting.shards * billions
     if setting.ranks > 1 and setting.reshard == "layer":
         micro_batch += c["layer_traffic"] * 8 * traffic
-    if not setting.captured:
-        micro_batch = max(micro_batch, HOST_MS[setting.reshard, setting.fp8] * model.layers * (setting.ranks > 1))
+    if not setting.captured and setting.ranks > 1:
+        micro_batch = max(micro_batch, HOST_MS[setting.reshard, setting.fp8] * model.layers * again)
     step = micro_batch * setting.micro_batches + c["update"] * billions / setting.shards
     if setting.ranks > 1 and setting.reshard == "step":
         step += c["step_traffic"] * 6 * traffic

@@ -6,6 +6,7 @@ Time and memory are estimates (pipeline/estimate.py); the dataset's own buckets 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.estimate import Recompute, Setting, memory, seconds
+from pipeline.estimate import OUR_ATTENTION, Recompute, Setting, memory, seconds
 from pipeline.remote import read_manifest
 from pipeline.report.throughput import RUNS
 from schemas.errors import DatasetError
@@ -29,6 +30,10 @@ _FREE: Final = 0.07
 """Share of memory to leave alone: fragments, communication buffers, the CUDA context."""
 _MERGED: Final = (1, 2, 4, 8, 16)
 _RECOMPUTE: Final[tuple[Recompute, ...]] = ("none", "selective", "full")
+_BATCH: Final = 0.15
+"""How far a batch may be from the published one."""
+_SHORT: Final = 20_000
+"""Steps of a run for which the presets' warm-up is too long."""
 _SHOWN: Final = 5
 
 
@@ -38,6 +43,15 @@ class Cluster:
 
     number: int
     gpu: str
+
+    @property
+    def nodes(self) -> int:
+        """As few as hold them, with at most eight each and equally many."""
+        return next(nodes for nodes in range(-(-self.number // _NODE), self.number + 1) if self.number % nodes == 0)
+
+    @property
+    def of_a_node(self) -> int:
+        return self.number // self.nodes
 
     @staticmethod
     def parse(text: str) -> Cluster:
@@ -72,7 +86,7 @@ class Candidate:
     def gib(self) -> float:
         return sum(memory(self.setting).values()) / 2**30
 
-    def flags(self, capacity: int) -> list[str]:
+    def flags(self) -> list[str]:
         setting = self.setting
         groups = setting.ranks // setting.context_parallel
         found = ["--buckets-per-step", str(self.buckets * setting.micro_batches * groups), "--buckets-per-micro-batch", str(self.buckets)]
@@ -97,7 +111,6 @@ class TrainingPlan:
     precision: str
     tokens: int
     epoch_tokens: int
-    capacity: int
     candidates: tuple[Candidate, ...]
 
     @property
@@ -109,11 +122,20 @@ class TrainingPlan:
 
     @property
     def command(self) -> str:
-        number = self.cluster.number
-        nodes = -(-number // _NODE)
-        many = f"torchrun --nproc-per-node {min(number, _NODE)} " if nodes == 1 else f"torchrun --nnodes {nodes} --nproc-per-node {_NODE} "
-        launcher = "python -m trainer.train" if number == 1 else many + "-m trainer.train"
-        return " ".join([launcher, self.model, "--data", self.data, "--precision", self.precision, *self.best.flags(self.capacity)])
+        cluster = self.cluster
+        launcher = "python"
+        if cluster.number > 1:
+            nodes = f"--nnodes {cluster.nodes} --rdzv-backend c10d --rdzv-endpoint NODE0:29500 " if cluster.nodes > 1 else ""
+            launcher = f"torchrun {nodes}--nproc-per-node {cluster.of_a_node}"
+        flags = ["--data", self.data, "--precision", self.precision, *self.best.flags(), "--steps", str(self.steps)]
+        if self.steps < _SHORT:
+            flags += ["--warmup-steps", str(self.steps // 10)]
+        return " ".join([launcher, "-m trainer.train", self.model, *flags])
+
+    @property
+    def steps(self) -> int:
+        """Of the run."""
+        return math.ceil(self.tokens / self.best.setting.step_tokens)
 
     def to_json(self) -> dict[str, Any]:
         best = self.best
@@ -130,9 +152,7 @@ class TrainingPlan:
             "step_seconds": seconds(best.setting),
             "epoch": self._span(self.epoch_tokens),
             "run": self._span(self.tokens),
-            "alternatives": [
-                {"flags": each.flags(self.capacity), "tokens_per_second": each.tokens_per_second, "memory_gib": each.gib} for each in self.candidates[1:]
-            ],
+            "alternatives": [{"flags": each.flags(), "tokens_per_second": each.tokens_per_second, "memory_gib": each.gib} for each in self.candidates[1:]],
         }
 
     def _span(self, tokens: int) -> dict[str, float]:
@@ -156,9 +176,20 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
     train = manifest.splits.get("train")
     if train is None or not train.buckets:
         raise DatasetError(f"{data}: its split train is empty: there is nothing to train on")
+    _check(data, manifest, model, fp8=precision != "bf16")
     every = [each for cp in _context_parallel(cluster, model, manifest.capacity) for each in _candidates(manifest, model, cluster, precision != "bf16", cp)]
+    if not every:
+        least = cluster.number * manifest.capacity
+        raise ValueError(
+            f"a step on {cluster.number} GPUs has at least {least:,} tokens, one bucket of {manifest.capacity:,} each, and the published batch of {model} is "
+            f"{RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset of smaller --capacity"
+        )
     room = GPU_GIB[cluster.gpu] * (1 - _FREE)
-    fitting = sorted((each for each in every if each.gib <= room), key=lambda each: (each.setting.context_parallel, -each.tokens_per_second))
+    copies = cluster.nodes  # on several nodes, one each: what crosses between them was not measured, and this way it is least
+    fitting = sorted(
+        (each for each in every if each.gib <= room),
+        key=lambda each: (each.setting.context_parallel, each.replicate != copies, -each.tokens_per_second),
+    )
     if not fitting:
         raise ValueError(_too_small(every, cluster, model, room))
     fewest = [each for each in fitting if each.setting.context_parallel == fitting[0].setting.context_parallel]
@@ -170,24 +201,32 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
         precision=precision,
         tokens=tokens or run.steps * run.tokens_per_step,
         epoch_tokens=train.tokens,
-        capacity=manifest.capacity,
         candidates=tuple(fewest[:_SHOWN]),
     )
 
 
+def _check(data: str, manifest: Manifest, model: str, *, fp8: bool) -> None:
+    """Raises: ValueError, for what the trainer would refuse."""
+    if manifest.length_multiple > 1:
+        raise ValueError(f"{data} was built with --length-multiple {manifest.length_multiple}, and the trainer takes none: build it without")
+    if fp8 and manifest.capacity % 16:
+        raise ValueError(
+            f"{data} has buckets of {manifest.capacity} tokens, FP8 needs a multiple of 16: build it with such a --capacity, or use --precision bf16"
+        )
+
+
 def _context_parallel(cluster: Cluster, model: str, capacity: int) -> list[int]:
-    most = min(cluster.number, _NODE, ESM2_MODELS[model].heads)
-    return [size for size in (1, 2, 4, 8) if size <= most and cluster.number % size == 0 and capacity % size == 0]
+    most = min(cluster.of_a_node, ESM2_MODELS[model].heads)
+    return [size for size in (1, 2, 4, 8) if size <= most and cluster.of_a_node % size == 0 and capacity % (16 * size) == 0]
 
 
 def _candidates(manifest: Manifest, model: str, cluster: Cluster, fp8: bool, context_parallel: int) -> Iterator[Candidate]:
     train, number = manifest.splits["train"], cluster.number
     wanted = RUNS[model].tokens_per_step / manifest.capacity
-    copies = [1] if number <= _NODE or number % _NODE else [1, number // _NODE]
-    for buckets, recompute, reshard, replicate in product(_MERGED, _RECOMPUTE, ("step", "layer") if number > 1 else ("step",), copies):
+    for buckets, recompute, reshard, replicate in product(_MERGED, _RECOMPUTE, ("step", "layer") if number > 1 else ("step",), {1, cluster.nodes}):
         unit = buckets * number // context_parallel
         micro_batches = max(1, round(wanted / unit))
-        if unit > 2 * wanted and buckets > 1:
+        if abs(micro_batches * unit / wanted - 1) > _BATCH:
             continue
         setting = Setting(
             model=ESM2_MODELS[model],
@@ -202,7 +241,7 @@ def _candidates(manifest: Manifest, model: str, cluster: Cluster, fp8: bool, con
             shards=number // replicate,
             context_parallel=context_parallel,
             reshard="step" if reshard == "step" else "layer",
-            captured=number == 1 and recompute == "none",
+            captured=number == 1 and recompute == "none" and manifest.max_seq_len <= OUR_ATTENTION,
         )
         yield Candidate(setting=setting, buckets=buckets, replicate=replicate)
 
@@ -234,16 +273,18 @@ def show(plan: TrainingPlan, console: Console) -> None:
     console.print(facts, highlight=False)
     console.print(plan.command, highlight=False, markup=False, soft_wrap=True)
     for each in plan.candidates[1:]:
-        line = f"or {each.tokens_per_second:,.0f} tokens/s in {each.gib:.0f} GiB: {' '.join(each.flags(plan.capacity))}"
+        line = f"or {each.tokens_per_second:,.0f} tokens/s in {each.gib:.0f} GiB: {' '.join(each.flags())}"
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
     console.print(_caveat(plan), style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _caveat(plan: TrainingPlan) -> str:
-    said = "Estimates, within 5 % of what was measured on up to 4 H200 of one host (docs/benchmarks.md)"
+    said = "Estimates, within 7 % of what was measured on up to 4 H200 of one host (docs/benchmarks.md)"
+    if plan.best.setting.context_parallel > 1:
+        said += "; with --context-parallel, only memory was measured, and time is without its exchanges"
     if plan.cluster.gpu != "H200":
         said += f"; times are an H200's, which has the faster memory: {plan.cluster.gpu} was not measured"
-    if plan.cluster.number > _NODE:
+    if plan.cluster.nodes > 1:
         said += "; traffic between hosts was not measured"
     return said + "."
 

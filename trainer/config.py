@@ -119,7 +119,7 @@ class ComputeOptions:
     """Neighbouring ranks that share each bucket: a slice of its tokens each and, for attention, some of the heads. For sequences too long for one GPU."""
     reshard: Reshard = "auto"
     """When ranks let go of the parameters that they gathered, and add up gradients: after each layer (least memory), each micro-batch, or each step (least
-    traffic; 6 bytes a parameter more). auto: each step if that takes at most a quarter of a GPU's memory, else each layer."""
+    traffic; 6 bytes a parameter more). auto: each step if that takes at most a quarter of a GPU's memory and fits, else each layer."""
     gather_ahead: int = 1
     """Layers whose parameters are on their way while one computes."""
     timeout_minutes: float = 10.0

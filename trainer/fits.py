@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from typing import Literal
+
 import torch
 
 from pipeline.estimate import Setting, memory
@@ -10,7 +14,9 @@ from trainer.config import TrainOptions
 from trainer.parallel import Parallel
 from trainer.precision import is_low
 
-_TOLERANCE = 1.05
+_TOLERANCE = 1.02
+_ROOM = 0.93
+"""Share of the memory that a run may be planned to take."""
 
 
 def setting_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) -> Setting:
@@ -45,16 +51,32 @@ def check_memory(setting: Setting, *, available: float) -> str:
     if total <= _TOLERANCE * available:
         return said
     part, size = max(parts.items(), key=lambda item: item[1])
-    remedies = {
-        "activations": "--recompute selective or full, fewer --buckets-per-micro-batch, --context-parallel, or a dataset with a smaller --capacity",
-        "gathered parameters and gradients": "--reshard layer",
+    changes = {
+        "--reshard layer": replace(setting, reshard="layer"),
+        "--recompute selective": replace(setting, recompute="selective"),
+        "--recompute full": replace(setting, recompute="full"),
     }
-    remedy = remedies.get(part, "more GPUs share it (with --replicate, more of them to a copy)")
-    raise ValueError(f"this run needs {said} a GPU, {size / 2**30:,.0f} of them for {part}: {remedy}. `thdpack plan` says what fits")
+    fitting = [flag for flag, other in changes.items() if sum(memory(other).values()) <= _ROOM * available]
+    remedy = (
+        fitting[0] if fitting else "more GPUs (with --replicate, more of them to a copy), fewer --buckets-per-micro-batch, or a dataset of smaller --capacity"
+    )
+    raise ValueError(f"this run needs {said} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. `thdpack plan` says what fits")
+
+
+def resolve_reshard(setting: Setting, *, available: float) -> Literal["layer", "step"]:
+    """What `--reshard auto` stands for: once a step, where that takes at most a quarter of the memory and all of it fits."""
+    held = replace(setting, reshard="step")
+    gathered = memory(held)["gathered parameters and gradients"]
+    return "step" if 4 * gathered <= available and sum(memory(held).values()) <= _ROOM * available else "layer"
 
 
 def memory_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) -> str:
     """`check_memory` of this machine; empty on a CPU, and for backend torch, whose memory nobody has measured."""
     if parallel.device.type != "cuda" or options.compute.backend != "te" or options.compute.precision == "fp32":
         return ""
-    return check_memory(setting_of(options, manifest, parallel), available=torch.cuda.get_device_properties(parallel.device).total_memory)
+    return check_memory(setting_of(options, manifest, parallel), available=available_memory(parallel.device))
+
+
+def available_memory(device: torch.device) -> float:
+    """Bytes; no limit on a CPU."""
+    return float(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else math.inf

@@ -22,12 +22,12 @@ from trainer import huggingface, precision
 from trainer.checkpoint import Checkpoints, read_state, write
 from trainer.config import DataOptions, TrainOptions
 from trainer.feed import Feed
-from trainer.fits import memory_of
+from trainer.fits import available_memory, memory_of, resolve_reshard, setting_of
 from trainer.initialize import build, fill
 from trainer.masking import Masker
 from trainer.metrics import Report
 from trainer.optimizer import Optimizer
-from trainer.parallel import Parallel, resolve_reshard, whole
+from trainer.parallel import Parallel, whole
 from trainer.statistics import statistics
 from trainer.step import Step, why_not_captured
 from trainer.validate import MASK_SEED, validate
@@ -57,7 +57,10 @@ class Run:
         elif options.output.init_from:
             options, imported = _imported(options, parallel)
         self.reader, self.valid, options = _open(options, parallel, stack)
-        compute = replace(options.compute, reshard=resolve_reshard(options.compute, parameters=options.model.parameters, device=parallel.device))
+        compute = options.compute
+        if compute.reshard == "auto":
+            setting = setting_of(options, self.reader.manifest, parallel)
+            compute = replace(compute, reshard=resolve_reshard(setting, available=available_memory(parallel.device)))
         self.options = options = replace(options, compute=compute)
         self.memory = memory_of(options, self.reader.manifest, parallel)
 

@@ -15,7 +15,7 @@ from pipeline.training_plan import Cluster, plan_training
 from schemas.models import ESM2_MODELS
 from tests.conftest import Run
 from trainer.config import PRESETS, parse
-from trainer.fits import check_memory
+from trainer.fits import check_memory, resolve_reshard
 
 ROWS = json.loads(MEASURED.read_text())
 SETTING = Setting(model=ESM2_MODELS["esm2-650m"], tokens=16384, real_tokens=16000.0, squares=8e6, max_seqlen=1024, fp8=False)
@@ -57,12 +57,21 @@ def test_more_of_something_takes_more_and_sharing_takes_less() -> None:
 def test_a_run_that_does_not_fit_is_an_error_that_says_what_to_change() -> None:
     large = replace(SETTING, model=ESM2_MODELS["esm2-15b"])
     assert check_memory(SETTING, available=150e9).startswith("about 30 of 140 GiB")
-    with pytest.raises(ValueError, match=r"masters and Adam.*more GPUs share it"):
+    with pytest.raises(ValueError, match=r"masters and Adam.*use more GPUs"):
         check_memory(large, available=150e9)
-    with pytest.raises(ValueError, match="for activations: --recompute selective"):
+    with pytest.raises(ValueError, match="for activations: use --recompute full"):
         check_memory(replace(SETTING, tokens=16 * 16384), available=150e9)
-    with pytest.raises(ValueError, match="--reshard layer"):
+    with pytest.raises(ValueError, match=r"gathered.*use --reshard layer"):
         check_memory(replace(large, ranks=64, shards=64, micro_batches=2, tokens=1024), available=80e9)
+
+
+def test_auto_gathers_once_a_step_where_that_fits() -> None:
+    many = replace(SETTING, ranks=4, shards=4, micro_batches=8)
+    assert resolve_reshard(many, available=150e9) == "step"
+    assert resolve_reshard(replace(many, model=ESM2_MODELS["esm2-15b"]), available=150e9) == "layer"
+    three = replace(many, model=ESM2_MODELS["esm2-3b"], ranks=2, shards=2)
+    assert resolve_reshard(three, available=150e9) == "step"
+    assert resolve_reshard(three, available=85e9) == "layer"  # a quarter would do, but there is no room
 
 
 def test_a_plan_names_flags_that_the_trainer_takes(sample: Path, run: Run, tmp_path: Path) -> None:
@@ -100,10 +109,43 @@ def test_what_cannot_be_planned_says_why(sample: Path, run: Run, tmp_path: Path)
     assert os.fspath(tmp_path / "none") in missing.stderr
 
 
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "of_a_node"), [("1xH200", 1, 1), ("6xH200", 1, 6), ("12xH200", 2, 6), ("20xH200", 4, 5), ("48xH200", 6, 8), ("11xH200", 11, 1)]
+)
+def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gpus(
+    sample: Path, run: Run, tmp_path: Path, gpus: str, nodes: int, of_a_node: int
+) -> None:
+    assert run("preprocess", sample, "--out", tmp_path / "d", "--capacity", "4096").returncode == 0
+    plan = plan_training(str(tmp_path / "d"), "esm2-650m", gpus, precision="bf16", tokens=0)
+    assert (plan.cluster.nodes, plan.cluster.of_a_node) == (nodes, of_a_node)
+    options = parse(plan.command.partition("trainer.train ")[2].split())
+    assert options.data.buckets_per_step % (plan.cluster.number * options.data.buckets_per_micro_batch) == 0
+    assert options.data.buckets_per_step * 4096 == pytest.approx(2_097_152, rel=0.15)
+    assert options.optimizer.steps * plan.best.setting.step_tokens == pytest.approx(plan.tokens, rel=1e-3)
+    assert ("--nnodes" in plan.command) == (nodes > 1)
+    short = plan_training(str(tmp_path / "d"), "esm2-650m", gpus, precision="bf16", tokens=10**8)
+    assert parse(short.command.partition("trainer.train ")[2].split()).optimizer.steps < 60
+
+
 def test_copies_stay_inside_nodes(sample: Path, run: Run, tmp_path: Path) -> None:
     assert run("preprocess", sample, "--out", tmp_path / "d").returncode == 0
     plan = plan_training(str(tmp_path / "d"), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
     assert plan.cluster == Cluster(number=64, gpu="H100")
     assert {each.replicate for each in plan.candidates} <= {1, 8}
     assert all(each.setting.shards * each.replicate == 64 for each in plan.candidates)
-    assert "--nnodes 8 --nproc-per-node 8" in plan.command
+    assert "--nnodes 8 " in plan.command
+    assert "--nproc-per-node 8 " in plan.command
+    assert plan.best.replicate == 8
+
+
+def test_what_the_trainer_refuses_is_not_planned(sample: Path, run: Run, tmp_path: Path) -> None:
+    for name, flags, precision, words in (
+        ("padded", ("--length-multiple", "8"), "bf16", "--length-multiple"),
+        ("odd", ("--capacity", "4001"), "fp8-delayed", "multiple of 16"),
+    ):
+        assert run("preprocess", sample, "--out", tmp_path / name, *flags).returncode == 0
+        with pytest.raises(ValueError, match=words):
+            plan_training(str(tmp_path / name), "esm2-650m", "8xH200", precision=precision, tokens=0)
+    assert run("preprocess", sample, "--out", tmp_path / "wide", "--capacity", "65536").returncode == 0
+    with pytest.raises(ValueError, match="fewer GPUs"):
+        plan_training(str(tmp_path / "wide"), "esm2-650m", "512xH200", precision="bf16", tokens=0)
