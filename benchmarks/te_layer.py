@@ -29,7 +29,8 @@ import torch.nn.functional as F
 import tyro
 from torch import Tensor, nn
 
-from trainer.config import ComputeOptions, ModelOptions, Precision
+from schemas.models import ModelOptions
+from trainer.config import ComputeOptions, Precision
 from trainer.metrics import model_flops
 from trainer.precision import autocast
 

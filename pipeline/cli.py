@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from types import FrameType
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, Literal, Optional
 
 import tyro
 
@@ -106,6 +106,27 @@ class PlanTasksArguments(PreprocessArguments):
     """
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanOptions:
+    """What a training run will need: memory by part, tokens/s, time and GPU-hours, and the flags that are fastest. Nothing is run.
+
+    Example: thdpack plan --data data/uniref50 --model esm2-3b --gpus 8xH200
+    """
+
+    data: Annotated[str, tyro.conf.arg(metavar="DATASET")]
+    """Folder or URL of the dataset."""
+    model: str = "esm2-650m"
+    """Preset: esm2-8m, -35m, -150m, -650m, -3b or -15b."""
+    gpus: str = "8xH200"
+    """Number and kind: H200, or H100 with 80 GB."""
+    precision: Literal["bf16", "fp8-delayed"] = "bf16"
+    """Of the layers' matrix products."""
+    tokens: int = 0
+    """Of the whole run; 0: the published one's (1.05e12, 15B 1.57e12)."""
+    log_json: bool = False
+    """JSON instead of text."""
+
+
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "preprocess": PreprocessArguments,
     "plan-tasks": PlanTasksArguments,
@@ -115,6 +136,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "inspect": InspectOptions,
     "stats": StatsOptions,
     "bench-reader": BenchReaderOptions,
+    "plan": PlanOptions,
 }
 
 
@@ -173,6 +195,8 @@ def _run(arguments: list[str]) -> int:
         return run_stats(options)
     if isinstance(options, BenchReaderOptions):
         return _bench_reader(options)
+    if isinstance(options, PlanOptions):
+        return _plan(options)
     return _inspect(options)
 
 
@@ -185,6 +209,17 @@ def _parsed(arguments: list[str]) -> Any:
         return tyro.cli(_COMMANDS[arguments[0]], prog=f"thdpack {arguments[0]}", args=arguments[1:], config=config)
     description = "Turn protein FASTA into packed, tokenized Arrow shards, once, and check, inspect and read them."
     return tyro.extras.subcommand_cli_from_dict(_COMMANDS, prog="thdpack", description=description, args=arguments, config=config)
+
+
+def _plan(options: PlanOptions) -> int:
+    from pipeline.training_plan import run_plan
+
+    try:
+        run_plan(options.data, options.model, options.gpus, precision=options.precision, tokens=options.tokens, as_json=options.log_json)
+    except ValueError as error:
+        print(f"thdpack: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _preprocess(options: PreprocessOptions) -> int:

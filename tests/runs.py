@@ -40,7 +40,8 @@ def start(data: Path, out: Path, *options: str, ranks: int = 1, torchrun: tuple[
     """A run in processes of its own, under torchrun."""
     launcher = [sys.executable, "-m"]
     if torchrun or ranks > 1:
-        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *torchrun, "-m"]
+        node = [] if "--nnodes" in torchrun else ["--standalone", "--nproc-per-node", str(ranks)]
+        launcher += ["torch.distributed.run", *node, *torchrun, "-m"]
     command = [*launcher, "trainer.train", *arguments(data, out, *options, steps=steps)]
     env = {**environment(), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=REPO, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)

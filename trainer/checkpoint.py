@@ -103,7 +103,7 @@ class Checkpoints:
                 _fsync(self._folder / (name + _PARTIAL))
                 os.replace(self._folder / (name + _PARTIAL), self._folder / name)
                 write(self._folder / "latest", name + "\n")
-        except Exception as error:
+        except (Exception, dcp.api.CheckpointException) as error:  # the latter is a BaseException
             raise CheckpointError(f"{self._folder / name} could not be written: {error}; the checkpoint before it is whole") from error
         if self._parallel.is_main:
             self._prune(best)

@@ -1,6 +1,6 @@
 """What a run is: every option typed, documented, checked once. Imports no torch, so that --help stays quick.
 
-The presets are the published ESM-2 models (Lin et al., Science 2023, tables S1 and S2 of its supplement); weight decay on matrices only is our choice.
+The presets have the published models' shapes (schemas.models) and hyperparameters; weight decay on matrices only is our choice.
 """
 
 from __future__ import annotations
@@ -13,44 +13,13 @@ from typing import Any, Final, Literal
 
 import tyro
 
+from schemas.models import ESM2_MODELS, ModelOptions
+
 Backend = Literal["auto", "te", "torch"]
 Precision = Literal["auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
 Schedule = Literal["linear", "cosine", "wsd"]
 Recompute = Literal["none", "selective", "full"]
 Reshard = Literal["auto", "layer", "micro-batch", "step"]
-Gelu = Literal["erf", "tanh"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelOptions:
-    """The model's shape."""
-
-    layers: int = 6
-    """Transformer layers."""
-    hidden_size: int = 320
-    """Width of the residual stream."""
-    heads: int = 20
-    """Attention heads; hidden-size is a multiple of it."""
-    ffn_size: int = 1280
-    """Width inside the feed-forward part."""
-    gelu: Gelu = "erf"
-    """erf is what ESM-2 and Hugging Face compute; tanh is an approximation of it, a little faster."""
-
-    def __post_init__(self) -> None:
-        if min(self.layers, self.hidden_size, self.heads, self.ffn_size) < 1:
-            raise ValueError("layers, hidden-size, heads and ffn-size are at least 1")
-        if self.hidden_size % self.heads or self.head_size % 2:
-            raise ValueError(f"hidden-size is {self.hidden_size}, not an even multiple of heads, {self.heads}: rotary embeddings turn pairs")
-
-    @property
-    def head_size(self) -> int:
-        return self.hidden_size // self.heads
-
-    @property
-    def parameters(self) -> int:
-        """Trained numbers, the padding of the vocabulary left out."""
-        d, f = self.hidden_size, self.ffn_size
-        return self.layers * (4 * d * d + 2 * d * f + 9 * d + f) + 33 * d + 2 * d + d * d + 3 * d + 33
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +119,7 @@ class ComputeOptions:
     """Neighbouring ranks that share each bucket: a slice of its tokens each and, for attention, some of the heads. For sequences too long for one GPU."""
     reshard: Reshard = "auto"
     """When ranks let go of the parameters that they gathered, and add up gradients: after each layer (least memory), each micro-batch, or each step (least
-    traffic; 6 bytes a parameter more). auto: each step if that takes at most a quarter of a GPU's memory, else each layer."""
+    traffic; 6 bytes a parameter more). auto: each step if that takes at most a quarter of a GPU's memory and fits, else each layer."""
     gather_ahead: int = 1
     """Layers whose parameters are on their way while one computes."""
     timeout_minutes: float = 10.0
@@ -214,33 +183,31 @@ class TrainOptions:
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
-def _preset(name: str, layers: int, hidden_size: int, heads: int, ffn_size: int, **optimizer: float) -> TrainOptions:
+def _preset(name: str, model: ModelOptions, **optimizer: float) -> TrainOptions:
     return TrainOptions(
-        model=ModelOptions(layers=layers, hidden_size=hidden_size, heads=heads, ffn_size=ffn_size),
+        model=model,
         optimizer=replace(OptimizerOptions(), **optimizer),  # type: ignore[arg-type]
         output=OutputOptions(out=f"runs/{name}"),
     )
 
 
 def _tiny() -> TrainOptions:
-    base = _preset("esm2-tiny", 2, 64, 4, 256, steps=100, warmup_steps=10, learning_rate=4e-3)
+    base = _preset("esm2-tiny", ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=256), steps=100, warmup_steps=10, learning_rate=4e-3)
     return replace(base, data=DataOptions(tokens_per_step=16_384), output=replace(base.output, validate_every=50, checkpoint_every=50))
+
+
+def _published(name: str) -> tuple[str, TrainOptions]:
+    model = ESM2_MODELS[name]
+    what = f"{model.layers} layers of {model.hidden_size:,}"
+    if name == "esm2-15b":
+        base = _preset(name, model, learning_rate=1.6e-4, weight_decay=0.1)
+        return what, replace(base, data=DataOptions(tokens_per_step=3_145_728))
+    return what, _preset(name, model)
 
 
 PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
     "esm2-tiny": ("2 layers of 64: to try things out, on a CPU", _tiny()),
-    "esm2-8m": ("6 layers of 320", _preset("esm2-8m", 6, 320, 20, 1280)),
-    "esm2-35m": ("12 layers of 480", _preset("esm2-35m", 12, 480, 20, 1920)),
-    "esm2-150m": ("30 layers of 640", _preset("esm2-150m", 30, 640, 20, 2560)),
-    "esm2-650m": ("33 layers of 1,280", _preset("esm2-650m", 33, 1280, 20, 5120)),
-    "esm2-3b": ("36 layers of 2,560", _preset("esm2-3b", 36, 2560, 40, 10240)),
-    "esm2-15b": (
-        "48 layers of 5,120",
-        replace(
-            _preset("esm2-15b", 48, 5120, 40, 20480, learning_rate=1.6e-4, weight_decay=0.1),
-            data=DataOptions(tokens_per_step=3_145_728),
-        ),
-    ),
+    **{name: _published(name) for name in ESM2_MODELS},
 }
 """Name → (what it is, its options)."""
 

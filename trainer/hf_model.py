@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import MaskedLMOutput
 
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
-from trainer.config import Backend, ComputeOptions, ModelOptions
+from trainer.config import Backend, ComputeOptions
 from trainer.initialize import build, draw, fill
 from trainer.model import VOCABULARY, Sequences
 from trainer.parallel import alone

@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from schemas.errors import InputError
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
-from trainer.config import ModelOptions
 from trainer.model import NORM_EPSILON, PADDED_VOCABULARY, VOCABULARY
 
 WEIGHTS: Final = "model.safetensors"

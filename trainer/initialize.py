@@ -13,9 +13,10 @@ import xxhash
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
-from trainer.config import ComputeOptions, ModelOptions
+from trainer.config import ComputeOptions
 from trainer.context_parallel import Slices
 from trainer.model import INIT_STD, VOCABULARY, Esm2, rope_frequencies
 from trainer.parallel import Parallel

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 import transformer_engine.pytorch as te
 from torch import Tensor, nn
 
+from schemas.models import ModelOptions
 from trainer.attention_kernel import Attention, tiles
-from trainer.config import ModelOptions, Recompute
+from trainer.config import Recompute
 from trainer.context_parallel import Slices
 from trainer.gelu_kernel import BiasGelu
 from trainer.model import NORM_EPSILON, Sequences

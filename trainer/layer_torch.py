@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from trainer.config import ModelOptions, Recompute
+from schemas.models import ModelOptions
+from trainer.config import Recompute
 from trainer.context_parallel import Slices
 from trainer.model import NORM_EPSILON, Sequences
 
@@ -50,7 +51,8 @@ class Context:
         if not self.lengths:
             self.lengths = self.sequences.cu_seqlens.diff().tolist()  # on a GPU in fp32: waits for it, once a row
         each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
-        return torch.cat([F.scaled_dot_product_attention(*(t.transpose(0, 1) for t in qkv)).transpose(0, 1) for qkv in each if qkv[0].numel()])
+        # with a batch of one: without a batch, torch writes out all scores, 4 GB a head for the longest proteins
+        return torch.cat([F.scaled_dot_product_attention(*(t.transpose(0, 1)[None] for t in qkv))[0].transpose(0, 1) for qkv in each if qkv[0].numel()])
 
     def rotate(self, x_THR: Tensor) -> Tensor:
         """Rotary embedding in fp32, first half of a head against its second half."""

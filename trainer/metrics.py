@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from schemas.models import ModelOptions
 from trainer.checkpoint import write
-from trainer.config import ModelOptions, TrainOptions
+from trainer.config import TrainOptions
 from trainer.model import PADDED_VOCABULARY
 from trainer.parallel import Parallel
 from trainer.validate import Validation

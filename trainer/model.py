@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
-from trainer.config import ComputeOptions, ModelOptions
+from trainer.config import ComputeOptions
 from trainer.context_parallel import Slices
 
 VOCABULARY: Final = len(ESM2)

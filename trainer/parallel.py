@@ -7,12 +7,10 @@ checkpoints and the vote on stopping have gloo groups of their own, for they run
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, NoReturn, Self
@@ -20,19 +18,17 @@ from typing import Any, Final, NoReturn, Self
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from schemas.errors import ThdpackError
 from trainer.config import ComputeOptions, Reshard
 from trainer.context_parallel import Slices
+from trainer.rendezvous import this_start
+from trainer.watch import Watch
 
-_ROLL_CALL_SECONDS: Final = 5.0
-
-
-class LostRankError(ThdpackError):
-    """Another rank is gone, or does not answer."""
+_NCCL_GRACE: Final = timedelta(minutes=1)
+"""NCCL ends a process without asking who is lost: the watch comes first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +37,8 @@ class Parallel:
 
     Ranks that share a bucket (context parallelism) are neighbours, and so are those that share a copy of the parameters, which are more or the same.
 
-    checkpoint_group, vote_group: gloo process groups of all ranks. store: where ranks leave each other notes. replicate: copies of the parameters.
-    slices: of each bucket, over ranks.
+    checkpoint_group, vote_group: gloo process groups of all ranks. timeout: longest that ranks wait for each other. watch: over the other ranks, if there are
+    any. replicate: copies of the parameters. slices: of each bucket, over ranks.
     """
 
     rank: int
@@ -50,7 +46,8 @@ class Parallel:
     device: torch.device
     checkpoint_group: Any
     vote_group: Any
-    store: Any = None
+    timeout: timedelta = timedelta(minutes=10)
+    watch: Watch | None = None
     replicate: int = 1
     slices: Slices = field(default_factory=Slices)
 
@@ -63,9 +60,21 @@ class Parallel:
         check_arrangement(options, self.world_size)
         if options.context_parallel == 1:
             return replace(self, replicate=options.replicate)
-        mesh = init_device_mesh(self.device.type, (self.world_size // options.context_parallel, options.context_parallel), mesh_dim_names=("data", "context"))
-        slices = Slices(rank=self.rank % options.context_parallel, ranks=options.context_parallel, group=mesh["context"].get_group())
+        together = torch.arange(self.world_size).view(-1, options.context_parallel)
+        slices = Slices(rank=self.rank % options.context_parallel, ranks=options.context_parallel, group=self._group(together))
         return replace(self, replicate=options.replicate, slices=slices)
+
+    def _group(self, ranks: Tensor) -> Any:
+        """This rank's process group; each row of `ranks` is one. To be called by all ranks."""
+        return dist.new_subgroups_by_enumeration(ranks.tolist(), timeout=self.timeout)[0]
+
+    def _mesh(self) -> DeviceMesh:
+        """(replicate, shard), or (shard) alone where there is one copy."""
+        if self.replicate == 1:
+            return init_device_mesh(self.device.type, (self.world_size,), mesh_dim_names=("shard",))
+        copies = torch.arange(self.world_size).view(self.replicate, -1)
+        groups = [self._group(copies.T), self._group(copies)]
+        return DeviceMesh.from_group(groups, self.device.type, mesh=copies, mesh_dim_names=("replicate", "shard"))
 
     @property
     def is_main(self) -> bool:
@@ -86,37 +95,9 @@ class Parallel:
             dist.all_reduce(tensor)
         return tensor
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Where a collective fails because a rank is gone or silent, find out which.
-
-        Raises:
-            LostRankError: names those that do not answer.
-        """
-        try:
-            yield
-        except RuntimeError as error:
-            if self.world_size == 1 or not _is_of_a_collective(error):
-                raise
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends all ranks when one has gone; SIGKILL follows in 30 s
-            lost = self._silent()
-            if not lost:
-                raise
-            some = f"rank {lost[0]} does" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} do"
-            raise LostRankError(
-                f"{some} not answer: killed, out of memory, its machine gone, or waiting for something else. The last checkpoint is whole: "
-                f"the same command goes on from it, on these ranks or on others"
-            ) from error
-
-    def _silent(self) -> list[int]:
-        """Ranks that do not come here within a few seconds of us."""
-        self.store.set(f"here/{self.rank}", "")
-        deadline = time.monotonic() + _ROLL_CALL_SECONDS
-        silent = set(range(self.world_size))
-        while silent and time.monotonic() < deadline:
-            silent -= {rank for rank in silent if self.store.check([f"here/{rank}"])}
-            time.sleep(0.1)
-        return sorted(silent)
+    def watching(self) -> AbstractContextManager[None]:
+        """Where a collective fails, LostRankError says which ranks do not answer."""
+        return self.watch.over() if self.watch else nullcontext()
 
     def leave(self, code: int) -> NoReturn:
         """End this process after an error. Among others, at once: groups and threads would wait for ranks that wait for us."""
@@ -144,8 +125,7 @@ class Parallel:
         """
         if self.world_size == 1:
             return
-        shape = (self.world_size,) if self.replicate == 1 else (self.replicate, self.world_size // self.replicate)
-        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
+        mesh = self._mesh()
         policy = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         layers: list[Any] = list(model.layers)  # type: ignore[arg-type]
         for layer in layers:
@@ -174,15 +154,6 @@ def check_arrangement(options: ComputeOptions, world_size: int) -> None:
         )
 
 
-def resolve_reshard(options: ComputeOptions, *, parameters: int, device: torch.device) -> Reshard:
-    """`auto` replaced by what fits. parameters: of the model."""
-    if options.reshard != "auto":
-        return options.reshard
-    kept = 6 * parameters  # bf16, and the sums of gradients in fp32
-    fits = device.type != "cuda" or 4 * kept <= torch.cuda.get_device_properties(device).total_memory
-    return "step" if fits else "layer"
-
-
 def hold(model: nn.Module, *, last: bool) -> None:
     """Keep gathered parameters and unreduced gradients over a sharded model's next backward pass, unless it is the step's last."""
     assert isinstance(model, FSDPModule)
@@ -198,11 +169,6 @@ def local(tensor: Tensor) -> Tensor:
 def whole(tensor: Tensor) -> Tensor:
     """A tensor put together from all ranks' parts; all ranks have to ask for it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def _is_of_a_collective(error: RuntimeError) -> bool:
-    """gloo raises plain RuntimeErrors."""
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL", "Connection closed by peer", "Connection reset"))
 
 
 def alone(device: torch.device) -> Parallel:
@@ -223,19 +189,26 @@ def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     timeout = timedelta(minutes=timeout_minutes)
-    store: Any = dist.HashStore() if world_size == 1 else next(iter(dist.rendezvous("env://")))[0]
+    store: Any = dist.HashStore()
+    if world_size > 1:
+        store = this_start(next(iter(dist.rendezvous("env://")))[0], rank, world_size, timeout=timeout)
     on_gpus = world_size > 1 and device.type == "cuda"
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpus else "gloo",
-        store=dist.PrefixStore(f"training/{_attempt()}", store),
+        store=dist.PrefixStore("training", store),
         rank=rank,
         world_size=world_size,
-        timeout=timeout,
+        timeout=timeout + _NCCL_GRACE if on_gpus else timeout,
         device_id=device if on_gpus else None,
     )
     groups = {"checkpoint_group": dist.new_group(backend="gloo"), "vote_group": dist.new_group(backend="gloo", timeout=timeout)}
+    watch = Watch(dist.PrefixStore("watch", store), rank, world_size) if world_size > 1 else None
     try:
-        yield Parallel(rank=rank, world_size=world_size, device=device, store=dist.PrefixStore(f"notes/{_attempt()}", store), **groups)
+        if watch:
+            watch.start()
+        yield Parallel(rank=rank, world_size=world_size, device=device, timeout=timeout + _NCCL_GRACE if on_gpus else timeout, watch=watch, **groups)
+        if watch:
+            watch.stop()
     except BaseException:
         if world_size > 1:  # see `leave`; torchrun ends all when one exits
             traceback.print_exc()
@@ -244,8 +217,3 @@ def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
         dist.destroy_process_group()
         raise
     dist.destroy_process_group()
-
-
-def _attempt() -> str:
-    """Which start of the job this is: torchrun's store outlives those before."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -18,7 +18,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from trainer.config import ComputeOptions, ModelOptions
+from schemas.models import ModelOptions
+from trainer.config import ComputeOptions
 
 Capability = tuple[int, int]
 """CUDA's number of a generation of GPUs: 8.0 Ampere, 8.9 Ada, 9.0 Hopper, 10.0 and above Blackwell."""

@@ -16,16 +16,18 @@ from torch import Tensor
 from pipeline.reader import ShardReader
 from schemas.errors import ThdpackError
 from schemas.manifest import Manifest
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
 from trainer.checkpoint import Checkpoints, read_state, write
-from trainer.config import DataOptions, ModelOptions, TrainOptions
+from trainer.config import DataOptions, TrainOptions
 from trainer.feed import Feed
+from trainer.fits import available_memory, memory_of, resolve_reshard, setting_of
 from trainer.initialize import build, fill
 from trainer.masking import Masker
 from trainer.metrics import Report
 from trainer.optimizer import Optimizer
-from trainer.parallel import Parallel, resolve_reshard, whole
+from trainer.parallel import Parallel, whole
 from trainer.statistics import statistics
 from trainer.step import Step, why_not_captured
 from trainer.validate import MASK_SEED, validate
@@ -55,8 +57,12 @@ class Run:
         elif options.output.init_from:
             options, imported = _imported(options, parallel)
         self.reader, self.valid, options = _open(options, parallel, stack)
-        compute = replace(options.compute, reshard=resolve_reshard(options.compute, parameters=options.model.parameters, device=parallel.device))
+        compute = options.compute
+        if compute.reshard == "auto":
+            setting = setting_of(options, self.reader.manifest, parallel)
+            compute = replace(compute, reshard=resolve_reshard(setting, available=available_memory(parallel.device)))
         self.options = options = replace(options, compute=compute)
+        self.memory = memory_of(options, self.reader.manifest, parallel)
 
         self.statistics = stack.enter_context(statistics(options, parallel))  # before the model: Transformer Engine's modules look for it as they are made
         self.model = build(options.model, compute, parallel.slices)
@@ -135,14 +141,14 @@ class Run:
     @property
     def description(self) -> str:
         model, data, compute, manifest = self.options.model, self.options.data, self.options.compute, self.reader.manifest
-        ranks, devices = self.parallel.world_size, self.parallel.device.type.upper()
+        where_to = _arrangement(self.options, self.parallel) + (f", {self.memory} each" if self.memory else "")
         where = f"going on from step {self.step:,}" if self.step else "starting"
         low = precision.low_layers(compute, model.layers)
         numbers = f"{compute.precision} in {sum(low)} of {len(low)} layers" if 0 < sum(low) < len(low) else compute.precision
         graph = f"no CUDA graph, for {self.not_captured} · " if self.not_captured else "CUDA graph · " if compute.cuda_graph else ""
         valid = f"{len(self.valid):,} for validation" if self.valid else "none for validation: --valid-fraction 0.01 of thdpack preprocess makes some"
         return (
-            f"{where}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, {numbers}, {ranks} × {devices} · {graph}"
+            f"{where}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, {numbers}, {where_to} · {graph}"
             f"{data.buckets_per_step} buckets of {manifest.capacity:,} tokens a step, {self.micro_batches} micro-batches a rank · "
             f"{len(self.reader):,} buckets an epoch, {valid} · {self.out}"
         )
@@ -169,6 +175,16 @@ class Run:
         if self.parallel.device.type == "cuda":
             torch.cuda.set_rng_state(optional[f"random.cuda.{self.parallel.rank}"])
         self.step, self.tokens, self.best = state["step"], state["tokens"], state["best"]
+
+
+def _arrangement(options: TrainOptions, parallel: Parallel) -> str:
+    """How many devices, and how they share the work."""
+    found = f"{parallel.world_size} × {parallel.device.type.upper()}"
+    if parallel.world_size > 1:
+        found += f", sharded over {parallel.world_size // parallel.replicate}, gathered for a {options.compute.reshard}"
+    if parallel.slices.ranks > 1:
+        found += f", {parallel.slices.ranks} to a bucket"
+    return found
 
 
 def _before(out: Path, options: TrainOptions) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class Step:
             self._micro_batch()
 
     def _update(self) -> tuple[Tensor, Tensor]:
-        # the only all-reduce besides the gradients' own
+        # the only all-reduce besides those of gradients and of delayed scaling
         square = self._optimizer.gradient_square().double().reshape(1) / self._parallel.replicate  # each copy has them all
         totals = self._parallel.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.report import numerals
-from pipeline.report.model import Comparison, Distribution, Lengths, RecordNote, Report
+from pipeline.report.model import Comparison, Distribution, Lengths, RecordNote, Report, SplitReport
 from pipeline.report.numerals import about, percent
 from pipeline.report.printable import printable
 from schemas.records import Status
@@ -63,10 +63,10 @@ def _title(text: str) -> Rule:
 
 
 def _table(*headers: str, left: Sequence[str] = ()) -> Table:
-    """Numbers to the right, what is named in `left` to the left."""
+    """Numbers to the right, what is named in `left` to the left; that gives way where the terminal is narrow."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for header in headers:
-        table.add_column(header, justify="left" if header in left else "right", no_wrap=True, overflow="ellipsis")
+        table.add_column(header, justify="left" if header in left else "right", no_wrap=header not in left, overflow="ellipsis")
     return table
 
 
@@ -110,7 +110,7 @@ def _inputs(report: Report) -> Table:
 
 def _text(name: str) -> Text:
     """A name from outside for a cell; as Text, so that `[red]` in it is no markup."""
-    return Text(_name(name))
+    return Text(_name(name), no_wrap=True, overflow="ellipsis")
 
 
 def _duplicates(report: Report) -> Table:
@@ -163,27 +163,27 @@ def _bar(share: float, width: int = _BAR) -> Text:
 
 
 def _splits(report: Report) -> Table:
-    table = _table("split", "shards", "stored", "buckets", "sequences", "tokens", "fill", "Σ length² spread", "max / mean", "in a bucket", left=("split",))
-    for split in report.splits:
-        mean = split.sequences / split.buckets if split.buckets else 0.0
-        table.add_row(
-            split.name,
-            f"{split.shards:,}",
-            numerals.size(split.bytes),
-            f"{split.buckets:,}",
-            f"{split.sequences:,}",
-            f"{split.tokens:,}",
-            percent(split.fill),
-            f"{split.spread:.4f}",
-            f"{split.peak:.3f}",
-            f"{mean:.1f}, at most {split.seqs_max}",
-        )
+    table = _table("", *(split.name for split in report.splits), left=("",))
+    facts: dict[str, Callable[[SplitReport], str]] = {
+        "shards": lambda split: f"{split.shards:,}",
+        "stored": lambda split: numerals.size(split.bytes),
+        "buckets": lambda split: f"{split.buckets:,}",
+        "sequences": lambda split: f"{split.sequences:,}",
+        "tokens": lambda split: f"{split.tokens:,}",
+        "fill": lambda split: percent(split.fill),
+        "sequences in a bucket": lambda split: f"{split.sequences / max(split.buckets, 1):.1f}",
+        "at most": lambda split: f"{split.seqs_max:,}",
+        "Σ length² of a bucket, spread": lambda split: f"{split.spread:.4f}",
+        "max / mean": lambda split: f"{split.peak:.3f}",
+    }
+    for name, of in facts.items():
+        table.add_row(name, *map(of, report.splits))
     return table
 
 
 def _waste(report: Report) -> Table:
-    table = _table("", "tokens computed on", "padding", "bar", "Σ length² spread", "max / mean", left=("", "bar"))
-    table.columns[3].header = ""
+    table = _table("", "tokens\ncomputed on", "padding", "bar", "Σ length²\nspread", "max /\nmean", left=("",))
+    table.columns[3].header, table.columns[3].justify = "", "left"
     for way in report.waste:
         label = f"{way.label}, predicted" if way.predicted else way.label
         table.add_row(label, f"{way.places:,}", percent(way.waste), _bar(way.waste), f"{way.spread:.4f}", f"{way.peak:.3f}")
@@ -191,14 +191,14 @@ def _waste(report: Report) -> Table:
 
 
 def _budget(report: Report) -> Table:
-    table = _table("model", "precision", "tokens/s", "GPU-hours an epoch", "whole run", "epochs", "GPU-hours", left=("model", "precision"))
+    table = _table("model", "precision", "tokens/s", "GPU-hours\nan epoch", "tokens of\nthe run", "epochs", "GPU-hours", left=("model", "precision"))
     for row in report.budget.rows:
         table.add_row(
             row.preset,
             row.precision,
             f"{row.tokens_per_second:,.0f}",
             _hours(row.epoch_gpu_hours),
-            f"{about(row.run_tokens)} tokens",
+            about(row.run_tokens),
             f"{row.epochs:,.1f}",
             _hours(row.run_gpu_hours),
         )

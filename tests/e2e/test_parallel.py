@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPO, environment
-from tests.runs import arguments, await_step, cut, finish, losses, start, train
+from tests.runs import arguments, await_step, cut, finish, free_port, losses, start, train
 
 ON_TWO = (
     ("--reshard", "layer"),
@@ -38,17 +41,52 @@ with processes() as parallel:
         train(parse(arguments), parallel)
 """
 
+EXCHANGE = """
+import sys, torch
+from trainer.config import ComputeOptions
+from trainer.context_parallel import shares
+from trainer.parallel import processes
+with processes() as everyone:
+    for ranks in (2, 4):
+        slices = everyone.arranged(ComputeOptions(context_parallel=ranks)).slices
+        for heads in (4, 5, 7):
+            each = shares(heads, ranks)
+            assert sum(each) == heads and max(each) - min(each) <= 1
+            first = sum(each[: slices.rank])
+            mine = slice(first, first + slices.heads(heads))
+            whole = torch.randn(8 * ranks, heads, 3, 2, generator=torch.Generator().manual_seed(heads))
+            part = slices.own(whole).clone().requires_grad_()
+            turned = slices.to_heads(part)
+            assert torch.equal(turned, whole[:, mine])
+            assert torch.equal(slices.to_tokens(turned, heads), part)
+            weights = torch.randn(whole.shape, generator=torch.Generator().manual_seed(1))
+            (turned * weights[:, mine]).sum().backward()
+            assert torch.equal(part.grad, slices.own(weights))
+            back = whole[:, mine].clone().requires_grad_()
+            (slices.to_tokens(back, heads) * slices.own(weights)).sum().backward()
+            assert torch.equal(back.grad, weights[:, mine])
+"""
+
+
+def torchrun(program: str, folder: Path, ranks: int, *arguments: str) -> None:
+    """Run a program on so many ranks, to its end."""
+    file = folder / "program.py"
+    file.write_text(program)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(file), *arguments]
+    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_slices_turn_into_heads_and_back_exactly_also_where_heads_do_not_divide(tmp_path: Path) -> None:
+    torchrun(EXCHANGE, tmp_path, 4)
+
 
 def arranged(data: Path, out: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]) -> list[Path]:
     """Runs of so many ranks, one for each arrangement, in the same processes."""
-    program = out / "each.py"
-    program.write_text(EACH)
     runs = [out / str(number) for number in range(len(arrangements))]
-    each = json.dumps([arguments(data, run, *flags) for run, flags in zip(runs, arrangements, strict=True)])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(program), each]
-    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
-    done = subprocess.run(command, cwd=out, env=env, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
+    each = [arguments(data, run, *flags) for run, flags in zip(runs, arrangements, strict=True)]
+    torchrun(EACH, out, ranks, json.dumps(each))
     return runs
 
 
@@ -103,30 +141,35 @@ def workers(torchrun: subprocess.Popen[str]) -> list[int]:
     return sorted(int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(torchrun.pid)]).split())
 
 
-def test_after_a_killed_rank_torchrun_starts_again_and_no_bucket_is_lost_or_read_twice(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+def test_after_a_killed_rank_all_nodes_start_again_and_no_bucket_is_lost_or_read_twice(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = start(many_shards, out, ranks=2, torchrun=("--max-restarts", "1"))
-    await_step(process, out, 6)
-    os.kill(workers(process)[1], signal.SIGKILL)
-    said = finish(process)
-    assert "trainer: rank 1 does not answer: killed" in said
+    nodes = ("--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}")
+    each = [start(many_shards, out, torchrun=nodes) for _ in range(2)]
+    await_step(each[0], out, 6)
+    victim = random.choice(each)
+    os.kill(workers(victim)[0], signal.SIGKILL)  # of one node: only that one's torchrun counts a restart
+    said = "".join(map(finish, each))
+    assert re.search(r"trainer(, rank 1)?: rank [01] does not answer: killed", said)
     assert "going on from step 4" in said
     check_equal(out, whole)
 
 
-def test_a_rank_that_hangs_is_named(many_shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("flags", "number"), [((), signal.SIGKILL), (("--replicate", "2"), signal.SIGSTOP)], ids=["killed", "hangs"])
+def test_a_lost_rank_and_no_other_is_named_by_all(many_shards: Path, tmp_path: Path, flags: tuple[str, ...], number: signal.Signals) -> None:
     out = tmp_path / "run"
-    process = start(many_shards, out, "--timeout-minutes", "0.05", ranks=2, steps=100_000)
+    process = start(many_shards, out, "--timeout-minutes", "0.05", *flags, ranks=4, steps=100_000)
     ranks: list[int] = []
     try:
         await_step(process, out, 3)
         ranks = workers(process)
-        os.kill(ranks[0], signal.SIGSTOP)
+        os.kill(ranks[1], number)
         assert process.stdout is not None
-        said = next(line for line in process.stdout if "not answer" in line)
-        assert said.startswith("trainer, rank 1: rank 0 does not answer")
+        said = list(itertools.islice((line for line in process.stdout if "not answer" in line), 3))
     finally:
         process.kill()
         for pid in ranks:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.communicate()
+    assert sorted(line.partition(":")[0] for line in said) == ["trainer", "trainer, rank 2", "trainer, rank 3"]
+    assert all(": rank 1 does not answer" in line for line in said)

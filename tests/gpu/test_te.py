@@ -21,9 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline.reader import ShardReader
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
-from trainer.config import ComputeOptions, ModelOptions, OptimizerOptions, parse
+from trainer.config import ComputeOptions, OptimizerOptions, parse
 from trainer.initialize import build, draw, fill
 from trainer.masking import Masker
 from trainer.model import Esm2, Sequences

@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from schemas.models import ModelOptions
 from trainer import precision
-from trainer.config import ComputeOptions, ModelOptions
+from trainer.config import ComputeOptions
 from trainer.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 from trainer.initialize import build
 from trainer.model import Sequences

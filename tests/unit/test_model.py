@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,8 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import EsmConfig, EsmForMaskedLM
 
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
-from trainer.config import PRESETS, ComputeOptions, ModelOptions
+from tests.conftest import REPO, environment
+from trainer.config import PRESETS, ComputeOptions
 from trainer.huggingface import from_esm, to_esm
 from trainer.initialize import build, draw, fill
 from trainer.masking import Masker
@@ -235,3 +239,21 @@ def test_presets_have_the_published_sizes() -> None:
         assert abs(PRESETS[name][1].model.parameters / parameters - 1) < 0.01, name
     model = build(SMALL, TORCH)
     assert SMALL.parameters == sum(p.numel() for p in model.parameters()) - 31 * 64
+
+
+def test_the_scores_of_long_sequences_are_not_all_kept() -> None:
+    """8,192 tokens: 256 MB a head for whoever writes them out, and the same again for their softmax."""
+    program = """
+import resource, torch
+from trainer.context_parallel import Slices
+from trainer.layer_torch import Context
+from trainer.model import Sequences
+torch.set_num_threads(1)
+tokens = 8192
+context = Context(Sequences(torch.tensor([0, tokens], dtype=torch.int32), tokens), torch.zeros(tokens, 4), Slices())
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+context.attend(torch.randn(tokens, 1, 3, 8, requires_grad=True)).sum().backward()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPO, env=environment(), capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100_000  # kB

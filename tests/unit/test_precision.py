@@ -15,8 +15,9 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from schemas.models import ModelOptions
 from trainer import precision
-from trainer.config import ComputeOptions, ModelOptions, OptimizerOptions, OutputOptions, TrainOptions, parse
+from trainer.config import ComputeOptions, OptimizerOptions, OutputOptions, TrainOptions, parse
 from trainer.initialize import build, fill
 from trainer.model import Esm2
 from trainer.optimizer import Optimizer

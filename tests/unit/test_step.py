@@ -14,9 +14,10 @@ import torch
 
 from pipeline.reader import ShardReader
 from schemas.errors import ThdpackError
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
-from trainer.config import ComputeOptions, ModelOptions, OptimizerOptions
+from trainer.config import ComputeOptions, OptimizerOptions
 from trainer.feed import Feed
 from trainer.initialize import build, fill
 from trainer.masking import Masker

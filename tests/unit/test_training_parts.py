@@ -22,9 +22,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from pipeline.batches import merge
 from pipeline.reader import ShardReader
 from schemas.errors import InputError
+from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import huggingface
-from trainer.config import PRESETS, ComputeOptions, ModelOptions, OptimizerOptions, TrainOptions, parse
+from trainer.config import PRESETS, ComputeOptions, OptimizerOptions, TrainOptions, parse
 from trainer.feed import RING, Feed
 from trainer.initialize import build, fill
 from trainer.metrics import Report, model_flops

@@ -1,0 +1,55 @@
+"""ESM-2's shapes: what the trainer builds, and what plans and reports reckon with.
+
+The published models are those of Lin et al., Science 2023 (tables S1 and S2 of its supplement).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Gelu = Literal["erf", "tanh"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelOptions:
+    """The model's shape."""
+
+    layers: int = 6
+    """Transformer layers."""
+    hidden_size: int = 320
+    """Width of the residual stream."""
+    heads: int = 20
+    """Attention heads; hidden-size is a multiple of it."""
+    ffn_size: int = 1280
+    """Width inside the feed-forward part."""
+    gelu: Gelu = "erf"
+    """erf is what ESM-2 and Hugging Face compute; tanh is an approximation of it, a little faster."""
+
+    def __post_init__(self) -> None:
+        if min(self.layers, self.hidden_size, self.heads, self.ffn_size) < 1:
+            raise ValueError("layers, hidden-size, heads and ffn-size are at least 1")
+        if self.hidden_size % self.heads or self.head_size % 2:
+            raise ValueError(f"hidden-size is {self.hidden_size}, not an even multiple of heads, {self.heads}: rotary embeddings turn pairs")
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.heads
+
+    @property
+    def parameters(self) -> int:
+        """Trained numbers, the padding of the vocabulary left out."""
+        d, f = self.hidden_size, self.ffn_size
+        return self.layers * (4 * d * d + 2 * d * f + 9 * d + f) + 33 * d + 2 * d + d * d + 3 * d + 33
+
+
+ESM2_MODELS: Final[Mapping[str, ModelOptions]] = {
+    "esm2-8m": ModelOptions(layers=6, hidden_size=320, heads=20, ffn_size=1280),
+    "esm2-35m": ModelOptions(layers=12, hidden_size=480, heads=20, ffn_size=1920),
+    "esm2-150m": ModelOptions(layers=30, hidden_size=640, heads=20, ffn_size=2560),
+    "esm2-650m": ModelOptions(layers=33, hidden_size=1280, heads=20, ffn_size=5120),
+    "esm2-3b": ModelOptions(layers=36, hidden_size=2560, heads=40, ffn_size=10240),
+    "esm2-15b": ModelOptions(layers=48, hidden_size=5120, heads=40, ffn_size=20480),
+}
+"""The published ones."""

@@ -1,0 +1,55 @@
+"""Which start of a job this is. torchrun's store may outlive the starts before, and its count of restarts differs between nodes."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from datetime import timedelta
+from typing import Any, Final
+
+import torch.distributed as dist
+
+_EVERY_SECONDS: Final = 0.02
+
+
+def this_start(store: Any, rank: int, world_size: int, *, timeout: timedelta) -> Any:
+    """The store, for what ranks tell each other in this start of the job: rank 0 names it, and each other rank knows the answer by a number of its own.
+
+    Raises:
+        DistNetworkError: ranks are missing for longer than the timeout.
+    """
+    deadline = time.monotonic() + timeout.total_seconds()
+    name = _name_it(store, world_size, deadline) if rank == 0 else _ask(store, rank, deadline)
+    return dist.PrefixStore(f"start/{name}", store)
+
+
+def _name_it(store: Any, world_size: int, deadline: float) -> str:
+    name, answered = secrets.token_hex(8), dict[int, bytes]()
+    store.add(f"joined/{name}", 0)
+    while store.add(f"joined/{name}", 0) < world_size - 1:
+        for rank in range(1, world_size):
+            if store.check([f"hello/{rank}"]):
+                hello = store.get(f"hello/{rank}")  # perhaps of a start before; then another one follows
+                if answered.get(rank) != hello:
+                    answered[rank] = hello
+                    store.set(f"welcome/{rank}", hello.decode() + " " + name)
+        _wait(deadline, f"{world_size - 1 - store.add(f'joined/{name}', 0)} of {world_size} ranks did not join")
+    return name
+
+
+def _ask(store: Any, rank: int, deadline: float) -> str:
+    mine = secrets.token_hex(8)
+    store.set(f"hello/{rank}", mine)
+    while True:
+        if store.check([f"welcome/{rank}"]):
+            whose, _, name = store.get(f"welcome/{rank}").decode().partition(" ")
+            if whose == mine:
+                store.add(f"joined/{name}", 1)
+                return str(name)
+        _wait(deadline, "rank 0 did not join")
+
+
+def _wait(deadline: float, otherwise: str) -> None:
+    if time.monotonic() > deadline:
+        raise dist.DistNetworkError(f"{otherwise} within --timeout-minutes")
+    time.sleep(_EVERY_SECONDS)
