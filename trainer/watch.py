@@ -37,7 +37,7 @@ class Watch:
         self._vote: Any = None
         self._main_waits = threading.Event()
         self._called, self._ended = threading.Event(), threading.Event()
-        self._lost: list[int] = []
+        self._said = ""  # who is lost, once that is known
         self._thread = threading.Thread(target=self._run, name="thdpack-watch", daemon=True)
 
     def start(self) -> None:
@@ -66,23 +66,24 @@ class Watch:
                 raise
             self._main_waits.set()
             self._called.wait(timeout=4 * _ROLL_CALL_SECONDS)
-            if not self._lost:
+            if not self._said:
                 raise
-            raise LostRankError(_names(self._lost)) from error
+            raise LostRankError(self._said) from error
 
     def _run(self) -> None:
         try:
             while not self._ended.wait(_EVERY_SECONDS):
                 if self._main_waits.is_set() or _broke(self._vote) or self._store.check(["alarm"]):
-                    self._lost = self._silent()
+                    lost = self._silent()
+                    self._said = _names(lost) if lost else ""
                     break
             else:
                 return
-            said = _names(self._lost) if self._lost else f"a collective failed, though all ranks answer: the first error says why. {_GO_ON}"
-        except dist.DistError as error:  # the store went with the machine that kept it
-            said = f"the node that torchrun's rendezvous is on does not answer ({error}). {_GO_ON}"
+        except dist.DistError:  # torchrun's store went, with the torchrun of rank 0's node: that ends when a rank of its own does
+            self._said = f"the node of rank 0 does not answer: a rank of it was killed or ended by an error of its own, or the node is gone. {_GO_ON}"
         self._called.set()
         if not self._main_waits.wait(timeout=_EVERY_SECONDS):  # it waits for the others, perhaps on a GPU, and for ever
+            said = self._said or f"a collective failed, though all ranks answer: the first error says why. {_GO_ON}"
             print(f"trainer, rank {self._rank}: {said}", file=sys.stderr, flush=True)
             os._exit(1)
 
