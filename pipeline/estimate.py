@@ -7,17 +7,22 @@ the rows that were left out (docs/benchmarks.md). Memory is what torch allocates
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal, Self
 
+from schemas.manifest import Manifest
 from schemas.models import ModelOptions
 
 Recompute = Literal["none", "selective", "full"]
+Reshard = Literal["layer", "step"]
 
 ACTIVATION_BYTES: Final = {("none", False): 32.4, ("none", True): 27.6, ("selective", False): 15.1, ("full", False): 5.35}
 """A token, a layer and a unit of hidden size; by recomputation, and whether matrix products run in FP8. Recomputed, FP8 is taken for bf16."""
 CONSTANT_BYTES: Final = 1 << 28
 GATHERED_LAYERS: Final = 3
 """Layers whose parameters and gradients are whole at a time, under `--reshard layer`: one computes, one is on its way, one is being reduced."""
+
+ROOM: Final = 0.93
+"""Share of a GPU's memory that a run may be planned to take; fragments, communication buffers and the CUDA context have the rest."""
 
 OUR_ATTENTION: Final = 2048
 """Longest sequences for which the trainer uses its own attention kernel."""
@@ -65,8 +70,20 @@ class Setting:
     ranks: int = 1
     shards: int = 1
     context_parallel: int = 1
-    reshard: Literal["layer", "step"] = "step"
+    reshard: Reshard = "step"
     captured: bool = False
+
+    @classmethod
+    def on(cls, manifest: Manifest, buckets: int, **others: Any) -> Self:
+        """Micro-batches of so many average buckets of a dataset's train split, which is not empty; `others` are the fields that are not the dataset's."""
+        train = manifest.splits["train"]
+        return cls(
+            tokens=buckets * manifest.capacity,
+            real_tokens=buckets * train.tokens / train.buckets,
+            squares=buckets * train.cost_sum / train.buckets,
+            max_seqlen=manifest.max_seq_len,
+            **others,
+        )
 
     @property
     def step_tokens(self) -> float:
