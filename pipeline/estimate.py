@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 from schemas.manifest import Manifest
-from schemas.models import ModelOptions
+from schemas.models import ModelOptions, longest_of_our_attention
 
 Recompute = Literal["none", "selective", "full"]
 Reshard = Literal["layer", "step"]
@@ -23,9 +23,6 @@ GATHERED_LAYERS: Final = 3
 
 ROOM: Final = 0.93
 """Share of a GPU's memory that a run may be planned to take; fragments, communication buffers and the CUDA context have the rest."""
-
-OUR_ATTENTION: Final = 2048
-"""Longest sequences for which the trainer uses its own attention kernel."""
 
 COEFFICIENTS: Final = {
     "bf16": 1.53,
@@ -43,8 +40,8 @@ COEFFICIENTS: Final = {
     "step_traffic": 8.54,
     "layer_traffic": 2.04,
 }
-"""ms a TFLOP of matrix products (bf16, fp8; narrow: and 1,000 / hidden size more), of attention (long: where
-sequences may be longer than 2,048 tokens); ms a GB of activations cast; ms a layer; ms a billion
+"""ms a TFLOP of matrix products (bf16, fp8; narrow: and 1,000 / hidden size more), of attention (long: by cuDNN's
+kernels, where sequences may be too long for ours); ms a GB of activations cast; ms a layer; ms a billion
 parameters for the optimizer and for adding up gradients; factors of recomputation; share that an eager step takes more than a captured one; ms a GB of
 traffic that is not hidden, once a step or in each layer."""
 HOST_MS: Final = {("step", False): 4.5, ("step", True): 6.2, ("layer", False): 6.9, ("layer", True): 9.5}
@@ -118,7 +115,7 @@ def seconds(setting: Setting) -> float:
     share = 1 / setting.context_parallel
     features = step_features(setting)
     per_token = features["bf16"] * c["bf16"] + features["fp8"] * c["fp8"] + features["narrow"] * c["narrow"] + features["cast"] * c["cast"]
-    attention = c["attention" if setting.max_seqlen <= OUR_ATTENTION else "long_attention"]
+    attention = c["attention" if setting.max_seqlen <= longest_of_our_attention(model.head_size) else "long_attention"]
     micro_batch = (per_token + features["attention"] * attention) * share + features["layer"] * c["layer"]
     again = {"none": 1.0, "selective": c["selective"], "full": c["full"]}[setting.recompute]
     micro_batch *= again

@@ -16,12 +16,12 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.estimate import OUR_ATTENTION, ROOM, Recompute, Reshard, Setting, memory, seconds
+from pipeline.estimate import ROOM, Recompute, Reshard, Setting, memory, seconds
 from pipeline.remote import read_manifest
 from pipeline.report.throughput import RUNS
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
-from schemas.models import ESM2_MODELS
+from schemas.models import ESM2_MODELS, longest_of_our_attention
 
 GPU_GIB: Final = {"H200": 139.8, "H100": 79.2}
 """Memory that torch can have."""
@@ -238,7 +238,7 @@ def _candidates(manifest: Manifest, model: str, cluster: Cluster, fp8: bool, con
             shards=number // replicate,
             context_parallel=context_parallel,
             reshard=reshard,
-            captured=number == 1 and recompute == "none" and manifest.max_seq_len <= OUR_ATTENTION,
+            captured=number == 1 and recompute == "none" and manifest.max_seq_len <= longest_of_our_attention(ESM2_MODELS[model].head_size),
         )
         yield Candidate(setting=setting, buckets=buckets, replicate=replicate)
 
