@@ -7,11 +7,13 @@ the rows that were left out (docs/benchmarks.md). Memory is what torch allocates
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal, Self
 
-from schemas.models import ModelOptions
+from schemas.manifest import Manifest
+from schemas.models import ModelOptions, longest_of_our_attention
 
 Recompute = Literal["none", "selective", "full"]
+Reshard = Literal["layer", "step"]
 
 ACTIVATION_BYTES: Final = {("none", False): 32.4, ("none", True): 27.6, ("selective", False): 15.1, ("full", False): 5.35}
 """A token, a layer and a unit of hidden size; by recomputation, and whether matrix products run in FP8. Recomputed, FP8 is taken for bf16."""
@@ -19,8 +21,8 @@ CONSTANT_BYTES: Final = 1 << 28
 GATHERED_LAYERS: Final = 3
 """Layers whose parameters and gradients are whole at a time, under `--reshard layer`: one computes, one is on its way, one is being reduced."""
 
-OUR_ATTENTION: Final = 2048
-"""Longest sequences for which the trainer uses its own attention kernel."""
+ROOM: Final = 0.93
+"""Share of a GPU's memory that a run may be planned to take; fragments, communication buffers and the CUDA context have the rest."""
 
 COEFFICIENTS: Final = {
     "bf16": 1.53,
@@ -38,8 +40,8 @@ COEFFICIENTS: Final = {
     "step_traffic": 8.54,
     "layer_traffic": 2.04,
 }
-"""ms a TFLOP of matrix products (bf16, fp8; narrow: and 1,000 / hidden size more), of attention (long: where
-sequences may be longer than 2,048 tokens); ms a GB of activations cast; ms a layer; ms a billion
+"""ms a TFLOP of matrix products (bf16, fp8; narrow: and 1,000 / hidden size more), of attention (long: by cuDNN's
+kernels, where sequences may be too long for ours); ms a GB of activations cast; ms a layer; ms a billion
 parameters for the optimizer and for adding up gradients; factors of recomputation; share that an eager step takes more than a captured one; ms a GB of
 traffic that is not hidden, once a step or in each layer."""
 HOST_MS: Final = {("step", False): 4.5, ("step", True): 6.2, ("layer", False): 6.9, ("layer", True): 9.5}
@@ -65,8 +67,20 @@ class Setting:
     ranks: int = 1
     shards: int = 1
     context_parallel: int = 1
-    reshard: Literal["layer", "step"] = "step"
+    reshard: Reshard = "step"
     captured: bool = False
+
+    @classmethod
+    def on(cls, manifest: Manifest, buckets: int, **others: Any) -> Self:
+        """Micro-batches of so many average buckets of a dataset's train split, which is not empty; `others` are the fields that are not the dataset's."""
+        train = manifest.splits["train"]
+        return cls(
+            tokens=buckets * manifest.capacity,
+            real_tokens=buckets * train.tokens / train.buckets,
+            squares=buckets * train.cost_sum / train.buckets,
+            max_seqlen=manifest.max_seq_len,
+            **others,
+        )
 
     @property
     def step_tokens(self) -> float:
@@ -101,7 +115,7 @@ def seconds(setting: Setting) -> float:
     share = 1 / setting.context_parallel
     features = step_features(setting)
     per_token = features["bf16"] * c["bf16"] + features["fp8"] * c["fp8"] + features["narrow"] * c["narrow"] + features["cast"] * c["cast"]
-    attention = c["attention" if setting.max_seqlen <= OUR_ATTENTION else "long_attention"]
+    attention = c["attention" if setting.max_seqlen <= longest_of_our_attention(model.head_size) else "long_attention"]
     micro_batch = (per_token + features["attention"] * attention) * share + features["layer"] * c["layer"]
     again = {"none": 1.0, "selective": c["selective"], "full": c["full"]}[setting.recompute]
     micro_batch *= again

@@ -16,20 +16,19 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.estimate import OUR_ATTENTION, Recompute, Setting, memory, seconds
+from pipeline.estimate import ROOM, Recompute, Reshard, Setting, memory, seconds
 from pipeline.remote import read_manifest
 from pipeline.report.throughput import RUNS
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
-from schemas.models import ESM2_MODELS
+from schemas.models import ESM2_MODELS, longest_of_our_attention
 
 GPU_GIB: Final = {"H200": 139.8, "H100": 79.2}
 """Memory that torch can have."""
 _NODE: Final = 8
-_FREE: Final = 0.07
-"""Share of memory to leave alone: fragments, communication buffers, the CUDA context."""
 _MERGED: Final = (1, 2, 4, 8, 16)
 _RECOMPUTE: Final[tuple[Recompute, ...]] = ("none", "selective", "full")
+_RESHARD: Final[tuple[Reshard, ...]] = ("step", "layer")
 _BATCH: Final = 0.15
 """How far a batch may be from the published one."""
 _SHORT: Final = 20_000
@@ -176,7 +175,7 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
     train = manifest.splits.get("train")
     if train is None or not train.buckets:
         raise DatasetError(f"{data}: its split train is empty: there is nothing to train on")
-    _check(data, manifest, model, fp8=precision != "bf16")
+    _check(data, manifest, fp8=precision != "bf16")
     every = [each for cp in _context_parallel(cluster, model, manifest.capacity) for each in _candidates(manifest, model, cluster, precision != "bf16", cp)]
     if not every:
         least = cluster.number * manifest.capacity
@@ -184,7 +183,7 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
             f"a step on {cluster.number} GPUs has at least {least:,} tokens, one bucket of {manifest.capacity:,} each, and the published batch of {model} is "
             f"{RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset of smaller --capacity"
         )
-    room = GPU_GIB[cluster.gpu] * (1 - _FREE)
+    room = GPU_GIB[cluster.gpu] * ROOM
     copies = cluster.nodes  # on several nodes, one each: what crosses between them was not measured, and this way it is least
     fitting = sorted(
         (each for each in every if each.gib <= room),
@@ -205,7 +204,7 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
     )
 
 
-def _check(data: str, manifest: Manifest, model: str, *, fp8: bool) -> None:
+def _check(data: str, manifest: Manifest, *, fp8: bool) -> None:
     """Raises: ValueError, for what the trainer would refuse."""
     if manifest.length_multiple > 1:
         raise ValueError(f"{data} was built with --length-multiple {manifest.length_multiple}, and the trainer takes none: build it without")
@@ -221,27 +220,25 @@ def _context_parallel(cluster: Cluster, model: str, capacity: int) -> list[int]:
 
 
 def _candidates(manifest: Manifest, model: str, cluster: Cluster, fp8: bool, context_parallel: int) -> Iterator[Candidate]:
-    train, number = manifest.splits["train"], cluster.number
+    number = cluster.number
     wanted = RUNS[model].tokens_per_step / manifest.capacity
-    for buckets, recompute, reshard, replicate in product(_MERGED, _RECOMPUTE, ("step", "layer") if number > 1 else ("step",), {1, cluster.nodes}):
+    for buckets, recompute, reshard, replicate in product(_MERGED, _RECOMPUTE, _RESHARD if number > 1 else _RESHARD[:1], {1, cluster.nodes}):
         unit = buckets * number // context_parallel
         micro_batches = max(1, round(wanted / unit))
         if abs(micro_batches * unit / wanted - 1) > _BATCH:
             continue
-        setting = Setting(
+        setting = Setting.on(
+            manifest,
+            buckets,
             model=ESM2_MODELS[model],
-            tokens=buckets * manifest.capacity,
-            real_tokens=buckets * train.tokens / train.buckets,
-            squares=buckets * train.cost_sum / train.buckets,
-            max_seqlen=manifest.max_seq_len,
             fp8=fp8,
             micro_batches=micro_batches,
             recompute=recompute,
             ranks=number,
             shards=number // replicate,
             context_parallel=context_parallel,
-            reshard="step" if reshard == "step" else "layer",
-            captured=number == 1 and recompute == "none" and manifest.max_seq_len <= OUR_ATTENTION,
+            reshard=reshard,
+            captured=number == 1 and recompute == "none" and manifest.max_seq_len <= longest_of_our_attention(ESM2_MODELS[model].head_size),
         )
         yield Candidate(setting=setting, buckets=buckets, replicate=replicate)
 

@@ -44,6 +44,11 @@ class ModelOptions:
         return self.layers * (4 * d * d + 2 * d * f + 9 * d + f) + 33 * d + 2 * d + d * d + 3 * d + 33
 
 
+def longest_of_our_attention(head_size: int) -> int:
+    """Longest sequences whose attention backend te computes by our kernel, up to which it is the faster one; above is cuDNN's (benchmarks/attention.py)."""
+    return 2048 if head_size <= 64 else 1024 if head_size <= 128 else 0
+
+
 ESM2_MODELS: Final[Mapping[str, ModelOptions]] = {
     "esm2-8m": ModelOptions(layers=6, hidden_size=320, heads=20, ffn_size=1280),
     "esm2-35m": ModelOptions(layers=12, hidden_size=480, heads=20, ffn_size=1920),

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
 
 import torch
 
-from pipeline.estimate import Setting, memory
+from pipeline.estimate import ROOM, Reshard, Setting, memory
 from schemas.manifest import Manifest
 from trainer.config import TrainOptions
 from trainer.parallel import Parallel
 from trainer.precision import is_low
 
 _TOLERANCE = 1.02
-_ROOM = 0.93
-"""Share of the memory that a run may be planned to take."""
 
 
 def setting_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) -> Setting:
     """What is estimated of a run whose options are resolved: no `auto`, and the batch in buckets."""
-    train, buckets, compute = manifest.splits["train"], options.data.buckets_per_micro_batch, options.compute
-    return Setting(
+    buckets, compute = options.data.buckets_per_micro_batch, options.compute
+    return Setting.on(
+        manifest,
+        buckets,
         model=options.model,
-        tokens=buckets * manifest.capacity,
-        real_tokens=buckets * train.tokens / train.buckets,
-        squares=buckets * train.cost_sum / train.buckets,
-        max_seqlen=manifest.max_seq_len,
         fp8=is_low(compute.precision),
         micro_batches=options.data.buckets_per_step // (parallel.data_ranks * buckets),
         recompute=compute.recompute,
@@ -56,18 +51,18 @@ def check_memory(setting: Setting, *, available: float) -> str:
         "--recompute selective": replace(setting, recompute="selective"),
         "--recompute full": replace(setting, recompute="full"),
     }
-    fitting = [flag for flag, other in changes.items() if sum(memory(other).values()) <= _ROOM * available]
+    fitting = [flag for flag, other in changes.items() if sum(memory(other).values()) <= ROOM * available]
     remedy = (
         fitting[0] if fitting else "more GPUs (with --replicate, more of them to a copy), fewer --buckets-per-micro-batch, or a dataset of smaller --capacity"
     )
     raise ValueError(f"this run needs {said} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. `thdpack plan` says what fits")
 
 
-def resolve_reshard(setting: Setting, *, available: float) -> Literal["layer", "step"]:
+def resolve_reshard(setting: Setting, *, available: float) -> Reshard:
     """What `--reshard auto` stands for: once a step, where that takes at most a quarter of the memory and all of it fits."""
     held = replace(setting, reshard="step")
     gathered = memory(held)["gathered parameters and gradients"]
-    return "step" if 4 * gathered <= available and sum(memory(held).values()) <= _ROOM * available else "layer"
+    return "step" if 4 * gathered <= available and sum(memory(held).values()) <= ROOM * available else "layer"
 
 
 def memory_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) -> str:

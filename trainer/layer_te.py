@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import transformer_engine.pytorch as te
 from torch import Tensor, nn
 
-from schemas.models import ModelOptions
+from schemas.models import ModelOptions, longest_of_our_attention
 from trainer.attention_kernel import Attention, tiles
 from trainer.config import Recompute
 from trainer.context_parallel import Slices
@@ -22,9 +22,6 @@ from trainer.model import NORM_EPSILON, Sequences
 from trainer.norm_kernel import AddNorm
 from trainer.rope_kernel import RotateQKV
 
-OUR_HEAD_SIZE = 64
-OUR_LENGTH = 2048
-"""Up to these our attention kernel is faster than cuDNN's (benchmarks/attention.py)."""
 OUR_NUMBERS = 2**31
 """Fused QKV has fewer: our kernel's offsets have 32 bits."""
 
@@ -71,7 +68,7 @@ class Context:
 
 def is_ours(qkv: Tensor, sequences: Sequences) -> bool:
     """Whether our attention kernel takes this QKV [T, H, 3, R], or Transformer Engine's does."""
-    fits = qkv.shape[3] <= OUR_HEAD_SIZE and sequences.max_seqlen <= OUR_LENGTH and qkv.numel() < OUR_NUMBERS
+    fits = sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS
     return sequences.lengths is None and qkv.dtype == torch.bfloat16 and fits
 
 

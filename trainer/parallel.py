@@ -193,12 +193,13 @@ def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
     if world_size > 1:
         store = this_start(next(iter(dist.rendezvous("env://")))[0], rank, world_size, timeout=timeout)
     on_gpus = world_size > 1 and device.type == "cuda"
+    of_collectives = timeout + _NCCL_GRACE if on_gpus else timeout
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpus else "gloo",
         store=dist.PrefixStore("training", store),
         rank=rank,
         world_size=world_size,
-        timeout=timeout + _NCCL_GRACE if on_gpus else timeout,
+        timeout=of_collectives,
         device_id=device if on_gpus else None,
     )
     groups = {"checkpoint_group": dist.new_group(backend="gloo"), "vote_group": dist.new_group(backend="gloo", timeout=timeout)}
@@ -206,7 +207,7 @@ def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
     try:
         if watch:
             watch.start()
-        yield Parallel(rank=rank, world_size=world_size, device=device, timeout=timeout + _NCCL_GRACE if on_gpus else timeout, watch=watch, **groups)
+        yield Parallel(rank=rank, world_size=world_size, device=device, timeout=of_collectives, watch=watch, **groups)
         if watch:
             watch.stop()
     except BaseException:

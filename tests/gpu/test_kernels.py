@@ -42,8 +42,11 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
 
-# heads of the presets are 20 of 16, 24, 32 and 64, and 40 of 64; halves of 3, 5, 13 and 31 are odd, and no power of two
-@pytest.mark.parametrize(("heads", "size"), [(3, 16), (3, 24), (3, 32), (3, 64), (20, 16), (20, 24), (20, 64), (40, 64), (3, 6), (20, 10), (3, 26), (40, 62)])
+# heads of the presets are 20 of 16, 24, 32 and 64, and 40 of 64 and 128; halves of 3, 5, 13, 31 and 63 are odd, and no power of two
+@pytest.mark.parametrize(
+    ("heads", "size"),
+    [(3, 16), (3, 24), (3, 32), (3, 64), (20, 16), (20, 24), (20, 64), (40, 64), (3, 6), (20, 10), (3, 26), (40, 62), (3, 128), (40, 128), (20, 126)],
+)
 @pytest.mark.parametrize("lengths", [[1024] * 4, [1, 3, 64, 65, 127, 128, 1022, 200, 31, 33], [2048, 2, 700]])
 def test_attention(heads: int, size: int, lengths: list[int]) -> None:
     from trainer.attention_kernel import Attention, tiles
