@@ -22,7 +22,7 @@ from tests.conftest import REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.e2e.test_kill import kill_all
 from tests.faulty_proxy import KINDS, Faults, faulty_proxy
-from tests.object_store import KEY, SECRET, ObjectStore, digests, object_store, objects, put, s3_environment
+from tests.object_store import KEY, SECRET, ObjectStore, digests, object_store, objects, point_s3_at, put
 from tests.stores import http_store
 
 SIZES = {"task_bytes": 150_000, "partition_bytes": 100_000}
@@ -42,15 +42,14 @@ def server() -> Iterator[ObjectStore]:
 def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """The server, empty, and this process's environment such that s3:// means it."""
     server.reset()
-    for name, value in s3_environment(server.endpoint).items():
-        monkeypatch.setenv(name, value)
+    point_s3_at(server.endpoint, monkeypatch)
     return server
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "made.fasta"
-    path.write_bytes(fasta(made_records(1200)))
+    path.write_bytes(fasta(made_records(700)))
     return path
 
 
@@ -92,14 +91,14 @@ def test_work_in_progress_on_this_machine_changes_no_byte_and_is_gone_on_from(st
 def proxied(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
     """From here on s3:// goes through a proxy, which does as the faults say. A request that gives nothing for a second is given up."""
     with faulty_proxy(store.endpoint) as (address, faults):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        point_s3_at(address, monkeypatch)
         monkeypatch.setenv("FSSPEC_S3", json.dumps({"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}}))
         yield faults
 
 
 def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes(run: Run, proxied: Faults, corpus: Path, near: Path) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    proxied.rate, proxied.stall_seconds = 0.05, 2.0
+    proxied.rate, proxied.stall_seconds = 0.08, 2.0
     done = run("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS, **SIZES)
     proxied.rate = 0.0
     assert done.returncode == 0, done.stderr
@@ -223,7 +222,7 @@ def test_the_reader_serves_every_bucket_once_in_order_under_faults_without_listi
     largest, stop = [0], threading.Event()
 
     def watch() -> None:
-        while not stop.wait(0.002):
+        while not stop.wait(0.01):
             with contextlib.suppress(FileNotFoundError):  # a file that went while we looked
                 largest[0] = max(largest[0], sum(path.stat().st_size for path in cache.glob("*.*")))
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import REPO, Run, command, environment
 from tests.corpus import digest, fasta, made_records
-from tests.object_store import ObjectStore, digests, object_store, objects, put, s3_environment
+from tests.object_store import ObjectStore, digests, object_store, objects, point_s3_at, put
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 ray = pytest.importorskip("ray")
@@ -56,8 +56,7 @@ def cluster(store: ObjectStore) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_environment(store.endpoint).items():
-            patch.setenv(name, value)
+        point_s3_at(store.endpoint, patch)
         yield from three_nodes(Cluster)
 
 

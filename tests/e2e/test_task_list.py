@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import REPO, Run, command, environment
 from tests.corpus import digest, fasta, made_records
-from tests.object_store import digests, object_store, objects, put, s3_environment
+from tests.object_store import digests, object_store, objects, point_s3_at, put
 
 SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
@@ -206,8 +206,7 @@ def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
 ) -> None:
     """Each process has a folder of its own for temporary files; some are killed."""
     with object_store() as server:
-        for name, value in s3_environment(server.endpoint).items():
-            monkeypatch.setenv(name, value)
+        point_s3_at(server.endpoint, monkeypatch)
         put("s3://bucket/in/made.fasta", corpus.read_bytes())
         out = "s3://bucket/out"
         done = run("plan-tasks", "s3://bucket/in/*.fasta", "--out", out, *OPTIONS, **SIZES)
