@@ -45,7 +45,6 @@ class RayExecutor:
         self._ray = _ray()
         self._out = out
         self._workers = workers
-        self._durable = address is not None  # another machine's page cache is not ours to trust
         self._unproven = out.local and address is not None
         self._running: dict[Any, int] = {}
         self._ours = not self._ray.is_initialized()
@@ -108,14 +107,20 @@ class RayExecutor:
             if not self._ray.get(reference):
                 raise BuildError(f"{folder}: node {asked[reference]} does not see it; use a folder that all nodes share, or URLs")
 
+    def _has_other_nodes(self) -> bool:
+        """Whether tasks may run on machines that can be lost without this one, and what is in their page caches with them."""
+        here = self._ray.get_runtime_context().get_node_id()
+        return any(node["Alive"] and node["NodeID"] != here for node in self._ray.nodes())
+
     def _submit(self, tasks: Sequence[Task], waiting: Iterator[int]) -> None:
         """Keep every core of the cluster busy, however many it has by now."""
         most = self._workers or _QUEUED * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        durable = self._has_other_nodes()
         while len(self._running) < most:
             index = next(waiting, None)
             if index is None:
                 return
-            self._running[self._task.remote(tasks[index], self._out, self._durable)] = index
+            self._running[self._task.remote(tasks[index], self._out, durable)] = index
 
 
 def _ray() -> Any:
