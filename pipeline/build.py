@@ -190,8 +190,8 @@ class Build:
 
     def _map(self) -> Mapped:
         maps, hashes = map_tasks(self._plan, self._options, self._work), hash_tasks(self._plan, self._work)
-        results = self._phase("read, tokenize, partition", [*maps, *hashes], self._plan.input_bytes)
-        return mapped_of(self._options, self._plan, maps, hashes, results)
+        longest_first = self._phase("read, tokenize, partition", [*hashes, *maps], self._plan.input_bytes)
+        return mapped_of(self._options, self._plan, maps, hashes, longest_first[len(hashes) :] + longest_first[: len(hashes)])
 
     def _same_inputs(self, existing: Manifest) -> bool:
         """Whether the dataset that is there came of these very inputs and options. Reads all inputs.

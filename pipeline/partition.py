@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.arrays import gathered
+from pipeline.arrays import gathered, numeric
 from pipeline.compression import decompressed
 from pipeline.formats import line_at, read_fasta, read_seqio, read_table
 from pipeline.hashing import partitions_of, sequence_hashes
@@ -113,13 +113,13 @@ def _write(writer: pa.ipc.RecordBatchWriter, block: RecordBlock, first: int, tas
     order = np.argsort(partition.astype(np.uint16) if task.partitions <= 1 << 16 else partition, kind="stable")
     batch = pa.RecordBatch.from_arrays(
         [
-            pa.array(first + order),
+            numeric(first + order),
             gathered(block.ids, _begins(block.id_ends)[order], block.id_ends[order], pa.binary()),
-            pa.array(block.offset[order]),
-            pa.array(block.unknown[order]),
+            numeric(block.offset[order]),
+            numeric(block.unknown[order]),
             pa.Array.from_buffers(pa.binary(16), len(block), [None, pa.py_buffer(hashes[order])]),
-            pa.array(status[order]),
-            pa.array(np.diff(block.ends, prepend=0)[order]),
+            numeric(status[order]),
+            numeric(np.diff(block.ends, prepend=0)[order]),
             _packed(block, order),
         ],
         schema=SPILL_SCHEMA,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.arrays import taken
+from pipeline.arrays import numeric, taken, texts
 from pipeline.folders import Folder
 from pipeline.hashing import HASH
 from pipeline.shards import WrittenSplit
@@ -88,18 +88,18 @@ def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: F
     """
     table = pa.table(
         [
-            rows.ordinal,
+            numeric(rows.ordinal),
             _text(rows.id),
             _words(rows.source, names),
-            rows.offset,
-            rows.residues,
-            rows.unknown,
+            numeric(rows.offset),
+            numeric(rows.residues),
+            numeric(rows.unknown),
             pa.Array.from_buffers(pa.binary(16), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows.hash, dtype=HASH))]),
             _words(rows.split, SPLITS),
             _words(rows.shard, rows.shard_names),
-            pa.array(rows.bucket, mask=rows.shard < 0),
+            numeric(rows.bucket, valid=rows.shard >= 0),
             _words(rows.status, tuple(Status)),
-            pa.array(rows.duplicate_of, mask=rows.duplicate_of < 0),
+            numeric(rows.duplicate_of, valid=rows.duplicate_of >= 0),
         ],
         schema=records_schema(),
     )
@@ -118,7 +118,7 @@ def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: F
 
 def _words(codes: NDArray[Any], words: tuple[str, ...] | list[str]) -> pa.Array:
     """Codes as a dictionary array; -1 is null."""
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), mask=codes < 0), pa.array(list(words), pa.string()))
+    return pa.DictionaryArray.from_arrays(numeric(codes.astype(np.int32), valid=codes >= 0), texts(words))
 
 
 def _text(ids: pa.Array) -> pa.Array:

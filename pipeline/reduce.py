@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.arrays import gathered, one_chunk, runs, taken
+from pipeline.arrays import gathered, numeric, one_chunk, runs, taken
 from pipeline.folders import Folder, Part
 from pipeline.hashing import HASH, in_valid, shuffle_keys
+from pipeline.mapped import numbers
 from pipeline.mapped_stage import load_mapped
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES
@@ -75,10 +76,10 @@ def _read_spills(task: ReduceTask) -> tuple[RecordRows, NDArray[np.uint8], NDArr
     spills = load_mapped(task.work, task.job.mapped).spills
     for spill, table in zip(spills, read_partition(task.work, [spill.name for spill in spills], task.partition, task.partitions), strict=True):
         tables.append(table)
-        ordinals.append(table.column("number").to_numpy() + spill.first_ordinal)
+        ordinals.append(_column(table, "number", np.int64) + spill.first_ordinal)
         sources.append(np.full(table.num_rows, spill.source, dtype=np.int32))
     table = pa.concat_tables(tables)
-    residues = table.column("residues").to_numpy()
+    residues = _column(table, "residues", np.int64)
     edges = np.concatenate(([0], np.cumsum(residues)))
     tokens = np.empty(int(edges[-1]), dtype=np.uint8)
     record = 0
@@ -89,13 +90,18 @@ def _read_spills(task: ReduceTask) -> tuple[RecordRows, NDArray[np.uint8], NDArr
         ordinal=np.concatenate(ordinals),
         id=one_chunk(table.column("id")),
         source=np.concatenate(sources),
-        offset=table.column("offset").to_numpy(),
+        offset=_column(table, "offset", np.int64),
         residues=residues,
-        unknown=table.column("unknown").to_numpy(),
+        unknown=_column(table, "unknown", np.int64),
         hash=hashes_of(table.column("hash")),
-        status=table.column("status").to_numpy(),
+        status=_column(table, "status", np.int8),
     )
     return rows, tokens, edges[:-1]
+
+
+def _column(table: pa.Table, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    """A column of numbers."""
+    return numbers(one_chunk(table.column(name)), dtype)
 
 
 def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
@@ -107,19 +113,19 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
     table = pa.concat_tables([pa.ipc.open_file(rest).read_all() for rest in task.work.parts([Part(name) for name in task.rests])])
     tokens, edges = runs(one_chunk(table.column("tokens")))
     on_bytes(tokens.size)
-    key, ordinal, start = (table.column(name).to_numpy() for name in ("key", "ordinal", "start"))
+    key, ordinal, start = _column(table, "key", np.uint64), _column(table, "ordinal", np.int64), _column(table, "start", np.int64)
     sequences = Sequences(begin=edges[:-1], residues=np.diff(edges), ordinal=ordinal, start=start, key=key)
     order = order_of_rests(sequences)
     rows = RecordRows(
         ordinal=ordinal,
         id=one_chunk(table.column("id")),
-        source=table.column("source").to_numpy(),
-        offset=table.column("offset").to_numpy(),
-        residues=table.column("residues").to_numpy(),
-        unknown=table.column("unknown").to_numpy(),
+        source=_column(table, "source", np.int32),
+        offset=_column(table, "offset", np.int64),
+        residues=_column(table, "residues", np.int64),
+        unknown=_column(table, "unknown", np.int64),
         hash=hashes_of(table.column("hash")),
         status=np.full(table.num_rows, _KEPT, dtype=np.int8),
-        split=table.column("split").to_numpy(),
+        split=_column(table, "split", np.int8),
     )
     label = "rest" if task.final else f"rest{task.level}x{task.index:05d}"
     return _pack_and_write(task.job, label, rows, sequences.take(order), order, tokens, rest=None if task.final else task.rest)
@@ -180,16 +186,16 @@ def _write_rest(name: str, table: pa.Table, work: Folder) -> list[Any]:
 def _rest_table(code: int, left: Sequences, row: NDArray[np.int64], rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:
     """Sequences that filled no bucket, with what is needed to pack and record them later."""
     columns = [
-        pa.array(np.full(len(left), code, dtype=np.int8)),
-        pa.array(left.key),
-        pa.array(left.ordinal),
-        pa.array(left.start),
+        numeric(np.full(len(left), code, dtype=np.int8)),
+        numeric(left.key),
+        numeric(left.ordinal),
+        numeric(left.start),
         gathered(tokens, left.begin, left.begin + left.residues, pa.large_binary()),
         taken(rows.id, row),
-        pa.array(rows.source[row]),
-        pa.array(rows.offset[row]),
-        pa.array(rows.residues[row]),
-        pa.array(rows.unknown[row]),
+        numeric(rows.source[row]),
+        numeric(rows.offset[row]),
+        numeric(rows.residues[row]),
+        numeric(rows.unknown[row]),
         pa.Array.from_buffers(pa.binary(16), len(left), [None, pa.py_buffer(rows.hash[row])]),
     ]
     return pa.table(columns, schema=REST_SCHEMA)

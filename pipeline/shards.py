@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from packers import PACKERS
+from pipeline.arrays import numeric
 from pipeline.bucket_kernel import fill_buckets, fill_cu_seqlens
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
@@ -140,16 +141,16 @@ class _Packed:
         result.statistics.add_buckets(lengths, spans, bucket, tail, pieces)
         tokens = np.bincount(bucket, weights=lengths, minlength=last - first).astype(np.int32)
         longest = np.maximum.reduceat(spans, self.edges[first:last] - a).astype(np.int32)
-        offsets = pa.array((self.edges[first : last + 1] - a).astype(np.int32))
+        offsets = numeric((self.edges[first : last + 1] - a).astype(np.int32))
         types = self.schema.types
         arrays = [
-            pa.FixedSizeListArray.from_arrays(pa.array(ids), type=types[0]),
-            pa.ListArray.from_arrays(pa.array(cu_offsets), pa.array(cu), type=types[1]),
-            pa.array(count.astype(np.int32)),
-            pa.array(tokens),
-            pa.array(longest),
-            pa.ListArray.from_arrays(offsets, pa.array(sequences.ordinal[a:b]), type=types[5]),
-            pa.ListArray.from_arrays(offsets, pa.array(sequences.start[a:b].astype(np.int32)), type=types[6]),
+            pa.FixedSizeListArray.from_arrays(numeric(ids), type=types[0]),
+            pa.ListArray.from_arrays(numeric(cu_offsets), numeric(cu), type=types[1]),
+            numeric(count.astype(np.int32)),
+            numeric(tokens),
+            numeric(longest),
+            pa.ListArray.from_arrays(offsets, numeric(sequences.ordinal[a:b]), type=types[5]),
+            pa.ListArray.from_arrays(offsets, numeric(sequences.start[a:b].astype(np.int32)), type=types[6]),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), int(tokens.sum())
 

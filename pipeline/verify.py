@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.bucket_kernel import check_buckets
 from pipeline.folders import Folder
-from pipeline.mapped import verified
+from pipeline.mapped import numbers, verified
 from pipeline.storage import difference
 from pipeline.tasks import BucketRules, OnBytes, VerifyTask
 from schemas.errors import DatasetError
@@ -76,7 +76,7 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
             codes = _bucket_codes(batch, rules)
             problems += [f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}" for b in np.flatnonzero(codes)]
             buckets += batch.num_rows
-            tokens += int(batch.column("num_tokens").to_numpy().sum(dtype=np.int64))
+            tokens += int(numbers(batch.column("num_tokens"), np.int32).sum(dtype=np.int64))
     except FileNotFoundError:
         return [f"{path}: missing"]
     except DatasetError as error:
@@ -95,14 +95,14 @@ def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64
     longest = round_up(rules.max_seq_len, rules.length_multiple)
     codes = np.zeros(batch.num_rows, dtype=np.int64)
     check_buckets(
-        batch.column("input_ids").values.to_numpy(),
+        numbers(batch.column("input_ids").values, np.uint8),
         *_values_and_offsets(batch.column("cu_seqlens")),
-        batch.column("num_seqs").to_numpy(),
-        batch.column("num_tokens").to_numpy(),
-        batch.column("max_seqlen").to_numpy(),
-        batch.column("record").offsets.to_numpy(),
-        batch.column("start").offsets.to_numpy(),
-        batch.column("start").values.to_numpy(),
+        numbers(batch.column("num_seqs"), np.int32),
+        numbers(batch.column("num_tokens"), np.int32),
+        numbers(batch.column("max_seqlen"), np.int32),
+        numbers(batch.column("record").offsets, np.int32),
+        numbers(batch.column("start").offsets, np.int32),
+        numbers(batch.column("start").values, np.int32),
         np.array([rules.capacity, longest, rules.length_multiple, rules.max_seqs, rules.slots], dtype=np.int64),
         np.array([vocabulary.cls, vocabulary.pad, vocabulary.eos, inside[0], inside[-1]], dtype=np.uint8),
         codes,
@@ -112,7 +112,7 @@ def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64
 
 def _values_and_offsets(lists: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """All values of a list column, and int32[rows + 1] offsets into them."""
-    return lists.values.to_numpy(), lists.offsets.to_numpy()
+    return numbers(lists.values, np.int32), numbers(lists.offsets, np.int32)
 
 
 def check_files(task: VerifyTask, on_bytes: OnBytes) -> list[str]:
