@@ -124,6 +124,11 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
         raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from error
 
 
+def protocols(fs: AbstractFileSystem) -> set[str]:
+    """The names that a file system goes by."""
+    return {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+
+
 @contextmanager
 def open_input(url: str, *, at: int = 0) -> Iterator[BinaryIO]:
     """Open a local path or URL for reading bytes, from byte `at` on.
@@ -144,8 +149,7 @@ def open_input(url: str, *, at: int = 0) -> Iterator[BinaryIO]:
 def _opened_url(url: str, at: int) -> BinaryIO:
     """An object, in ranges; what a web server has, or a file system of this machine, as fsspec opens it."""
     fs, path = file_system(url)
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    if {"s3", "gs", "abfs"} & set(protocols):
+    if {"s3", "gs", "abfs"} & protocols(fs):
         from pipeline.ranged import RangedFile
 
         return cast(BinaryIO, RangedFile(url, fs, path, at=at))
