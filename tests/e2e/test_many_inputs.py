@@ -19,7 +19,7 @@ from pipeline.plan import plan
 from tests.conftest import Run
 from tests.corpus import digest, fasta, made_records, read_manifest, read_records
 from tests.faulty_proxy import faulty_proxy
-from tests.object_store import ObjectStore, client, object_store, objects, point_s3_at, put
+from tests.object_store import MIN_PART, ObjectStore, client, object_store, objects, point_s3_at, put
 
 RECORDS = made_records(120)
 OPTIONS = ("--capacity", "1024", "--max-seq-len", "512", "--workers", "1")
@@ -103,9 +103,9 @@ def test_many_inputs_are_found_in_few_requests(store: ObjectStore, monkeypatch: 
 
 
 def test_large_objects_are_uploaded_in_parts_and_nothing_is_left_of_failed_ones(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.objects.UPLOAD_PART", 5 << 20)
+    monkeypatch.setattr("pipeline.objects.UPLOAD_PART", MIN_PART)
     monkeypatch.setattr("pipeline.remote.FIRST_PAUSE", 0.01)
-    content = bytes(range(256)) * (48 << 10)  # 12 MiB
+    content = bytes(range(256)) * 200
     with faulty_proxy(store.endpoint) as (address, faults):
         point_s3_at(address, monkeypatch)
         faults.rate, faults.kinds = 0.3, ("error", "cut", "lost")
