@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any, Literal, Optional
@@ -160,6 +161,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
+    except Exception:  # a bug, of ours or of what we use; whatever it says holds no credentials
+        print(without_credentials(traceback.format_exc()), file=sys.stderr)
     except SystemExit as leaving:  # tyro's --help and usage errors
         code = leaving.code if isinstance(leaving.code, int) else 0
     sys.stdout.flush()

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pipeline.folders import Folder, Part
 from pipeline.interrupt import INTERRUPTED
 from pipeline.ranged import RANGE
-from pipeline.remote import Remote, answer_of, in_time, is_missing
+from pipeline.remote import AT_ONCE, Remote, answer_of, in_time, is_missing
 from pipeline.storage import HashingWriter, WholeWrites, marks_of, protocols
 from schemas.errors import BuildError, DatasetError
 
@@ -32,8 +32,6 @@ _MOST_PARTS: Final = 10_000
 """S3 takes no more of one object."""
 _RANGES_AHEAD: Final = 2
 """Ranges of one object fetched together."""
-AT_ONCE: Final = 32
-"""Parts of files fetched at once; each waits for the store more than it reads."""
 
 T = TypeVar("T")
 

@@ -34,6 +34,9 @@ STALL_SECONDS: Final = 60.0
 SLOWEST: Final = 1 << 20
 """Bytes a second below which a transfer counts as stalled, after STALL_SECONDS."""
 
+AT_ONCE: Final = 32
+"""Small requests at once; each waits for the store more than it reads."""
+
 _HOPELESS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "NoRegionError", "ParamValidationError", "ValueError"})
 """What AWS's library says of how it was set up, not of the store; by name, as it may not be installed."""
 _PIECE: Final = 4 << 20
