@@ -345,13 +345,15 @@ def test_credentials_are_nowhere_to_be_seen(run: Run, proxied: Faults, corpus: P
             ("preprocess", web, "--out", f"{OUT}3", "--on-invalid", "error", *OPTIONS),
             ("preprocess", web, "--out", tmp_path / "dry", "--dry-run"),
             ("stats", OUT, "--json"),
+            ("plan-tasks", "s3://bucket/in/made.fasta", "--out", f"{OUT}4", *OPTIONS),
+            ("run-task", f"{OUT}4", "--index", "0"),
         ):
             done = run(*arguments)
             said += done.stdout + done.stderr
     done = run("preprocess", "s3://somebody:hunter2@bucket/in/made.fasta", "--out", f"s3://{KEY}:{SECRET}@bucket/x", *OPTIONS)
     said += done.stdout + done.stderr
     proxied.refuse = ("GET bucket", "HEAD bucket", "PUT bucket")
-    for arguments in (("preprocess", "s3://bucket/in/made.fasta", "--out", OUT), ("verify", OUT)):
+    for arguments in (("preprocess", "s3://bucket/in/made.fasta", "--out", OUT), ("run-task", f"{OUT}4", "--index", "0"), ("verify", OUT)):
         done = run(*arguments)
         assert done.returncode == 1
         said += done.stdout + done.stderr
