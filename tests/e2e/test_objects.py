@@ -172,7 +172,7 @@ def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_bef
 def test_ctrl_c_ends_a_build_whose_store_stalls(proxied: Faults, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     monkeypatch.delenv("FSSPEC_S3")
-    proxied.hold["GET made.fasta"] = release = threading.Event()
+    proxied.hold["GET in/made.fasta"] = release = threading.Event()
     process = start(OUT)
     until(lambda: proxied.waiting, process)
     process.send_signal(signal.SIGINT)
