@@ -8,14 +8,15 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
-from types import FrameType
 from typing import Annotated, Any, Literal, Optional
 
 import tyro
 
 from pipeline.array_commands import CommitOptions, RunTaskOptions, print_built, run_array_command
+from pipeline.interrupt import interrupt
 from pipeline.options import PreprocessOptions
 from pipeline.report.arguments import StatsOptions, run_stats, with_json_file
 from schemas.errors import ThdpackError
@@ -145,7 +146,9 @@ def main() -> None:
     code = 1
     # runs after every other exit handler: taking the interpreter apart would take 0.2 s more, a tenth of a short run
     atexit.register(lambda: os._exit(code))
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
+        signal.signal(signal.SIGINT, interrupt)
     try:
         code = _run(sys.argv[1:])
         sys.stdout.flush()
@@ -158,15 +161,13 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
+    except Exception:  # a bug, of ours or of what we use; whatever it says holds no credentials
+        print(without_credentials(traceback.format_exc()), file=sys.stderr)
     except SystemExit as leaving:  # tyro's --help and usage errors
         code = leaving.code if isinstance(leaving.code, int) else 0
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(code)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _run(arguments: list[str]) -> int:

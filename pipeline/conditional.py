@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.storage import marks_of
+from pipeline.remote import answer_of
+from pipeline.storage import marks_of, protocols
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-_LOST: Final = (409, 412)
-"""Conflict with a write at the same time; precondition failed."""
-_UNKNOWN: Final = (400, 501)
-"""What stores answer that know no conditional writes."""
+_LOST: Final = 412
+"""Precondition failed. A 409 is a conflict with a write that may yet fail: AWS wants the request again."""
 
 
 def put_if(fs: AbstractFileSystem, path: str, content: bytes, mark: str | None) -> bool:
@@ -24,15 +24,14 @@ def put_if(fs: AbstractFileSystem, path: str, content: bytes, mark: str | None) 
     found = _found(fs, path)
     if (found and marks_of(found)) != mark:
         return False
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    if "s3" in protocols:
+    if "s3" in protocols(fs):
         condition = {"IfNoneMatch": "*"} if found is None else {"IfMatch": found["ETag"]}
         try:
             return _put_s3(fs, path, content, condition)
         except OSError as error:
-            if _status(error) not in _UNKNOWN:
+            if not _knows_no_conditions(error):
                 raise
-    if found is None and "gs" in protocols:
+    if found is None and "gs" in protocols(fs):
         try:
             fs.pipe_file(path, content, mode="create")
         except FileExistsError:
@@ -55,15 +54,14 @@ def _put_s3(fs: AbstractFileSystem, path: str, content: bytes, condition: dict[s
     try:
         fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, **condition)
     except OSError as error:
-        if _status(error) in _LOST:
+        status, code, _ = answer_of(error)
+        if status == _LOST or code == "NoSuchKey":  # what was to be replaced is gone
             return False
         raise
     return True
 
 
-def _status(error: BaseException) -> int | None:
-    """The HTTP status behind an error of s3fs."""
-    response = getattr(error.__cause__, "response", None)
-    metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
-    status: int | None = metadata.get("HTTPStatusCode")
-    return status
+def _knows_no_conditions(error: OSError) -> bool:
+    """Whether a store says that it does not know the header; any other failure may be over at the next attempt, and must not cost the condition."""
+    status, code, message = answer_of(error)
+    return status == 501 or code == "NotImplemented" or (status == 400 and re.search("If-(None-)?Match", message, re.IGNORECASE) is not None)

@@ -7,7 +7,6 @@ What fails is tried again (see pipeline.remote). Temporary files lie where TMPDI
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,9 +17,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 import pyarrow as pa
 
 from pipeline.folders import Folder, Part
+from pipeline.interrupt import INTERRUPTED
 from pipeline.ranged import RANGE
-from pipeline.remote import Remote, in_time, is_missing
-from pipeline.storage import HashingWriter, WholeWrites, marks_of
+from pipeline.remote import AT_ONCE, Remote, answer_of, in_time, is_missing
+from pipeline.storage import HashingWriter, WholeWrites, marks_of, protocols
 from schemas.errors import BuildError, DatasetError
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 UPLOAD_PART: Final = 16 << 20
 """Objects of twice as many bytes are uploaded in parts of this size, several at once."""
+_MOST_PARTS: Final = 10_000
+"""S3 takes no more of one object."""
 _RANGES_AHEAD: Final = 2
 """Ranges of one object fetched together."""
-AT_ONCE: Final = 32
-"""Parts of files fetched at once; each waits for the store more than it reads."""
 
 T = TypeVar("T")
 
@@ -79,10 +79,15 @@ class ObjectFolder:
             BuildError: it failed for good.
         """
         fs, path = self._reached(name)
-        options = {"chunksize": UPLOAD_PART} if _in_parts(fs) else {}
+        options = {"chunksize": part_bytes(size)} if {"s3", "gs"} & protocols(fs) else {}
 
         def put() -> None:
-            in_time(lambda: fs.put_file(str(file), path, **options), size)
+            try:
+                in_time(lambda: fs.put_file(str(file), path, **options), size)
+            except FileNotFoundError as error:
+                if answer_of(error)[1] != "NoSuchUpload":
+                    raise
+                raise ConnectionError("the store knows no more of the upload") from error  # it may be done, and the answer that said so lost
             fs.invalidate_cache()
             found = int(fs.info(path)["size"])
             if found != size:
@@ -200,15 +205,15 @@ class ObjectFolder:
         return file_system(self.where(name))
 
     def _reading(self, name: str, read: Callable[[], T]) -> T:
-        return Remote(self.url, threading.Event()).with_retries(name or self.url, read)
+        return Remote(self.url, INTERRUPTED).with_retries(name or self.url, read)
 
     def _writing(self, name: str, write: Callable[[], T]) -> T:
         try:
-            return Remote(self.url, threading.Event()).with_retries(name or self.url, write, doing="written to")
+            return Remote(self.url, INTERRUPTED).with_retries(name or self.url, write, doing="written to")
         except DatasetError as error:
             raise BuildError(f"{error}; the same command goes on from here") from error
 
 
-def _in_parts(fs: AbstractFileSystem) -> bool:
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    return bool({"s3", "gs"} & set(protocols))
+def part_bytes(size: int) -> int:
+    """In parts of how many bytes an object is uploaded."""
+    return UPLOAD_PART * max(1, -(-size // (UPLOAD_PART * _MOST_PARTS)))

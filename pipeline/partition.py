@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -85,7 +86,7 @@ def _first_unknown(source: Source, offset: int) -> tuple[str, int]:
     """The first unknown letter of the record at `offset`, and its line."""
     classes = letter_classes(ESM2)
     with open_input(source.url) as raw:
-        stream = decompressed(raw, source.compression)
+        stream = decompressed(cast(BinaryIO, io.BufferedReader(raw)), source.compression)  # lines of an unbuffered file come byte by byte
         for _ in range(offset // (1 << 20)):
             stream.read(1 << 20)
         stream.read(offset % (1 << 20))

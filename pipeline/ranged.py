@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RANGE: Final = 8 << 20
 _AHEAD: Final = 2
+_SMALL: Final = 1 << 12
+"""Who reads no more than this looks at the file's head or foot, or at a table's; ranges ahead are not begun for it."""
 
 T = TypeVar("T")
 
@@ -33,12 +35,12 @@ class RangedFile(io.RawIOBase):
             InputError: it is not there or cannot be reached.
         """
         super().__init__()
-        self._url, self._fs, self._path = url, fs, path
+        self._fs, self._path = fs, path
         self._stopped = threading.Event()
         self._remote = Remote(url, self._stopped)
-        self._size = int(self._tried(lambda: in_time(lambda: fs.info(path), 0))["size"])
+        self._size = int(asked(self._remote, lambda: fs.info(path), 0)["size"])
         self._position = self._next = at
-        self._ahead: dict[int, Future[bytes]] = {}
+        self._ahead: dict[int, tuple[int, Future[bytes]]] = {}
         self._threads = ThreadPoolExecutor(_AHEAD, thread_name_prefix="thdpack-range")
 
     def readable(self) -> bool:
@@ -55,15 +57,17 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
+        """All that was asked for, unless the object ends: a reader such as Arrow's takes less for its end."""
         view = memoryview(buffer).cast("B")
-        wanted = min(len(view), self._size - self._position)
-        if wanted <= 0:
-            return 0
-        on = self._position == self._next and len(view) > 1 << 12
-        data = self._reading_on(wanted) if on else memoryview(self._fetch(self._position, self._position + wanted))
-        view[: len(data)] = data
-        self._position = self._next = self._position + len(data)
-        return len(data)
+        wanted = min(len(view), max(0, self._size - self._position))
+        done = 0
+        while done < wanted:
+            on = self._position == self._next and (wanted > _SMALL or self._position // RANGE in self._ahead)
+            piece = self._reading_on(wanted - done) if on else memoryview(self._fetch(self._position, self._position + wanted - done))
+            view[done : done + len(piece)] = piece
+            done += len(piece)
+            self._position = self._next = self._position + len(piece)
+        return done
 
     def close(self) -> None:
         if not self.closed:
@@ -74,30 +78,37 @@ class RangedFile(io.RawIOBase):
     def _reading_on(self, wanted: int) -> memoryview:
         """Up to `wanted` bytes from here, no further than the range that holds the first of them."""
         first = self._position // RANGE
-        self._ahead = {number: future for number, future in self._ahead.items() if number >= first}
+        near = range(first, first + _AHEAD + 1)
+        self._ahead = {n: (begin, data) for n, (begin, data) in self._ahead.items() if n in near and begin <= max(self._position, n * RANGE)}
         for number in range(first, min(first + _AHEAD, -(-self._size // RANGE) - 1) + 1):
             if number not in self._ahead:
                 begin = max(number * RANGE, self._position if number == first else 0)
-                self._ahead[number] = self._threads.submit(self._fetch, begin, min((number + 1) * RANGE, self._size))
-        data = self._ahead[first].result()
-        end = min((first + 1) * RANGE, self._size)
-        skipped = len(data) - (end - self._position)
-        return memoryview(data)[skipped : skipped + wanted]
+                self._ahead[number] = begin, self._threads.submit(self._fetch, begin, min((number + 1) * RANGE, self._size))
+        begin, data = self._ahead[first]
+        skipped = self._position - begin
+        return memoryview(data.result())[skipped : skipped + wanted]
 
     def _fetch(self, begin: int, end: int) -> bytes:
         def get() -> bytes:
-            data: bytes = in_time(lambda: self._fs.cat_file(self._path, start=begin, end=end), end - begin)
+            data: bytes = self._fs.cat_file(self._path, start=begin, end=end)
             if len(data) != end - begin:
                 raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
             return data
 
-        return self._tried(get)
+        return asked(self._remote, get, end - begin)
 
-    def _tried(self, read: Callable[[], T]) -> T:
-        try:
-            return self._remote.with_retries("input", read)
-        except DatasetError as error:
-            cause = error.__cause__
-            if isinstance(cause, (FileNotFoundError, PermissionError)):
-                raise cause from None  # told like any other file's
-            raise InputError(str(error), source=self._url) from cause
+
+def asked(remote: Remote, ask: Callable[[], T], size: int) -> T:
+    """What a store gives of an input, tried again while it fails. size: about how many bytes, or what takes as long.
+
+    Raises:
+        FileNotFoundError, PermissionError: told like any other file's.
+        InputError: it failed for good.
+    """
+    try:
+        return remote.with_retries("input", lambda: in_time(ask, size, remote.stopped))
+    except DatasetError as error:
+        cause = error.__cause__
+        if isinstance(cause, (FileNotFoundError, PermissionError)):
+            raise cause from None
+        raise InputError(str(error), source=remote.url) from cause

@@ -16,7 +16,8 @@ from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from pipeline.storage import file_system, is_url
+from pipeline.interrupt import INTERRUPTED
+from pipeline.storage import file_system, is_url, protocols
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.redact import without_credentials
@@ -33,6 +34,9 @@ STALL_SECONDS: Final = 60.0
 SLOWEST: Final = 1 << 20
 """Bytes a second below which a transfer counts as stalled, after STALL_SECONDS."""
 
+AT_ONCE: Final = 32
+"""Small requests at once; each waits for the store more than it reads."""
+
 _HOPELESS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "NoRegionError", "ParamValidationError", "ValueError"})
 """What AWS's library says of how it was set up, not of the store; by name, as it may not be installed."""
 _PIECE: Final = 4 << 20
@@ -44,7 +48,7 @@ T = TypeVar("T")
 
 
 class ClosedError(ValueError):
-    """The reader is closed, or was closed while this waited."""
+    """The reader is closed, or was closed while this waited; or Ctrl-C came."""
 
     def __init__(self) -> None:
         super().__init__("the reader is closed")
@@ -102,7 +106,7 @@ class Remote:
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
             said = without_credentials(f"{name}: not {doing} {self.url}: {reason}")
             _LOG.warning("attempt %d of %d: %s; again in %.1f s", attempt + 1, ATTEMPTS, said, pause)
-            if self.stopped.wait(pause):
+            if _came(self.stopped, pause, self.stopped):
                 raise ClosedError()
         raise AssertionError("unreachable")
 
@@ -118,10 +122,17 @@ def is_missing(error: BaseException | None) -> bool:
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__
-    response = getattr(cause, "response", None)  # of botocore
-    metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
-    status = getattr(cause, "status", None) or metadata.get("HTTPStatusCode")
+    status = getattr(cause, "status", None) or answer_of(error)[0]
     return cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410)
+
+
+def answer_of(error: BaseException) -> tuple[int | None, str, str]:
+    """The HTTP status, the code and the message of the answer behind an error of s3fs."""
+    response = getattr(error.__cause__, "response", None)  # of botocore
+    if not isinstance(response, dict):
+        return None, "", ""
+    said = response.get("Error", {})
+    return response.get("ResponseMetadata", {}).get("HTTPStatusCode"), str(said.get("Code", "")), str(said.get("Message", ""))
 
 
 def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:
@@ -170,11 +181,12 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
         reading.join(timeout=0.2)  # unless it is stuck in the store
 
 
-def in_time(work: Callable[[], T], size: int) -> T:
+def in_time(work: Callable[[], T], size: int, stopped: threading.Event = INTERRUPTED) -> T:
     """What `work` gives; it is done in a thread, which is left to its fate when the store stalls.
 
     Raises:
         TimeoutError: `size` bytes took longer than any store in working order.
+        ClosedError: `stopped` was set, or Ctrl-C came.
     """
     outcome: list[Any] = []
     done = threading.Event()
@@ -188,12 +200,27 @@ def in_time(work: Callable[[], T], size: int) -> T:
 
     threading.Thread(target=run, name="thdpack-remote", daemon=True).start()
     limit = STALL_SECONDS + size / SLOWEST
-    if not done.wait(limit):
+    if not _came(done, limit, stopped):
         raise TimeoutError(f"not done in {limit:.0f} s")
     value, error = outcome[0]
     if error is not None:
         raise error
     return cast(T, value)
+
+
+def _came(event: threading.Event, seconds: float, stopped: threading.Event) -> bool:
+    """Whether an event came in time.
+
+    Raises:
+        ClosedError: `stopped` was set before, or Ctrl-C came.
+    """
+    deadline = time.monotonic() + seconds
+    while not event.wait(max(0.0, min(_TICK, deadline - time.monotonic()))):
+        if stopped.is_set() or INTERRUPTED.is_set():
+            raise ClosedError()
+        if time.monotonic() >= deadline:
+            return False
+    return True
 
 
 def local_path(url: str) -> Path | None:
@@ -205,7 +232,7 @@ def local_path(url: str) -> Path | None:
     if not is_url(url):
         return Path(url)
     fs, path = file_system(url)
-    return Path(path) if "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol) else None
+    return Path(path) if "file" in protocols(fs) else None
 
 
 def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) -> Manifest:

@@ -27,10 +27,10 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.folders import Folder, LocalFolder
-from pipeline.objects import AT_ONCE, LostRaceError, ObjectFolder
+from pipeline.objects import LostRaceError, ObjectFolder
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan
-from pipeline.remote import local_path
+from pipeline.remote import AT_ONCE, local_path
 from pipeline.storage import hash_file, input_errors, sync_folder, written_atomically
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError
@@ -197,7 +197,8 @@ class ObjectSite:
                 return None
             size, digest = hash_file(spooled)
             self._spooled = f"{_WORK}/stdin-{digest}"  # two builds with other inputs do not share it
-            self.out.upload(self._spooled, spooled, size)
+            if self.out.size(self._spooled) != size:  # an earlier run may have got so far
+                self.out.upload(self._spooled, spooled, size)
             return self.out.where(self._spooled)
 
     def work(self, planned: Plan, options: PreprocessOptions) -> Folder:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import glob
 import os
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, cast
 
 from pipeline.compression import Compression, detect
+from pipeline.interrupt import INTERRUPTED
 from pipeline.options import Format, PreprocessOptions
+from pipeline.ranged import asked
+from pipeline.remote import AT_ONCE, Remote
 from pipeline.storage import file_system, input_errors, is_url, marks_of, open_input
 from schemas.errors import InputError
 from schemas.redact import without_credentials
@@ -20,8 +25,10 @@ from schemas.redact import without_credentials
 TASK_BYTES: Final = 128 << 20
 """About how much of an input one map task reads."""
 
-_AT_ONCE: Final = 32
-"""Inputs on stores looked at together; each waits more than it reads."""
+_LISTING: Final = 600 << 20
+"""Listing millions of objects takes as long as reading so many bytes."""
+_UNMARKED: Final = "-unmarked-"
+"""In fingerprints of web inputs whose server tells neither etag nor time: no two runs have the same, so that none believes what another read."""
 Named = tuple[str, dict[str, Any] | None]
 """An input's path or URL, and what a listing said of it."""
 
@@ -82,7 +89,7 @@ def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list
             raise InputError("named twice among the inputs; its records would all be duplicates", source=url)
         seen.add(key)
     names = relative_names([url for url, _ in named])
-    with ThreadPoolExecutor(_AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
+    with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
         return list(threads.map(lambda one: _source(one[0], names[one[0]], options.format, spool, one[1]), named)), passed_over
 
 
@@ -127,27 +134,46 @@ def _expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
 
 
 def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
-    """What a listing says of each object comes with it, so that nobody has to ask again."""
+    """What a store says of each object comes with it, so that nobody has to ask again."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
     fs, path = file_system(text)
-    protocol = text.partition("://")[0]
-
-    def urls(found: dict[str, Any]) -> dict[str, Any]:
-        files = {name: info for name, info in found.items() if info["type"] == "file"}
-        return {f"{protocol}://{name.lstrip('/') if protocol != 'file' else name}": files[name] for name in sorted(files, key=os.fsencode)}
-
+    remote = Remote(text, INTERRUPTED)
     with input_errors(text):
+        kind = "missing"
+        with suppress(FileNotFoundError):
+            info = asked(remote, lambda: fs.info(path), 0)
+            kind = info["type"]
+        if kind not in ("directory", "missing"):  # also where its name looks like a glob; nobody needs to list for it
+            return [(text, info)], []
         if glob.has_magic(path):
-            matches = urls(fs.glob(path, detail=True))
+            matches = _urls(text, path, asked(remote, lambda: fs.glob(path, detail=True), _LISTING))
             if not matches:
                 raise InputError("no object matches", source=text)
             return list(matches.items()), []
-        if not fs.isdir(path):
-            return [(text, None)], []
-        objects = urls(fs.find(path, detail=True))
-    chosen, others = _only_sequences(text, list(objects), format)
+        if kind == "missing":
+            raise InputError("no such file", source=text)
+        objects = _urls(text, path, asked(remote, lambda: fs.find(path, detail=True), _LISTING))
+    folder = text.rstrip("/")
+    chosen, others = _only_sequences(text, [url for url in objects if "/." not in url.removeprefix(folder)], format)
     return [(url, objects[url]) for url in chosen], others
+
+
+def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The URLs of the objects of a listing, in byte order. fsspec's names have lost the protocol and, of some file systems, the host.
+
+    Args:
+        text: what was listed, as the user named it; path: as fsspec did.
+    """
+    protocol, _, rest = text.rstrip("/").partition("://")
+    host, slash, inside = rest.partition("/")
+    before = path.removesuffix(f"/{inside}") if slash else path  # what stands for the host in fsspec's names: a bucket, or nothing
+    urls = {
+        f"{protocol}://{host}{name.removeprefix(before)}" if name.startswith(f"{before}/") else f"{protocol}://{name.lstrip('/')}": info
+        for name, info in found.items()
+        if info["type"] == "file"
+    }
+    return {url: urls[url] for url in sorted(urls, key=os.fsencode)}
 
 
 def _hidden(path: Path, folder: Path) -> bool:
@@ -218,8 +244,10 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
         return stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}-{stat.st_ino}"
     if info is None:
         fs, path = file_system(url)
-        info = cast("dict[str, Any]", fs.info(path))
-    return int(info.get("size") or 0), marks_of(info)
+        fs.invalidate_cache()  # a listing may be older than what is there
+        info = cast("dict[str, Any]", asked(Remote(url, INTERRUPTED), lambda: fs.info(path), 0))
+    size, marks = int(info.get("size") or 0), marks_of(info)
+    return size, marks if "-" in marks else f"{size}{_UNMARKED}{uuid.uuid4().hex}"
 
 
 def unchanged(source: Source) -> bool:
@@ -230,6 +258,8 @@ def unchanged(source: Source) -> bool:
     """
     with input_errors(source.url):
         found = _stat(source.url, None)[1]
+    if _UNMARKED in source.fingerprint:
+        return found.partition(_UNMARKED)[0] == source.fingerprint.partition(_UNMARKED)[0]
     parts = None if is_url(source.url) else 2
     return found.split("-")[:parts] == source.fingerprint.split("-")[:parts]
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import xxhash
 
 from schemas.errors import BuildError, InputError
-from schemas.redact import names_user
+from schemas.redact import holds_secret
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from schemas.manifest import RecordsEntry, ShardEntry
 
 _BLOCK = 1 << 20
+_STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
+"""Whose errors are no OSErrors; by name, as none need be installed."""
 
 
 class HashingWriter:
@@ -95,10 +97,17 @@ class HashingReader:
         return self._hash.hexdigest()
 
 
+_TAGS: Final = ("ETag", "etag")
+_TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "created")
+
+
 def marks_of(info: Mapping[str, Any]) -> str:
-    """What a store says of an object that changes when the object does: size, etag, time; as fsspec hands it on."""
-    marks = [str(info[key]) for key in ("ETag", "etag", "LastModified", "last_modified", "mtime", "created") if info.get(key)]
-    return "-".join([str(info.get("size")), *marks])
+    """What a store says of an object that changes when the object does: size and etag, or times where there is none; as fsspec hands it on.
+
+    An etag is enough, and the same in a listing as when it is asked for; times are not: some stores list milliseconds and answer seconds.
+    """
+    tags = [str(info[key]) for key in _TAGS if info.get(key)][:1]
+    return "-".join([str(info.get("size")), *(tags or [str(info[key]) for key in _TIMES if info.get(key)])])
 
 
 def is_url(path: str) -> bool:
@@ -109,11 +118,11 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
     """The fsspec file system of a URL, and the path inside it.
 
     Raises:
-        InputError: no file system is installed for the protocol, or the URL of an object store names a user.
+        InputError: no file system is installed for the protocol, or the URL of an object store holds a secret.
     """
     import fsspec
 
-    if not url.startswith(("http://", "https://")) and names_user(url):
+    if "http://" not in url and "https://" not in url and holds_secret(url):
         raise InputError("credentials do not belong into a store's URL: set them in the environment or in its own configuration file", source=url)
     try:
         return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url))
@@ -122,6 +131,11 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
         extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(protocol)
         remedy = f'pip install "thdpack[{extra}]"' if extra else f"install the fsspec package for {protocol}://"
         raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from error
+
+
+def protocols(fs: AbstractFileSystem) -> set[str]:
+    """The names that a file system goes by."""
+    return {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
 
 
 @contextmanager
@@ -144,8 +158,7 @@ def open_input(url: str, *, at: int = 0) -> Iterator[BinaryIO]:
 def _opened_url(url: str, at: int) -> BinaryIO:
     """An object, in ranges; what a web server has, or a file system of this machine, as fsspec opens it."""
     fs, path = file_system(url)
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    if {"s3", "gs", "abfs"} & set(protocols):
+    if {"s3", "gs", "abfs"} & protocols(fs):
         from pipeline.ranged import RangedFile
 
         return cast(BinaryIO, RangedFile(url, fs, path, at=at))
@@ -165,6 +178,10 @@ def input_errors(source: str) -> Iterator[None]:
         raise InputError("permission denied", source=source) from error
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", source=source) from error
+    except Exception as error:
+        if not any(kind.__module__.partition(".")[0] in _STORES for kind in type(error).__mro__):
+            raise
+        raise InputError(f"cannot be read: {type(error).__name__}: {error}", source=source) from error
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from pipeline.markers import finished
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan, plan
 from pipeline.progress import Reporter
-from pipeline.remote import read_manifest
+from pipeline.remote import AT_ONCE, read_manifest
 from pipeline.site import PLAN, Site, site_of
 from pipeline.sources import Source, unchanged
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks
@@ -32,10 +32,9 @@ from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
-from schemas.redact import without_credentials
+from schemas.redact import holds_secret, without_credentials
 
 STAGES: Final = ("map", "reduce")
-_AT_ONCE: Final = 16
 _NAMED: Final = 10
 """How many unfinished tasks an error names."""
 
@@ -89,17 +88,16 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         InputError: an input is missing or unreadable; DatasetError: another dataset is there and --overwrite was not given.
         BuildError: another build runs here, a URL holds credentials, or standard input is named.
     """
-    for url in (options.out, *options.inputs):
-        if without_credentials(url) != url:
-            raise BuildError(f"{without_credentials(url)}: credentials in a URL would be written into the task list; give them by the environment")
+    _refuse_secrets(options.out, *options.inputs)
     if "-" in options.inputs:
         raise BuildError("standard input is there for one process only; write it to a file for a task list")
     site = site_of(options.out)
     existing = existing_dataset(site, options)
     with site.held():
         planned = plan(options)
+        _refuse_secrets(*(source.url for source in planned.sources))  # those that stand in a list, too
         for name in planned.passed_over:
-            report.note(f"passed over {name}: not named like a sequence file; name it on the command line to read it")
+            report.note(f"passed over {without_credentials(name)}: not named like a sequence file; name it on the command line to read it")
         if existing is not None:
             refuse_if_other(existing, options, planned.sources, site.out.where())
         sources = tuple(replace(s, url=s.url if is_url(s.url) else os.path.abspath(s.url)) for s in planned.sources)  # tasks may start elsewhere
@@ -107,6 +105,17 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         with site.out.written(PLAN) as file:
             file.write(json.dumps(listed.to_json()).encode())
     return listed
+
+
+def _refuse_secrets(*urls: str) -> None:
+    """The list is a file that others read.
+
+    Raises:
+        BuildError: a URL lets somebody in.
+    """
+    for url in urls:
+        if holds_secret(url):
+            raise BuildError(f"{without_credentials(url)}: credentials in a URL would be written into the task list; give them by the environment")
 
 
 def load_task_list(dataset: str) -> TaskList | None:
@@ -245,7 +254,7 @@ def _results(listed: TaskList, stage: str, tasks: Sequence[Task]) -> list[dict[s
         BuildError: some have not finished; names them.
     """
     out = listed.out
-    with ThreadPoolExecutor(_AT_ONCE) as threads:  # a store takes its time over each
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store takes its time over each
         found = list(threads.map(lambda task: finished(task, out), tasks))
     missing = [str(i) for i, result in enumerate(found) if result is None]
     if missing:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.sources import Source
+from pipeline.storage import is_url
 from schemas.manifest import RecordsEntry, ShardEntry
 
 OnBytes = Callable[[int], None]
@@ -68,6 +69,7 @@ class MapTask:
     def identity(self) -> dict[str, Any]:
         return {
             "source": [self.source.name, self.source.fingerprint, self.source.format, self.source.compression],
+            "url": self.source.url if is_url(self.source.url) else "",  # a web server's marks tell versions of one address apart, not addresses
             "range": [self.begin, self.end],
             "partitions": self.partitions,
             "options": self.options.shape(),

@@ -31,6 +31,8 @@ class Faults:
     kinds: tuple[str, ...] = KINDS
     stall_seconds: float = 3.0
     refuse: tuple[str, ...] = ()
+    once: list[tuple[str, str]] = field(default_factory=list)
+    """What happens to the next request ("METHOD part-of-path") of its kind, and then no more: "lost", …, or an answer, "409 Conflict"."""
     happened: Counter[str] = field(default_factory=Counter)
     requests: list[str] = field(default_factory=list)
     hold: dict[str, threading.Event] = field(default_factory=dict)
@@ -46,6 +48,11 @@ class Faults:
             if any(request.startswith(rule.split(" ")[0]) and rule.split(" ")[1] in request for rule in self.refuse):
                 self.happened["refused"] += 1
                 return "refused"
+            for rule, kind in self.once:
+                if request.startswith(rule.split(" ")[0]) and rule.split(" ")[1] in request:
+                    self.once.remove((rule, kind))
+                    self.happened[kind] += 1
+                    return kind
             if self.rng.random() >= self.rate:
                 return None
             kind = self.rng.choice(self.kinds)
@@ -69,9 +76,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if request.startswith(rule.split(" ")[0]) and rule.split(" ")[1] in request:
                 self.faults.waiting.append(request)
                 event.wait(60)
-        if kind in ("error", "refused"):
-            code, status = ("AccessDenied", 403) if kind == "refused" else ("InternalError", 500)
-            self._answer(status, {"Content-Type": "application/xml"}, f"<Error><Code>{code}</Code><Message>made</Message></Error>".encode())
+        if kind in ("error", "refused") or (kind is not None and kind[0].isdigit()):
+            status, code, message = f"{ {'error': '500 InternalError', 'refused': '403 AccessDenied'}.get(kind, kind) } made".split(" ", 2)
+            self._answer(int(status), {"Content-Type": "application/xml"}, f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode())
             return
         if kind == "stall":
             time.sleep(self.faults.stall_seconds)

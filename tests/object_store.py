@@ -21,6 +21,9 @@ BUCKET = "bucket"
 KEY, SECRET = "AKIAQUITEREALLOOKING", "s3cr3t/wJalrXUtnFEMIK7MDENG+bPx"
 """Credentials of the tests: they must never be seen in anything thdpack says or writes."""
 
+MIN_PART = 20_000
+"""Bytes of the smallest part of an upload, but for the last: as AWS's 5 MiB, for a small corpus."""
+
 
 def s3_environment(endpoint: str) -> dict[str, str]:
     """How AWS's own tools, too, are told where a store is and who asks."""
@@ -50,7 +53,8 @@ def object_store() -> Iterator[ObjectStore]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     program = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
-    environment = {**os.environ, **s3_environment(""), "AWS_ENDPOINT_URL": ""}
+    small = {"S3_UPLOAD_PART_MIN_SIZE": str(MIN_PART), "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(5 << 20)}
+    environment = {**os.environ, **s3_environment(""), "AWS_ENDPOINT_URL": "", **small}
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     store = ObjectStore(f"http://127.0.0.1:{port}", process.pid)
     try:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from pipeline.inspect import show_record
-from tests.conftest import Run
+from tests.conftest import REPO, Run
 
 
 @pytest.fixture
@@ -58,6 +60,20 @@ def test_wrong_usage_exits_with_2_and_says_what_is_wrong(run: Run, sample: Path,
     assert message in re.sub(r"\s+", " ", done.stderr + done.stdout)
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_even_a_bug_shows_no_credentials() -> None:
+    program = """
+import pipeline.cli
+def broken(arguments):
+    raise RuntimeError("GET https://me:hunter2@host/x?X-Amz-Signature=5ba5e5")
+pipeline.cli._run = broken
+pipeline.cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "RuntimeError: GET https://host/x" in done.stderr
+    assert not re.search("hunter2|5ba5e5", done.stderr.replace(program, ""))
 
 
 def test_inspect_draws_a_bucket_and_tells_the_fate_of_a_record(run: Run, dataset: Path, sample: Path) -> None:

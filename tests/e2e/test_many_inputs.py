@@ -16,10 +16,12 @@ import xxhash
 from pipeline.objects import ObjectFolder
 from pipeline.options import PreprocessOptions
 from pipeline.plan import plan
+from pipeline.sources import unchanged
+from schemas.errors import InputError
 from tests.conftest import Run
 from tests.corpus import digest, fasta, made_records, read_manifest, read_records
 from tests.faulty_proxy import faulty_proxy
-from tests.object_store import ObjectStore, client, object_store, objects, point_s3_at, put
+from tests.object_store import MIN_PART, ObjectStore, client, object_store, objects, point_s3_at, put
 
 RECORDS = made_records(120)
 OPTIONS = ("--capacity", "1024", "--max-seq-len", "512", "--workers", "1")
@@ -102,10 +104,35 @@ def test_many_inputs_are_found_in_few_requests(store: ObjectStore, monkeypatch: 
         assert len(faults.requests) <= 1.1 * count, "more than a look at each and the listing"
 
 
+def test_one_object_is_found_without_a_listing(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    put("s3://bucket/in/a/1.fasta", FILES["a/1.fasta"])
+    with faulty_proxy(store.endpoint) as (address, faults):
+        point_s3_at(address, monkeypatch)
+        faults.refuse = ("GET list-type", "GET prefix=", "GET delimiter=")
+        planned = plan(PreprocessOptions(inputs=("s3://bucket/in/a/1.fasta",), out="x"))
+        assert [(source.url, source.bytes) for source in planned.sources] == [("s3://bucket/in/a/1.fasta", len(FILES["a/1.fasta"]))]
+        assert unchanged(planned.sources[0])
+        assert not faults.happened
+
+
+def test_an_object_is_unchanged_while_its_content_is_as_a_listing_or_the_object_itself_says() -> None:
+    url = "s3://bucket/in/a/1.fasta"
+    put(url, b">a\nMKV\n")
+    listed, asked = (plan(PreprocessOptions(inputs=(text,), out="x")).sources[0] for text in ("s3://bucket/in/a/*", url))
+    assert listed == asked
+    put(url, b">a\nMKV\n")  # as standard input is, each time a build is begun again
+    assert unchanged(listed)
+    put(url, b">a\nMKL\n")
+    assert not unchanged(listed), "of the same size, and listed before"
+    client().rm_file(url)
+    with pytest.raises(InputError, match="no such file"):
+        unchanged(listed)
+
+
 def test_large_objects_are_uploaded_in_parts_and_nothing_is_left_of_failed_ones(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.objects.UPLOAD_PART", 5 << 20)
+    monkeypatch.setattr("pipeline.objects.UPLOAD_PART", MIN_PART)
     monkeypatch.setattr("pipeline.remote.FIRST_PAUSE", 0.01)
-    content = bytes(range(256)) * (48 << 10)  # 12 MiB
+    content = bytes(range(256)) * 200
     with faulty_proxy(store.endpoint) as (address, faults):
         point_s3_at(address, monkeypatch)
         faults.rate, faults.kinds = 0.3, ("error", "cut", "lost")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -16,13 +17,17 @@ import fsspec
 import pytest
 
 import pipeline.remote
+from pipeline.conditional import put_if
+from pipeline.objects import UPLOAD_PART, LostRaceError, ObjectFolder, part_bytes
 from pipeline.reader import ShardReader
+from pipeline.storage import file_system
+from schemas.errors import BuildError
 from schemas.manifest import Manifest
 from tests.conftest import REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.e2e.test_kill import kill_all
 from tests.faulty_proxy import KINDS, Faults, faulty_proxy
-from tests.object_store import KEY, SECRET, ObjectStore, digests, object_store, objects, point_s3_at, put
+from tests.object_store import KEY, MIN_PART, SECRET, ObjectStore, digests, object_store, objects, point_s3_at, put
 from tests.stores import http_store
 
 SIZES = {"task_bytes": 150_000, "partition_bytes": 100_000}
@@ -96,13 +101,26 @@ def proxied(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fau
         yield faults
 
 
-def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes(run: Run, proxied: Faults, corpus: Path, near: Path) -> None:
+def quick_s3(patch: pytest.MonkeyPatch) -> None:
+    """In this process, too, a request that gives nothing for half a second is given up; what failed is tried again soon, and by us, not by AWS's library."""
+    config = {"read_timeout": 0.5, "connect_timeout": 0.5, "retries": {"max_attempts": 0}}
+    patch.setitem(fsspec.config.conf, "s3", {"config_kwargs": config})
+    patch.setattr(pipeline.remote, "FIRST_PAUSE", 0.01)
+
+
+def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes_of_objects_in_ranges_and_in_parts(
+    proxied: Faults, corpus: Path, near: Path, build_here: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    proxied.rate, proxied.stall_seconds = 0.08, 2.0
-    done = run("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS, **SIZES)
+    quick_s3(monkeypatch)
+    sizes = {"sources.TASK_BYTES": SIZES["task_bytes"], "plan.PARTITION_BYTES": SIZES["partition_bytes"], "stages.RESTS_TOGETHER": 4}
+    for name, value in {**sizes, "ranged.RANGE": 20_000, "objects.RANGE": 20_000, "objects.UPLOAD_PART": MIN_PART}.items():
+        monkeypatch.setattr(f"pipeline.{name}", value)
+    proxied.rate, proxied.stall_seconds = 0.08, 1.0
+    build_here("s3://bucket/in/made.fasta", OUT, capacity=1024, max_seq_len=512)
     proxied.rate = 0.0
-    assert done.returncode == 0, done.stderr
-    assert sum(proxied.happened.values()) >= 10, proxied.happened
+    assert {kind for kind in KINDS if proxied.happened[kind]} == set(KINDS)
+    assert asked(proxied, "PUT partNumber=2") >= 2
     assert digests(OUT) == digest(near)
 
 
@@ -151,8 +169,86 @@ def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_bef
     assert not [name for name in objects(OUT) if name.startswith(".build/")]
 
 
-def test_of_two_writers_one_wins_the_other_says_so_and_nothing_is_mixed(run: Run, proxied: Faults, corpus: Path, near: Path) -> None:
+def test_ctrl_c_ends_a_build_whose_store_stalls(proxied: Faults, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    monkeypatch.delenv("FSSPEC_S3")
+    proxied.hold["GET in/made.fasta"] = release = threading.Event()
+    process = start(OUT)
+    until(lambda: proxied.waiting, process)
+    process.send_signal(signal.SIGINT)
+    try:
+        printed = process.communicate(timeout=10)[0]
+    finally:
+        release.set()
+        process.kill()
+    assert process.returncode == 130, printed
+    assert printed.splitlines()[-1].startswith("thdpack: interrupted")
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(
+    ("answer", "written"),
+    [
+        ("409 ConditionalRequestConflict", None),
+        ("400 InvalidRequest", None),
+        ("403 AccessDenied", None),
+        ("412 PreconditionFailed", False),
+        ("404 NoSuchKey", False),
+        ("501 NotImplemented", True),
+        ("400 InvalidArgument Header If-None-Match is not supported", True),
+    ],
+)
+def test_a_condition_is_given_up_only_for_a_store_that_does_not_know_it(proxied: Faults, answer: str, written: bool | None) -> None:
+    fs, path = file_system(f"{OUT}/manifest.json")
+    proxied.once = [("PUT manifest.json", answer)]
+    if written is None:
+        with pytest.raises(OSError, match="made"):
+            put_if(fs, path, b"ours", None)
+    else:
+        assert put_if(fs, path, b"ours", None) is written
+    assert bool(objects(OUT)) is bool(written)
+    assert not proxied.once
+
+
+def test_a_conditional_write_that_met_another_is_tried_again_and_loses_to_what_is_there(proxied: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick_s3(monkeypatch)
+    folder = ObjectFolder(OUT)
+    proxied.once = [("PUT manifest.json", "409 ConditionalRequestConflict")]
+    folder.replace("manifest.json", b"first", None)
+    proxied.once = [("PUT manifest.json", "lost")]
+    mark = folder.mark("manifest.json")
+    folder.replace("manifest.json", b"second", mark)
+    assert objects(OUT) == {"manifest.json": b"second"}
+    for stale in (None, mark):
+        with pytest.raises(LostRaceError, match="another build"):
+            folder.replace("manifest.json", b"third", stale)
+    assert objects(OUT) == {"manifest.json": b"second"}
+
+
+def test_an_upload_in_parts_whose_last_answer_was_lost_is_whole(proxied: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick_s3(monkeypatch)
+    monkeypatch.setattr("pipeline.objects.UPLOAD_PART", MIN_PART)
+    content = bytes(range(200)) * 300
+    (tmp_path / "x").write_bytes(content)
+    proxied.once = [("POST uploadId=", "lost"), ("POST uploadId=", "404 NoSuchUpload")]
+    ObjectFolder(OUT).upload("x", tmp_path / "x", len(content))
+    assert objects(OUT) == {"x": content}
+    assert not proxied.once
+    proxied.once = [("POST uploads", "404 NoSuchBucket")]
+    with pytest.raises(BuildError, match="cannot be written to"):
+        ObjectFolder(OUT).upload("x", tmp_path / "x", len(content))
+
+
+def test_an_object_is_uploaded_in_no_more_parts_than_stores_take() -> None:
+    assert part_bytes(1 << 20) == part_bytes(100 << 30) == UPLOAD_PART
+    assert -(-(5 << 40) // part_bytes(5 << 40)) <= 10_000
+
+
+def test_of_two_writers_one_wins_the_other_says_so_and_nothing_is_mixed(
+    run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    monkeypatch.delenv("FSSPEC_S3")  # each waits for its answer: two requests are two writers
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
     writers = [start(OUT), start(OUT, "--seed", "1")]
@@ -170,8 +266,9 @@ def test_of_two_writers_one_wins_the_other_says_so_and_nothing_is_mixed(run: Run
     assert run("verify", OUT).returncode == 0
 
 
-def test_the_same_build_twice_at_once_ends_in_one_dataset(proxied: Faults, corpus: Path, near: Path) -> None:
+def test_the_same_build_twice_at_once_ends_in_one_dataset(proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    monkeypatch.delenv("FSSPEC_S3")  # each waits for its answer: two requests are two writers
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
     writers = [start(OUT), start(OUT)]
@@ -214,8 +311,7 @@ def test_the_reader_serves_every_bucket_once_in_order_under_faults_without_listi
         shards = local.manifest.shards["train"]
     limit = sum(sorted(entry.bytes for entry in shards)[-6:])
     assert limit < sum(entry.bytes for entry in shards)
-    monkeypatch.setattr(pipeline.remote, "FIRST_PAUSE", 0.01)
-    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}, "skip_instance_cache": True})
+    quick_s3(monkeypatch)
     proxied.refuse = ("GET list-type", "GET prefix=", "GET delimiter=")
     proxied.rate, proxied.stall_seconds = 0.1, 2.0
     cache = tmp_path / "cache"
@@ -249,13 +345,15 @@ def test_credentials_are_nowhere_to_be_seen(run: Run, proxied: Faults, corpus: P
             ("preprocess", web, "--out", f"{OUT}3", "--on-invalid", "error", *OPTIONS),
             ("preprocess", web, "--out", tmp_path / "dry", "--dry-run"),
             ("stats", OUT, "--json"),
+            ("plan-tasks", "s3://bucket/in/made.fasta", "--out", f"{OUT}4", *OPTIONS),
+            ("run-task", f"{OUT}4", "--index", "0"),
         ):
             done = run(*arguments)
             said += done.stdout + done.stderr
     done = run("preprocess", "s3://somebody:hunter2@bucket/in/made.fasta", "--out", f"s3://{KEY}:{SECRET}@bucket/x", *OPTIONS)
     said += done.stdout + done.stderr
     proxied.refuse = ("GET bucket", "HEAD bucket", "PUT bucket")
-    for arguments in (("preprocess", "s3://bucket/in/made.fasta", "--out", OUT), ("verify", OUT)):
+    for arguments in (("preprocess", "s3://bucket/in/made.fasta", "--out", OUT), ("run-task", f"{OUT}4", "--index", "0"), ("verify", OUT)):
         done = run(*arguments)
         assert done.returncode == 1
         said += done.stdout + done.stderr

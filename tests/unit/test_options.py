@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.options import PreprocessOptions, parse_bytes
 from pipeline.sources import relative_names
-from schemas.redact import without_credentials
+from schemas.redact import holds_secret, without_credentials
 from schemas.shard import slots_for
 
 
@@ -62,10 +62,31 @@ def test_names_hold_nothing_that_lets_somebody_in_and_stay_apart() -> None:
         ("s3://bucket/a@b/x.fa", "s3://bucket/a@b/x.fa"),
         ("http://host:80/a@b", "http://host:80/a@b"),
         ("a letter? yes", "a letter? yes"),
+        ("s3://AKIAX:7/abcdefSECRET@bucket/x", "s3://bucket/x"),
+        ("'s3://AKIA:a/b+c@bucket/x' s3://b/y", "'s3://bucket/x' s3://b/y"),
+        ("https://me:p@ssSECRET@host", "https://host"),
+        ("https://me:p/ss?w@rd@host/x?sig=1", "https://host/x"),
+        ("http://me:80@host/x", "http://host/x"),
+        ("s3://bucket/part-?.fa: no object matches", "s3://bucket/part-?.fa: no object matches"),
+        ("s3://bucket/a:b@c.fa", "s3://bucket/a:b@c.fa"),
+        ("sftp://host:22/a@b", "sftp://host:22/a@b"),
+        ("abfs://container@account.dfs.core.windows.net/x", "abfs://account.dfs.core.windows.net/x"),
     ],
 )
 def test_what_is_shown_of_a_url(said: str, shown: str) -> None:
     assert without_credentials(said) == shown
+
+
+@pytest.mark.parametrize("url", ["https://me@host/x", "https://host/x?sig=1", "@https://me:pw@host/list", "s3://AKIA:a/b@bucket/x", "sftp://me:pw@host/x"])
+def test_what_lets_somebody_in(url: str) -> None:
+    assert holds_secret(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["/a?b.fa", "s3://bucket/a?b.fa", "abfs://container@account.net/x", "sftp://me@host/x", "https://host:80/x", "s3://b/x?versionId=1"]
+)
+def test_a_user_or_a_question_mark_is_no_secret(url: str) -> None:
+    assert not holds_secret(url)
 
 
 def test_scratch_is_for_stores() -> None:

@@ -1,0 +1,37 @@
+"""Waiting for a store: Ctrl-C and closing end it, in whichever thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from pipeline import remote
+from pipeline.interrupt import INTERRUPTED
+from pipeline.remote import ClosedError, Remote, in_time
+
+
+def fails() -> None:
+    raise ConnectionResetError("the store hung up")
+
+
+@pytest.mark.parametrize("wait", [lambda: in_time(threading.Event().wait, 0), lambda: Remote("memory://x", threading.Event()).with_retries("x", fails)])
+def test_what_waits_for_a_store_ends_with_ctrl_c(wait: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 60)
+    started = time.monotonic()
+    threading.Timer(0.1, INTERRUPTED.set).start()
+    try:
+        with pytest.raises(ClosedError):
+            wait()
+    finally:
+        INTERRUPTED.clear()
+    assert time.monotonic() - started < 5
+
+
+def test_what_a_closed_file_waits_for_is_left_to_its_fate() -> None:
+    stopped = threading.Event()
+    threading.Timer(0.1, stopped.set).start()
+    with pytest.raises(ClosedError):
+        in_time(threading.Event().wait, 0, stopped)
