@@ -87,6 +87,10 @@ class Folder(Protocol):
         """What tells two versions of a file apart without reading it; None if it is not there."""
         ...
 
+    def mark_of_written(self, name: str) -> str | None:
+        """The mark of a file that this process has just written."""
+        ...
+
     def holds(self, name: str, size: int, xxh3_128: str, mark: str | None) -> bool:
         """Whether a file is still the one that was written: `mark` is what it had then."""
         ...
@@ -150,6 +154,9 @@ class LocalFolder:
         except FileNotFoundError:
             return None
         return f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ino}"
+
+    def mark_of_written(self, name: str) -> str | None:
+        return self.mark(name)
 
     def holds(self, name: str, size: int, xxh3_128: str, mark: str | None) -> bool:
         """By its content: after a power cut, size and time may be right and the bytes not."""

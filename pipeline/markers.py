@@ -49,7 +49,7 @@ def run_once(task: Task, out: Folder, on_bytes: Callable[[int], None], *, durabl
         raise BuildError(f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on") from error
     if durable:
         task.work.sync([name for name, _, _ in result.get("spills", [])])
-    marks = [folder.mark(name) for folder, name, _, _ in _outputs(result, task.work, out)]
+    marks = [folder.mark_of_written(name) for folder, name, _, _ in _outputs(result, task.work, out)]
     with task.work.written(marker, durable=durable) as file:
         file.write(json.dumps({"identity": identity, "result": result, "marks": marks}, sort_keys=True).encode())
     return Outcome(result, skipped=False)

@@ -40,6 +40,10 @@ class LostRaceError(BuildError):
     """Somebody else wrote the object first."""
 
 
+_just_written: dict[str, str] = {}
+"""Marks of what this process uploaded, by URL, as the store told them then: each is asked for once."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectFolder:
     """See pipeline.folders.Folder. `url` has no slash at its end."""
@@ -89,16 +93,17 @@ class ObjectFolder:
                     raise
                 raise ConnectionError("the store knows no more of the upload") from error  # it may be done, and the answer that said so lost
             fs.invalidate_cache()
-            found = int(fs.info(path)["size"])
-            if found != size:
-                raise ConnectionError(f"{found} of {size} bytes arrived")
+            found = fs.info(path)
+            if int(found["size"]) != size:
+                raise ConnectionError(f"{found['size']} of {size} bytes arrived")
+            _just_written[self.where(name)] = marks_of(found)
 
         self._writing(name, put)
 
     def content(self, name: str) -> bytes | None:
         fs, path = self._reached(name)
         try:
-            found: bytes = self._reading(name, lambda: in_time(lambda: fs.cat_file(path), 0))
+            found: bytes = self._reading(name, lambda: in_time(lambda: fs.cat_file(path, **_at_once(fs)), 0))
         except DatasetError as error:
             if is_missing(error.__cause__):
                 return None
@@ -116,7 +121,7 @@ class ObjectFolder:
         size = 0 if part.end is None else part.end - part.begin
 
         def get() -> bytes:
-            data: bytes = in_time(lambda: fs.cat_file(path) if part.end is None else fs.cat_file(path, start=part.begin, end=part.end), size)
+            data: bytes = in_time(lambda: fs.cat_file(path, **_at_once(fs)) if part.end is None else fs.cat_file(path, start=part.begin, end=part.end), size)
             if part.end is not None and len(data) != size:
                 raise ConnectionError(f"{len(data)} of {size} bytes came")
             return data
@@ -144,6 +149,9 @@ class ObjectFolder:
     def mark(self, name: str) -> str | None:
         found = self._info(name)
         return None if found is None else marks_of(found)
+
+    def mark_of_written(self, name: str) -> str | None:
+        return _just_written.pop(self.where(name), None) or self.mark(name)
 
     def _info(self, name: str) -> dict[str, Any] | None:
         fs, path = self._reached(name)
@@ -217,3 +225,8 @@ class ObjectFolder:
 def part_bytes(size: int) -> int:
     """In parts of how many bytes an object is uploaded."""
     return UPLOAD_PART * max(1, -(-size // (UPLOAD_PART * _MOST_PARTS)))
+
+
+def _at_once(fs: AbstractFileSystem) -> dict[str, int]:
+    """Options to read a small object by one request; s3fs asks for its size first, to read it in pieces."""
+    return {"max_concurrency": 1} if "s3" in protocols(fs) else {}

@@ -17,7 +17,7 @@ from schemas.errors import DatasetError, InputError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-RANGE: Final = 8 << 20
+RANGE: Final = 16 << 20
 _AHEAD: Final = 2
 _SMALL: Final = 1 << 12
 """Who reads no more than this looks at the file's head or foot, or at a table's; ranges ahead are not begun for it."""
