@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.executors import Executor, ProcessExecutor, cores
-from pipeline.folders import Folder
 from pipeline.mapped_stage import Mapped, build_digest, mapped_of
 from pipeline.options import PreprocessOptions, parse_bytes
 from pipeline.plan import Plan, plan
 from pipeline.progress import Reporter
-from pipeline.site import Site, site_of
+from pipeline.site import Site, missing_file, site_of
 from pipeline.sources import Source
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
 from pipeline.tasks import Job
@@ -227,13 +225,3 @@ class Build:
             problems += result["problems"]
         if problems:
             raise BuildError("the dataset does not verify, nothing was committed:\n" + "\n".join(problems))
-
-
-def missing_file(manifest: Manifest, out: Folder) -> str | None:
-    """A file that the manifest names and that is not there in its size."""
-    with ThreadPoolExecutor(16) as threads:  # a store takes its time over each
-        sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
-        for entry, size in zip(manifest.files(), sizes, strict=True):
-            if size != entry.bytes:
-                return f"{out.where(entry.name)}: missing or of another size"
-    return None

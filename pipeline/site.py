@@ -165,6 +165,7 @@ class ObjectSite:
 
     out: ObjectFolder
     _mark: str | None = None
+    _committed: bool = False
     _replaced: tuple[ShardEntry | RecordsEntry, ...] = ()
     _spooled: str | None = None
 
@@ -186,7 +187,7 @@ class ObjectSite:
         except LostRaceError:
             raise
         except (DatasetError, BuildError) as error:
-            if self.out.mark(MANIFEST_NAME) != self._mark:  # the other build took our common work away when it was done
+            if not self._committed and self.out.mark(MANIFEST_NAME) != self._mark:  # the other build took our common work away when it was done
                 raise _lost(self.out) from error
             raise
 
@@ -219,21 +220,46 @@ class ObjectSite:
             self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self._mark)
         except LostRaceError as error:
             raise _lost(self.out, manifest) from error
-        self._mark = self.out.mark(MANIFEST_NAME)
+        self._committed = True
+        gone = None if self._mark is None else missing_file(manifest, self.out)
+        if gone is not None:  # a build that replaced an earlier dataset of the same names was still removing that one's files
+            raise BuildError(f"{gone}; another build removed it meanwhile: run the same command again, with --overwrite")
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Nothing is listed but our own work: what another build is writing at this moment must stay."""
-        named = {entry.name for entry in manifest.files()}
-        gone = sorted({entry.name for entry in self._replaced} - named) + ([self._spooled] if self._spooled else []) + [PLAN]
+        """Nothing is listed but our own work: what another build is writing at this moment must stay.
+
+        Raises:
+            BuildError: another build committed meanwhile, of files that were being removed here.
+        """
+        ours = manifest.to_json().encode()
+        replaced = {entry.name for entry in self._replaced} - {entry.name for entry in manifest.files()}
         try:
+            if self.out.content(MANIFEST_NAME) != ours:  # replaced again: what was removed for our sake may be the new one's
+                replaced = set()
             with ThreadPoolExecutor(AT_ONCE) as threads:
-                list(threads.map(self.out.remove, gone))
+                list(threads.map(self.out.remove, [*sorted(replaced), *([self._spooled] if self._spooled else []), PLAN]))
             if isinstance(work, LocalFolder):
                 shutil.rmtree(work.path, ignore_errors=True)
             else:
                 cast(ObjectFolder, work).remove_all()
-        except BuildError as error:  # the dataset is there, and whole
+        except (BuildError, DatasetError) as error:  # the dataset is there, and whole
             logging.getLogger("thdpack").warning("the dataset is complete, but what is left of earlier work could not be removed: %s", error)
+        now = self.out.content(MANIFEST_NAME) if replaced else ours
+        if now is not None and now != ours and replaced & {entry.name for entry in Manifest.from_json(now, where=self.out.where(MANIFEST_NAME)).files()}:
+            where = self.out.where()
+            raise BuildError(
+                f"{where}: another build committed files here that this one was removing; that dataset is damaged: build it again with --overwrite"
+            )
+
+
+def missing_file(manifest: Manifest, out: Folder) -> str | None:
+    """A file that the manifest names and that is not there in its size."""
+    with ThreadPoolExecutor(16) as threads:  # a store takes its time over each
+        sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
+        for entry, size in zip(manifest.files(), sizes, strict=True):
+            if size != entry.bytes:
+                return f"{out.where(entry.name)}: missing or of another size"
+    return None
 
 
 def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import xxhash
 
-from pipeline.build import Build, Built, existing_dataset, missing_file, refuse_if_other, workers_of
+from pipeline.build import Build, Built, existing_dataset, refuse_if_other, workers_of
 from pipeline.executors import ProcessExecutor, SerialExecutor
 from pipeline.folders import Folder
 from pipeline.mapped_stage import Mapped, load_mapped, mapped_of
@@ -24,7 +24,7 @@ from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan, plan
 from pipeline.progress import Reporter
 from pipeline.remote import read_manifest
-from pipeline.site import PLAN, Site, site_of
+from pipeline.site import PLAN, Site, missing_file, site_of
 from pipeline.sources import Source, unchanged
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks
 from pipeline.storage import is_url
