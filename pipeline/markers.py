@@ -15,9 +15,10 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.folders import Folder
-from pipeline.tasks import Task
+from pipeline.sources import unchanged
+from pipeline.tasks import HashTask, MapTask, Task
 from schemas import __version__
-from schemas.errors import BuildError
+from schemas.errors import BuildError, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def run_once(task: Task, out: Folder, on_bytes: Callable[[int], None], *, durabl
         durable: what it leaves for later tasks survives a power cut before its marker does. For tasks whose results are used by whoever
             did not see them run, on another machine, and reads no hash again (see `finished`).
     Raises:
-        ThdpackError: what the task raises; BuildError if a file that an earlier task left is gone.
+        ThdpackError: what the task raises; BuildError if a file that an earlier task left is gone, InputError if its input is not what was planned.
     """
     identity = _digest(task)
     marker = f"{task.name}.json"
@@ -47,6 +48,8 @@ def run_once(task: Task, out: Folder, on_bytes: Callable[[int], None], *, durabl
         result = task.run(on_bytes)
     except FileNotFoundError as error:
         raise BuildError(f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on") from error
+    if isinstance(task, MapTask | HashTask) and not unchanged(task.source):  # asked afterwards: now it was the planned file from first byte to last
+        raise InputError("changed while it was read, or since it was planned; run the same command again", source=task.source.url)
     if durable:
         task.work.sync([name for name, _, _ in result.get("spills", [])])
     marks = [folder.mark(name) for folder, name, _, _ in _outputs(result, task.work, out)]

@@ -27,8 +27,7 @@ def map_tasks(planned: Plan, options: PreprocessOptions, work: Folder) -> list[M
 
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
     """One for each input that no map task reads from first byte to last, or for every input."""
-    sources = planned.sources
-    return [HashTask(index=i, url=sources[i].url, fingerprint=sources[i].fingerprint, work=work) for i in (range(len(sources)) if every else planned.hashed)]
+    return [HashTask(index=i, source=planned.sources[i], work=work) for i in (range(len(planned.sources)) if every else planned.hashed)]
 
 
 def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:

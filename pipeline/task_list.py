@@ -146,7 +146,7 @@ def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None
         tasks = _chosen(listed, stage, index, every)
         for task in tasks:
             if isinstance(task, MapTask | HashTask):
-                _refuse_if_changed(listed.plan.sources[listed.plan.ranges[task.index][0] if isinstance(task, MapTask) else task.index])
+                _refuse_if_changed(task.source)
         report.phase(stage or "run", 0)
         SerialExecutor(listed.out, durable=True).run(tasks, lambda _, outcome: None, report.advance)
     return len(tasks)

@@ -84,8 +84,7 @@ class HashTask:
     """Take the content hash of an input that no single map task reads from first byte to last."""
 
     index: int
-    url: str
-    fingerprint: str
+    source: Source
     work: Folder
 
     @property
@@ -93,12 +92,12 @@ class HashTask:
         return f"hash-{self.index:06d}"
 
     def identity(self) -> dict[str, Any]:
-        return {"url": self.url, "fingerprint": self.fingerprint}
+        return {"url": self.source.url, "fingerprint": self.source.fingerprint}
 
     def run(self, on_bytes: OnBytes) -> dict[str, Any]:
         from pipeline.storage import hash_file
 
-        return {"input_xxh3_128": hash_file(self.url)[1]}
+        return {"input_xxh3_128": hash_file(self.source.url)[1]}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

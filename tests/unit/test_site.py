@@ -11,9 +11,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.objects import ObjectFolder
 from pipeline.site import ObjectSite, missing_file
-from schemas.errors import BuildError
+from pipeline.tasks import HashTask, MapTask
+from schemas.errors import BuildError, InputError
 from schemas.manifest import Manifest
-from tests.corpus import fasta, made_records
+from tests.corpus import digest, fasta, made_records
 
 OUT = "memory://bucket/out"
 SMALL: dict[str, Any] = {"capacity": 1024, "max_seq_len": 512}
@@ -80,3 +81,19 @@ def test_who_commits_what_another_build_removed_says_so_and_mends_it(build_here:
     with pytest.raises(BuildError, match="another build removed it"):
         build_here(corpus, OUT, overwrite=True, **SMALL)
     assert missing_file(build_here(corpus, OUT, overwrite=True, **SMALL), ObjectFolder(OUT)) is None
+
+
+@pytest.mark.parametrize("reader", [MapTask, HashTask])
+def test_an_input_replaced_before_its_last_byte_was_read_is_refused(
+    build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: type
+) -> None:
+    """Other residues in as many bytes, after what other tasks have read."""
+    other = tmp_path / "other"
+    other.write_bytes(corpus.read_bytes().replace(b"MW", b"WM"))
+    once(monkeypatch, reader, "run", lambda *_: other.replace(corpus))
+    with pytest.raises(InputError, match="changed while it was read"):
+        build_here(corpus, tmp_path / "out", **SMALL)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    build_here(corpus, tmp_path / "out", **SMALL)
+    build_here(corpus, tmp_path / "whole", **SMALL)
+    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
