@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pipeline.executors import Executor, ProcessExecutor, cores
 from pipeline.mapped_stage import Mapped, build_digest, mapped_of
 from pipeline.options import PreprocessOptions, parse_bytes
-from pipeline.plan import Plan, plan
+from pipeline.plan import Plan, plan, plan_digest
 from pipeline.progress import Reporter
-from pipeline.site import Site, missing_file, site_of
+from pipeline.site import PLAN, Site, missing_file, planned_here, site_of
 from pipeline.sources import Source
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
 from pipeline.tasks import Job
@@ -57,6 +57,7 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
         planned = plan(options, spool=site.spool(options))
         for name in planned.passed_over:
             report.note(f"passed over {without_credentials(name)}: not named like a sequence file; name it on the command line to read it")
+        refuse_other_plan(site, options, planned)
         if existing is not None:
             refuse_if_other(existing, options, planned.sources, site.out.where())
             site.replaces(existing)
@@ -116,6 +117,20 @@ def refuse_if_other(existing: Manifest, options: PreprocessOptions, sources: Seq
         changed.append(f"thdpack {existing.version} → {__version__}")
     if changed:
         raise DatasetError(f"{out}: holds another dataset ({'; '.join(changed)}); choose another --out, or replace it with --overwrite")
+
+
+def refuse_other_plan(site: Site, options: PreprocessOptions, planned: Plan) -> None:
+    """Refuse to take the place of a task list that somebody is working off, or with --overwrite take it.
+
+    Raises:
+        DatasetError: the list is not of this plan, and --overwrite was not given.
+    """
+    there = planned_here(site.out)
+    if there is None or there == plan_digest(options, planned):
+        return
+    if not options.overwrite:
+        raise DatasetError(f"{site.out.where()}: tasks of another plan ({there}) wait to be run here; choose another --out, or replace it with --overwrite")
+    site.out.remove(PLAN)  # whose tasks then find that it is gone
 
 
 class Build:

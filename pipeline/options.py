@@ -76,7 +76,7 @@ class PreprocessOptions:
     """With --out on a store: a folder of this machine's disk for work in progress, which otherwise lies in the store too. Faster on
     one machine; a build that was interrupted then goes on from there on this machine only."""
     overwrite: bool = False
-    """Replace a dataset that was built from other inputs or options."""
+    """Replace a dataset that was built from other inputs or options, or an unfinished task list of others."""
     dry_run: bool = False
     """Say what would be done, and do nothing."""
     log_json: bool = False

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import xxhash
 
 from pipeline.options import PreprocessOptions
 from pipeline.sources import Source, cut, find_sources
+from pipeline.storage import is_url
+from schemas import __version__
 
 PARTITION_BYTES: Final = 56 << 20
 """About how much FASTA goes into one partition: what a reduce task holds in memory, and about one shard."""
@@ -40,6 +46,22 @@ class Plan:
 def fasta_bytes(sources: Sequence[Source]) -> int:
     """The inputs' size decompressed, as far as it can be guessed."""
     return sum(source.bytes * _EXPANSION[source.compression] for source in sources)
+
+
+def absolute(planned: Plan) -> Plan:
+    """The same plan for tasks that start in other folders."""
+    return replace(planned, sources=tuple(s if is_url(s.url) else replace(s, url=os.path.abspath(s.url)) for s in planned.sources))
+
+
+def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
+    """Names a plan: 16 hexadecimal digits of the dataset it is for, 16 of the very files and the cut."""
+    files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
+    return f"{dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))}-{xxhash.xxh3_64_hexdigest(files.encode())}"
+
+
+def dataset_digest(shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__) -> str:
+    """What a manifest can tell of the plan it came of: options, inputs' names and sizes, version."""
+    return xxhash.xxh3_64_hexdigest(json.dumps([shape, list(inputs), version], sort_keys=True).encode())
 
 
 def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:

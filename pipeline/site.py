@@ -29,7 +29,7 @@ import xxhash
 from pipeline.folders import Folder, LocalFolder
 from pipeline.objects import AT_ONCE, LostRaceError, ObjectFolder
 from pipeline.options import PreprocessOptions
-from pipeline.plan import Plan
+from pipeline.plan import Plan, dataset_digest
 from pipeline.remote import local_path
 from pipeline.storage import hash_file, input_errors, sync_folder, written_atomically
 from schemas import __version__
@@ -51,7 +51,16 @@ class Site(Protocol):
         ...
 
     def manifest(self) -> bytes | None:
-        """The manifest that is there."""
+        """The manifest that is there. When it is first asked for, the build begins: the commit fails if it is another by then."""
+        ...
+
+    @property
+    def mark(self) -> str | None:
+        """What tells the manifest that was there when the build began, if that matters."""
+        ...
+
+    def began(self, mark: str | None) -> None:
+        """Go on with a build that began when `mark` was this."""
         ...
 
     def held(self, *, shared: bool = False) -> AbstractContextManager[None]:
@@ -115,6 +124,13 @@ class LocalSite:
     def manifest(self) -> bytes | None:
         return self.out.content(MANIFEST_NAME)
 
+    @property
+    def mark(self) -> None:
+        """Whoever replaces the dataset here takes the task list away too."""
+
+    def began(self, mark: str | None) -> None:
+        pass
+
     @contextmanager
     def held(self, *, shared: bool = False) -> Iterator[None]:
         try:
@@ -164,7 +180,8 @@ class ObjectSite:
     """A prefix of an object store."""
 
     out: ObjectFolder
-    _mark: str | None = None
+    mark: str | None = None
+    _begun: bool = False
     _committed: bool = False
     _replaced: tuple[ShardEntry | RecordsEntry, ...] = ()
     _spooled: str | None = None
@@ -174,8 +191,12 @@ class ObjectSite:
         content = None if before is None else self.out.content(MANIFEST_NAME)
         if content is not None and self.out.mark(MANIFEST_NAME) != before:
             return self.manifest()
-        self._mark = before
+        if not self._begun:
+            self.began(before)
         return content
+
+    def began(self, mark: str | None) -> None:
+        self.mark, self._begun = mark, True
 
     def replaces(self, manifest: Manifest) -> None:
         self._replaced = manifest.files()
@@ -187,7 +208,7 @@ class ObjectSite:
         except LostRaceError:
             raise
         except (DatasetError, BuildError) as error:
-            if not self._committed and self.out.mark(MANIFEST_NAME) != self._mark:  # the other build took our common work away when it was done
+            if not self._committed and self.out.mark(MANIFEST_NAME) != self.mark:  # the other build took our common work away when it was done
                 raise _lost(self.out) from error
             raise
 
@@ -217,13 +238,18 @@ class ObjectSite:
 
     def commit(self, manifest: Manifest) -> None:
         try:
-            self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self._mark)
+            self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self.mark)
         except LostRaceError as error:
             raise _lost(self.out, manifest) from error
         self._committed = True
-        gone = None if self._mark is None else missing_file(manifest, self.out)
+        gone = None if self.mark is None else missing_file(manifest, self.out)
         if gone is not None:  # a build that replaced an earlier dataset of the same names was still removing that one's files
             raise BuildError(f"{gone}; another build removed it meanwhile: run the same command again, with --overwrite")
+
+    def _plan_of(self, manifest: Manifest) -> list[str]:
+        """The task list, if it was this dataset's: another's is worked off by others."""
+        there = planned_here(self.out)
+        return [PLAN] if there is not None and comes_of(manifest, there) else []
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
         """Nothing is listed but our own work: what another build is writing at this moment must stay.
@@ -237,7 +263,7 @@ class ObjectSite:
             if self.out.content(MANIFEST_NAME) != ours:  # replaced again: what was removed for our sake may be the new one's
                 replaced = set()
             with ThreadPoolExecutor(AT_ONCE) as threads:
-                list(threads.map(self.out.remove, [*sorted(replaced), *([self._spooled] if self._spooled else []), PLAN]))
+                list(threads.map(self.out.remove, [*sorted(replaced), *([self._spooled] if self._spooled else []), *self._plan_of(manifest)]))
             if isinstance(work, LocalFolder):
                 shutil.rmtree(work.path, ignore_errors=True)
             else:
@@ -250,6 +276,17 @@ class ObjectSite:
             raise BuildError(
                 f"{where}: another build committed files here that this one was removing; that dataset is damaged: build it again with --overwrite"
             )
+
+
+def planned_here(out: Folder) -> str | None:
+    """The digest of the task list that waits here to be worked off."""
+    content = out.content(PLAN)
+    return None if content is None else str(json.loads(content).get("digest"))
+
+
+def comes_of(manifest: Manifest, plan: str) -> bool:
+    """Whether a manifest is what a plan, told by its digest, was for: of the same options and version, and of inputs of the same names and sizes."""
+    return plan.partition("-")[0] == dataset_digest(manifest.options, ((entry.name, entry.bytes) for entry in manifest.inputs), manifest.version)
 
 
 def missing_file(manifest: Manifest, out: Folder) -> str | None:

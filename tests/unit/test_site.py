@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,14 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.objects import ObjectFolder
-from pipeline.site import ObjectSite, missing_file
+from pipeline.options import PreprocessOptions
+from pipeline.progress import reporter
+from pipeline.site import PLAN, ObjectSite, missing_file
+from pipeline.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
 from pipeline.tasks import HashTask, MapTask
-from schemas.errors import BuildError, InputError
+from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
+from tests.conftest import InThisProcess
 from tests.corpus import digest, fasta, made_records
 
 OUT = "memory://bucket/out"
@@ -97,3 +102,79 @@ def test_an_input_replaced_before_its_last_byte_was_read_is_refused(
     build_here(corpus, tmp_path / "out", **SMALL)
     build_here(corpus, tmp_path / "whole", **SMALL)
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+
+
+def listed(corpus: Path, out: str, **options: Any) -> TaskList:
+    with reporter(as_json=False) as report:
+        return plan_tasks(PreprocessOptions(inputs=(str(corpus),), out=out, **SMALL, **options), report)
+
+
+def work_off(out: str, digest: str, *, commits: bool = True) -> Manifest | None:
+    """What the processes of an array do, one after another; None if they find that it is done."""
+    with reporter(as_json=False) as report:
+        for stage in STAGES:
+            found = load_task_list(out, digest)
+            if found is None:
+                return None
+            run_tasks(found, stage, 0, 1, report)
+        found = load_task_list(out, digest)
+        return commit(found, 1, report).manifest if found is not None and commits else None
+
+
+@pytest.fixture(params=["disk", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("pipeline.task_list.ProcessExecutor", InThisProcess)
+    return str(tmp_path / "out") if request.param == "disk" else OUT
+
+
+def test_an_unfinished_plan_gives_way_to_another_only_with_overwrite_and_its_own_user_is_told(build_here: BuildHere, corpus: Path, place: str) -> None:
+    mine = listed(corpus, place, seed=1).digest
+    assert listed(corpus, place, seed=1, workers=3).digest == mine, "the same plan may be made again"
+    with pytest.raises(DatasetError, match=r"another plan .* --overwrite"):
+        listed(corpus, place, seed=2)
+    with pytest.raises(DatasetError, match=r"another plan .* --overwrite"):
+        build_here(corpus, place, **SMALL)
+    other = listed(corpus, place, seed=2, overwrite=True).digest
+    with pytest.raises(BuildError, match=f"another plan is here .{other}., not {mine}"):
+        work_off(place, mine)
+    build_here(corpus, place, overwrite=True, **SMALL)
+    for gone in (mine, other):
+        with pytest.raises(DatasetError, match=f"plan {gone} is gone, and the dataset here is another"):
+            work_off(place, gone)
+    assert load_task_list(place, None) is None
+
+
+def test_a_plan_that_was_committed_stays_known(build_here: BuildHere, corpus: Path, place: str) -> None:
+    digest = listed(corpus, place, seed=1).digest
+    made = work_off(place, digest)
+    assert made is not None
+    assert made.seed == 1
+    assert work_off(place, digest) is None
+    again = listed(corpus, place, seed=2, overwrite=True).digest
+    assert work_off(place, again, commits=False) is None
+    assert build_here(corpus, place, seed=2, overwrite=True, **SMALL).seed == 2, "who runs the same plan at once shares its work"
+    assert work_off(place, again) is None
+
+
+def test_a_list_on_a_store_replaces_only_the_dataset_that_was_there_when_it_was_planned(
+    build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.task_list.ProcessExecutor", InThisProcess)
+    build_here(corpus, OUT, **SMALL)
+    digest = listed(corpus, OUT, seed=1, overwrite=True).digest
+    with pytest.raises(BuildError, match="map tasks have not finished"), reporter(as_json=False) as report:
+        run_tasks(the(load_task_list(OUT, digest)), "reduce", 0, 1, report)
+    with pytest.raises(DatasetError, match="beyond the list"), reporter(as_json=False) as report:
+        run_tasks(the(load_task_list(OUT, digest)), None, 99, None, report)
+    ObjectFolder(OUT).remove(PLAN)
+    planned = json.dumps(listed(corpus, OUT, seed=1, overwrite=True).to_json()).encode()
+    build_here(corpus, OUT, seed=2, overwrite=True, **SMALL)
+    with ObjectFolder(OUT).written(PLAN) as file:  # a build that had looked for plans before this one was made
+        file.write(planned)
+    with pytest.raises(BuildError, match="another build committed"):
+        work_off(OUT, digest)
+
+
+def the(found: TaskList | None) -> TaskList:
+    assert found is not None
+    return found
