@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pipeline.executors import Executor, ProcessExecutor, cores
 from pipeline.mapped_stage import Mapped, build_digest, mapped_of
 from pipeline.options import PreprocessOptions, parse_bytes
-from pipeline.plan import Plan, plan, plan_digest
+from pipeline.plan import PLAN, Plan, plan, plan_digest, planned_here
 from pipeline.progress import Reporter
-from pipeline.site import PLAN, Site, missing_file, planned_here, site_of
+from pipeline.site import Site, missing_file, site_of
 from pipeline.sources import Source
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
-from pipeline.tasks import Job
+from pipeline.tasks import Job, Task
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, InputEntry, Manifest
@@ -174,13 +174,15 @@ class Build:
         """
         from pipeline.manifest_of import manifest_of
 
+        tasks: list[Task] = [*reduce_tasks(job, self._plan.partitions)]
         for level in rest_levels(job, [task.rest for task in reduce_tasks(job, self._plan.partitions)]):
             parts = parts + self._phase("pack the rest" if level[0].final else "pack the rests", level, 0)
+            tasks += level
         manifest = manifest_of(self._options, mapped.build, mapped.inputs, parts)
         if not manifest.records_by_status[Status.KEPT]:
             left_out = ", ".join(f"{count:,} {status}" for status, count in manifest.records_by_status.items() if count)
             raise DatasetError(f"no record was kept ({left_out}): nothing was committed; see --min-residues, --long and --on-invalid")
-        self._verify(manifest)
+        self._verify(manifest, tasks, parts)
         self._site.commit(manifest)
         self._site.clear(manifest, self._work)
         return Built(manifest=manifest, fresh=True)
@@ -226,17 +228,24 @@ class Build:
             raise DatasetError(f"{self._out.where()}: the inputs changed since this dataset was built; choose another --out, or replace it with --overwrite")
         return False
 
-    def _verify(self, manifest: Manifest) -> None:
+    def _verify(self, manifest: Manifest, tasks: Sequence[Task], parts: Sequence[dict[str, Any]]) -> None:
         """Read everything back before it is committed.
 
+        Args:
+            tasks: that wrote it, with their results.
         Raises:
-            BuildError: what was written is not what was meant.
+            BuildError: what was written is not what was meant; what wrote it will run again.
         """
+        from pipeline.markers import forget
         from pipeline.verify import check_totals, verify_tasks
 
-        total = sum(entry.bytes for entry in manifest.files())
-        problems = check_totals(manifest)
-        for result in self._phase("verify", verify_tasks(manifest, self._out, self._work), total):
-            problems += result["problems"]
-        if problems:
-            raise BuildError("the dataset does not verify, nothing was committed:\n" + "\n".join(problems))
+        checks = verify_tasks(manifest, self._out, self._work)
+        found = self._phase("verify", checks, sum(entry.bytes for entry in manifest.files()))
+        problems = check_totals(manifest) + [problem for result in found for problem in result["problems"]]
+        if not problems:
+            return
+        wrong = [check for check, result in zip(checks, found, strict=True) if result["problems"]]
+        damaged = {entry.name for check in wrong for files in (check.shards, check.records) for entry in files}
+        for task, part in zip(tasks, parts, strict=True):
+            forget(task, part, damaged, self._out)
+        raise BuildError("the dataset does not verify, nothing was committed; the same command writes these files again:\n" + "\n".join(problems))

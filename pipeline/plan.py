@@ -10,11 +10,15 @@ from typing import Any, Final
 
 import xxhash
 
+from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.sources import Source, cut, find_sources
 from pipeline.storage import is_url
 from schemas import __version__
+from schemas.manifest import Manifest
 
+PLAN: Final = ".build/plan.json"
+"""Where in a dataset's folder the task list of a build is that a scheduler works off."""
 PARTITION_BYTES: Final = 56 << 20
 """About how much FASTA goes into one partition: what a reduce task holds in memory, and about one shard."""
 _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
@@ -62,6 +66,17 @@ def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
 def dataset_digest(shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__) -> str:
     """What a manifest can tell of the plan it came of: options, inputs' names and sizes, version."""
     return xxhash.xxh3_64_hexdigest(json.dumps([shape, list(inputs), version], sort_keys=True).encode())
+
+
+def planned_here(out: Folder) -> str | None:
+    """The digest of the task list that waits here to be worked off."""
+    content = out.content(PLAN)
+    return None if content is None else str(json.loads(content).get("digest"))
+
+
+def comes_of(manifest: Manifest, plan: str) -> bool:
+    """Whether a manifest is what a plan, told by its digest, was for: of the same options and version, and of inputs of the same names and sizes."""
+    return plan.partition("-")[0] == dataset_digest(manifest.options, ((entry.name, entry.bytes) for entry in manifest.inputs), manifest.version)
 
 
 def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:

@@ -29,7 +29,7 @@ import xxhash
 from pipeline.folders import Folder, LocalFolder
 from pipeline.objects import AT_ONCE, LostRaceError, ObjectFolder
 from pipeline.options import PreprocessOptions
-from pipeline.plan import Plan, dataset_digest
+from pipeline.plan import PLAN, Plan, comes_of, planned_here
 from pipeline.remote import local_path
 from pipeline.storage import hash_file, input_errors, sync_folder, written_atomically
 from schemas import __version__
@@ -38,8 +38,6 @@ from schemas.manifest import MANIFEST_NAME, Manifest, RecordsEntry, ShardEntry
 
 _OURS: Final = re.compile(r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)")
 _WORK: Final = ".build"
-PLAN: Final = f"{_WORK}/plan.json"
-"""The task list of a build that a scheduler works off."""
 
 
 class Site(Protocol):
@@ -276,17 +274,6 @@ class ObjectSite:
             raise BuildError(
                 f"{where}: another build committed files here that this one was removing; that dataset is damaged: build it again with --overwrite"
             )
-
-
-def planned_here(out: Folder) -> str | None:
-    """The digest of the task list that waits here to be worked off."""
-    content = out.content(PLAN)
-    return None if content is None else str(json.loads(content).get("digest"))
-
-
-def comes_of(manifest: Manifest, plan: str) -> bool:
-    """Whether a manifest is what a plan, told by its digest, was for: of the same options and version, and of inputs of the same names and sizes."""
-    return plan.partition("-")[0] == dataset_digest(manifest.options, ((entry.name, entry.bytes) for entry in manifest.inputs), manifest.version)
 
 
 def missing_file(manifest: Manifest, out: Folder) -> str | None:

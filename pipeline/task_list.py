@@ -18,9 +18,9 @@ from pipeline.folders import Folder
 from pipeline.mapped_stage import Mapped, load_mapped, mapped_of
 from pipeline.markers import finished
 from pipeline.options import PreprocessOptions
-from pipeline.plan import Plan, absolute, plan, plan_digest
+from pipeline.plan import PLAN, Plan, absolute, comes_of, plan, plan_digest
 from pipeline.progress import Reporter
-from pipeline.site import PLAN, Site, comes_of, missing_file, site_of
+from pipeline.site import Site, missing_file, site_of
 from pipeline.sources import Source, unchanged
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task

@@ -12,10 +12,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.objects import ObjectFolder
 from pipeline.options import PreprocessOptions
+from pipeline.plan import PLAN
 from pipeline.progress import reporter
-from pipeline.site import PLAN, ObjectSite, missing_file
+from pipeline.site import ObjectSite, missing_file
 from pipeline.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
-from pipeline.tasks import HashTask, MapTask
+from pipeline.tasks import HashTask, MapTask, VerifyTask
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 from tests.conftest import InThisProcess
@@ -74,6 +75,7 @@ def test_a_dataset_committed_before_the_one_it_replaced_is_cleared_up_keeps_its_
 
 
 def test_who_removes_what_another_build_commits_at_that_moment_says_so(build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.site.AT_ONCE", 1)
     build_here(corpus, OUT, **SMALL)
     once(monkeypatch, ObjectFolder, "remove", lambda *_: build_here(corpus, OUT, overwrite=True, **SMALL))
     with pytest.raises(BuildError, match="files here that this one was removing"):
@@ -178,3 +180,21 @@ def test_a_list_on_a_store_replaces_only_the_dataset_that_was_there_when_it_was_
 def the(found: TaskList | None) -> TaskList:
     assert found is not None
     return found
+
+
+def test_a_file_that_does_not_verify_is_written_again_by_the_same_command(
+    build_here: BuildHere, corpus: Path, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the markers say: one byte is another, with the same size, time and etag."""
+
+    def damage(task: VerifyTask, *_: object) -> None:
+        if place == OUT:
+            MemoryFileSystem.store[f"/bucket/out/{task.shards[0].name}"].getbuffer()[-500] ^= 1
+        else:
+            path = Path(place, task.shards[0].name)
+            path.write_bytes(path.read_bytes()[:-500] + bytes([path.read_bytes()[-500] ^ 1]) + path.read_bytes()[-499:])
+
+    once(monkeypatch, VerifyTask, "run", damage)
+    with pytest.raises(BuildError, match="does not verify"):
+        build_here(corpus, place, **SMALL)
+    assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
