@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pipeline.executors import Executor, ProcessExecutor, cores
 from pipeline.mapped_stage import Mapped, build_digest, mapped_of
 from pipeline.options import PreprocessOptions, parse_bytes
-from pipeline.plan import PLAN, Plan, plan, plan_digest, planned_here
+from pipeline.plan import PLAN, Plan, absolute, plan, plan_digest, planned_here
 from pipeline.progress import Reporter
 from pipeline.site import Site, missing_file, site_of
 from pipeline.sources import Source
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
+from pipeline.storage import is_url
 from pipeline.tasks import Job, Task
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, ManifestError
@@ -51,10 +52,12 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
         DatasetError: another dataset is there and --overwrite was not given.
         BuildError: the disk is full, a worker was killed, another build runs here.
     """
-    site = site_of(options.out)
+    elsewhere = options.executor == "ray"  # its workers start in other folders than this command
+    site = site_of(options.out if is_url(options.out) or not elsewhere else os.path.abspath(options.out))
     existing = existing_dataset(site, options)
     with site.held():
         planned = plan(options, spool=site.spool(options))
+        planned = absolute(planned) if elsewhere else planned
         for name in planned.passed_over:
             report.note(f"passed over {without_credentials(name)}: not named like a sequence file; name it on the command line to read it")
         refuse_other_plan(site, options, planned)

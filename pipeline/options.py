@@ -67,7 +67,7 @@ class PreprocessOptions:
     """What runs the tasks: processes of this machine, a Ray cluster (extra `ray`), or a Slurm array, for which this command only plans
     (as `thdpack plan-tasks` does). Never changes the bytes written."""
     ray_address: Optional[str] = None  # noqa: UP045
-    """Ray cluster to use, such as `auto` or ray://head:10001. Default: one of this machine, started and stopped with the build."""
+    """Ray cluster to use: `auto`, or its head such as head:6379. Default: one of this machine, started and stopped with the build."""
     workers: Optional[int] = None  # noqa: UP045
     """Tasks at once. Default: one for each core, of the cluster with --ray-address. Never changes the bytes written."""
     memory: Optional[str] = None  # noqa: UP045
