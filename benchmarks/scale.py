@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.folders import LocalFolder
+from pipeline.local_site import LocalSite
 from pipeline.manifest_of import manifest_of
 from pipeline.mapped_stage import load_mapped, mapped_of
 from pipeline.options import PreprocessOptions
 from pipeline.plan import PARTITION_BYTES, Plan
 from pipeline.reader import ShardReader
-from pipeline.site import LocalSite
 from pipeline.sources import Source, cut
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
 from pipeline.statistics import SplitStatistics

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,3 +200,35 @@ def test_a_file_that_does_not_verify_is_written_again_by_the_same_command(
     with pytest.raises(BuildError, match="does not verify"):
         build_here(corpus, place, **SMALL)
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
+
+
+def test_a_folder_of_nfs_that_keeps_what_is_open_is_cleared_up(build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, a file that is removed while a process has it open stays, under another name, until it is closed."""
+    out = tmp_path / "out"
+    unlink = Path.unlink
+
+    def keep(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "lock":
+            path.rename(path.with_name(".nfs0001"))
+        else:
+            unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", keep)
+    build_here(corpus, out, **SMALL)
+    assert os.listdir(out / ".build") == [".nfs0001"]
+    assert build_here(corpus, out, **SMALL).seed == 0
+    monkeypatch.setattr(Path, "unlink", unlink)
+    build_here(corpus, out, **SMALL)
+    assert not (out / ".build").exists()
+
+
+@pytest.mark.parametrize(("code", "said"), [(errno.EWOULDBLOCK, "another build is running"), (errno.ENOLCK, "cannot be locked .No locks available.")])
+def test_a_file_system_without_locks_is_not_called_another_build(
+    build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: str
+) -> None:
+    def flock(descriptor: int, how: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(BuildError, match=said):
+        build_here(corpus, tmp_path / "out", **SMALL)
