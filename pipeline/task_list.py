@@ -232,8 +232,8 @@ def _mapped(listed: TaskList) -> Mapped:
         return load_mapped(work, listed.job(json.loads(noted)["build"]).mapped)
     maps, hashes = listed.maps, listed.hashes
     mapped = mapped_of(listed.options, listed.plan, maps, hashes, _results(listed, "map", [*maps, *hashes]))
-    mapped.save(listed.job(mapped.build))
-    with work.written(known, durable=False) as file:
+    mapped.save(listed.job(mapped.build), durable=True)
+    with work.written(known) as file:
         file.write(json.dumps({"build": mapped.build}).encode())
     return mapped
 
