@@ -109,7 +109,7 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
         listed = TaskList(options=options, plan=plan, site=LocalSite(folder))
         sizes["plan, MB"] = len(json.dumps(listed.to_json())) / 1e6
         maps, hashes = map_tasks(plan, options, work), hash_tasks(plan, work)
-        job = Job(build=HASH[:16], options=options, out=LocalFolder(folder, work.path), work=work)
+        job = Job(build=HASH[:16], options=options.for_tasks(), out=LocalFolder(folder, work.path), work=work)
         reduces = reduce_tasks(job, plan.partitions)
         rests = [task for level in rest_levels(job, [task.rest for task in reduces]) for task in level]
         sizes["a task, bytes"] = max(len(pickle.dumps(task)) for task in (*maps, *hashes, *reduces, *rests))

@@ -156,7 +156,7 @@ class Build:
             if not self._options.overwrite:
                 raise DatasetError(f"{problem}; the dataset is damaged: build it again with --overwrite")
         mapped = self._map()
-        job = Job(build=mapped.build, options=self._options, out=self._out, work=self._work)
+        job = Job(build=mapped.build, options=self._options.for_tasks(), out=self._out, work=self._work)
         mapped.save(job)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phase("deduplicate, shuffle, pack", tasks, mapped.residues)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, Optional
 
 from schemas.shard import round_up
@@ -136,6 +136,10 @@ class PreprocessOptions:
     def buckets_per_shard(self) -> int:
         """Most buckets in a shard."""
         return max(1, (self.shard_mb << 20) // self.capacity)
+
+    def for_tasks(self) -> PreprocessOptions:
+        """What a task needs of them: not the names of inputs, of which there may be ten thousand."""
+        return replace(self, inputs=())
 
     def shape(self) -> dict[str, Any]:
         """Every option that shapes the dataset's bytes, by name."""

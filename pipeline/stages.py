@@ -19,6 +19,7 @@ RESTS_TOGETHER: Final = 64
 
 def map_tasks(planned: Plan, options: PreprocessOptions, work: Folder) -> list[MapTask]:
     """One for each range of the plan."""
+    options = options.for_tasks()
     return [
         MapTask(index=i, source=planned.sources[s], begin=begin, end=end, partitions=planned.partitions, options=options, work=work)
         for i, (s, begin, end) in enumerate(planned.ranges)

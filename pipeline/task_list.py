@@ -65,7 +65,7 @@ class TaskList:
         return hash_tasks(self.plan, self.work)
 
     def job(self, build: str) -> Job:
-        return Job(build=build, options=self.options, out=self.out, work=self.work)
+        return Job(build=build, options=self.options.for_tasks(), out=self.out, work=self.work)
 
     def to_json(self) -> dict[str, Any]:
         plan = {**asdict(self.plan), "passed_over": []}

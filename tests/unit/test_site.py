@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.objects import ObjectFolder
 from pipeline.options import PreprocessOptions
-from pipeline.plan import PLAN
+from pipeline.plan import PLAN, Plan
 from pipeline.progress import reporter
-from pipeline.site import ObjectSite, missing_file
+from pipeline.site import ObjectSite, missing_file, site_of
+from pipeline.sources import Source
+from pipeline.stages import reduce_tasks
+from pipeline.storage import written_atomically
 from pipeline.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
 from pipeline.tasks import HashTask, MapTask, VerifyTask
 from schemas.errors import BuildError, DatasetError, InputError
@@ -232,3 +236,21 @@ def test_a_file_system_without_locks_is_not_called_another_build(
     monkeypatch.setattr("fcntl.flock", flock)
     with pytest.raises(BuildError, match=said):
         build_here(corpus, tmp_path / "out", **SMALL)
+
+
+def test_a_file_that_is_replaced_is_never_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other machines read spills while a requeued task writes the same again."""
+    final, replace, there = tmp_path / "map-000000.arrow", os.replace, []
+    monkeypatch.setattr("os.replace", lambda *paths: (there.append(final.exists()), replace(*paths)))
+    for _ in range(2):
+        with written_atomically(final, scratch=tmp_path, durable=False) as file:
+            file.write(b"the same")
+    assert there == [False, True]
+
+
+def test_a_task_is_small_however_many_inputs_there_are(tmp_path: Path) -> None:
+    options = PreprocessOptions(inputs=tuple(f"/a/rather/long/path/to/the/sequences/{i:05d}.fasta.gz" for i in range(10_000)), out=str(tmp_path), **SMALL)
+    sources = tuple(Source(url=u, name=u, bytes=9, fingerprint="9-1-1-1", format="fasta", compression="gzip") for u in options.inputs)
+    planned = Plan(sources=sources, passed_over=(), ranges=tuple((i, 0, 9) for i in range(9)), hashed=(), partitions=3)
+    listed = TaskList(options=options, plan=planned, site=site_of(str(tmp_path)))
+    assert max(len(pickle.dumps(task)) for task in (*listed.maps, *reduce_tasks(listed.job("0" * 16), 3))) < 2500
