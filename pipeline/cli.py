@@ -181,12 +181,14 @@ def _run(arguments: list[str]) -> int:
         return 0
     try:
         options = _parsed(arguments)
+        if isinstance(options, PreprocessArguments):
+            asked = PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)})
+            options = replace(asked, executor="slurm-array") if isinstance(options, PlanTasksArguments) else asked
     except ValueError as error:
         print(f"thdpack: {error}", file=sys.stderr)
         return 2
-    if isinstance(options, PreprocessArguments):
-        plain = PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)})
-        return _preprocess(replace(plain, executor="slurm-array") if isinstance(options, PlanTasksArguments) else plain)
+    if isinstance(options, PreprocessOptions):
+        return _preprocess(options)
     if isinstance(options, RunTaskOptions | CommitOptions):
         return run_array_command(options)
     if isinstance(options, VerifyOptions):

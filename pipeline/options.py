@@ -71,7 +71,7 @@ class PreprocessOptions:
     workers: Optional[int] = None  # noqa: UP045
     """Tasks at once. Default: one for each core, of the cluster with --ray-address. Never changes the bytes written."""
     memory: Optional[str] = None  # noqa: UP045
-    """Stay below this much memory, such as 2G, by running less at once. Never changes the bytes written."""
+    """Stay below this much memory of this machine, such as 2G, by running less at once. Never changes the bytes written."""
     scratch: Optional[str] = None  # noqa: UP045
     """With --out on a store: a folder of this machine's disk for work in progress, which otherwise lies in the store too. Faster on
     one machine; a build that was interrupted then goes on from there on this machine only."""
@@ -115,7 +115,9 @@ class PreprocessOptions:
             raise ValueError(f"--max-seqs is {self.max_seqs}, expected at least 1")
         if self.ray_address is not None and self.executor != "ray":
             raise ValueError("--ray-address is given without --executor ray")
-        if self.scratch is not None and "://" not in self.out:
+        if self.ray_address is not None and self.memory is not None:
+            raise ValueError("--memory limits what runs on this machine, not on the cluster of --ray-address: give --workers instead")
+        if self.scratch is not None and ("://" not in self.out or self.out.startswith(("file://", "local://"))):
             raise ValueError(f"--scratch {self.scratch} is for --out on a store; on a disk, work in progress lies in the dataset's folder")
         if self.scratch is not None and self.executor != "processes":
             raise ValueError(f"--scratch is a folder of this machine, and tasks of --executor {self.executor} run on others: leave one out")
