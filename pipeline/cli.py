@@ -101,7 +101,7 @@ class BenchReaderOptions:
 class PlanTasksArguments(PreprocessArguments):
     """Cut a job into tasks that a scheduler runs, on machines that all see the dataset's folder; options as for preprocess.
 
-    Then `thdpack run-task DATASET --index N` for every task, those of stage map first, and `thdpack commit DATASET`.
+    Then `thdpack run-task DATASET --plan PLAN --index N` for every task, those of stage map first, and `thdpack commit DATASET --plan PLAN`.
     docs/preprocess.sbatch does it all on Slurm. Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
     """
 
