@@ -54,11 +54,12 @@ def store() -> Iterator[ObjectStore]:
 
 @pytest.fixture(scope="module")
 def cluster(store: ObjectStore) -> Iterator[Any]:
-    """Its nodes know where the store is, from their environment, as they would anywhere."""
+    """Its nodes know where the store and thdpack are, from their environment, as they would anywhere."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         point_s3_at(store.endpoint, patch)
+        patch.setenv("PYTHONPATH", str(REPO))
         yield from three_nodes(Cluster)
 
 
