@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.folders import LocalFolder
+from pipeline.local_site import LocalSite
 from pipeline.manifest_of import manifest_of
 from pipeline.mapped_stage import load_mapped, mapped_of
 from pipeline.options import PreprocessOptions
 from pipeline.plan import PARTITION_BYTES, Plan
 from pipeline.reader import ShardReader
-from pipeline.site import LocalSite
 from pipeline.sources import Source, cut
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
 from pipeline.statistics import SplitStatistics
@@ -109,7 +109,7 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
         listed = TaskList(options=options, plan=plan, site=LocalSite(folder))
         sizes["plan, MB"] = len(json.dumps(listed.to_json())) / 1e6
         maps, hashes = map_tasks(plan, options, work), hash_tasks(plan, work)
-        job = Job(build=HASH[:16], options=options, out=LocalFolder(folder, work.path), work=work)
+        job = Job(build=HASH[:16], options=options.for_tasks(), out=LocalFolder(folder, work.path), work=work)
         reduces = reduce_tasks(job, plan.partitions)
         rests = [task for level in rest_levels(job, [task.rest for task in reduces]) for task in level]
         sizes["a task, bytes"] = max(len(pickle.dumps(task)) for task in (*maps, *hashes, *reduces, *rests))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Optional
 
 import tyro
 
@@ -13,6 +13,8 @@ from schemas.redact import without_credentials
 
 if TYPE_CHECKING:
     from pipeline.build import Built
+
+KNOWN: Final = "already built from these inputs and options"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +32,8 @@ class RunTaskOptions:
     """Count within this stage. Stage reduce needs all of stage map."""
     array_size: Optional[int] = None  # noqa: UP045
     """Run the tasks index, index + array-size, … of the stage: an array need not be as long as the list."""
+    plan: Optional[str] = None  # noqa: UP045
+    """The plan that this task is of, as plan-tasks printed it: if another took its place, that is an error."""
     log_json: bool = False
     """One JSON object a line on standard output instead of text, for machines."""
 
@@ -53,41 +57,57 @@ class CommitOptions:
     """Folder of the dataset, as --out of plan-tasks named it."""
     workers: Optional[int] = None  # noqa: UP045
     """Processes to use. Default: all cores."""
+    plan: Optional[str] = None  # noqa: UP045
+    """The plan to commit, as plan-tasks printed it: if another took its place, that is an error."""
     log_json: bool = False
     """One JSON object a line on standard output instead of text, for machines."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers is {self.workers}, expected at least 1")
 
 
 def run_array_command(options: PreprocessOptions | RunTaskOptions | CommitOptions) -> int:
     """Do what was asked, and say so; an exit code."""
+    from pipeline.build import Built
     from pipeline.progress import reporter
+    from pipeline.remote import read_manifest
     from pipeline.task_list import commit, load_task_list, plan_tasks, run_tasks
 
     with reporter(as_json=options.log_json) as report:
         if isinstance(options, PreprocessOptions):
-            _print_plan(plan_tasks(options, report).counts, options)
-        elif isinstance(options, CommitOptions):
-            built = commit(options.dataset, options.workers, report)
-            print_built(built, options.dataset, as_json=options.log_json)
-        else:
-            listed = load_task_list(options.dataset)
-            count = run_tasks(listed, options.stage, options.index, options.array_size, report) if listed is not None else 0
-            if not options.log_json:
-                print(f"{count} tasks run" if count else "nothing to do")
+            planned = plan_tasks(options, report)
+            _print_plan(planned.digest, planned.counts, options)
+            return 0
+        listed = load_task_list(options.dataset, options.plan)
+        if isinstance(options, CommitOptions):
+            built = commit(listed, options.workers, report) if listed is not None else Built(manifest=read_manifest(options.dataset), fresh=False)
+            print_built(built, options.dataset, as_json=options.log_json, known="nothing is planned here, and a dataset is there" if listed is None else KNOWN)
+            return 0
+        count = run_tasks(listed, options.stage, options.index, options.array_size, report) if listed is not None else 0
+        if not options.log_json:
+            print(f"{count} tasks run" if count else "nothing to do")
     return 0
 
 
-def _print_plan(counts: dict[str, int], options: PreprocessOptions) -> None:
+def _print_plan(digest: str, counts: dict[str, int], options: PreprocessOptions) -> None:
     if options.log_json:
-        print(json.dumps({"event": "plan", "dataset": options.out, **counts}), flush=True)
+        print(json.dumps({"event": "plan", "dataset": options.out, "plan": digest, **counts}), flush=True)
         return
+    print(f"{'plan':>16}  {digest}")
     for name, count in counts.items():
         print(f"{name:>16}  {count} tasks")
-    print(f"{'next':>16}  thdpack run-task {options.out} --stage STAGE --index N, stage map first; then thdpack commit {options.out}")
+    print(f"{'next':>16}  thdpack run-task {options.out} --plan PLAN --stage STAGE --index N, stage map first; then thdpack commit {options.out} --plan PLAN")
     print(f"{'on Slurm':>16}  docs/preprocess.sbatch does all of it")
 
 
-def print_built(built: Built, dataset: str, *, as_json: bool, seconds: float | None = None) -> None:
-    """The summary of a dataset that is there now. seconds: that the whole build took, if one process did it."""
+def print_built(built: Built, dataset: str, *, as_json: bool, seconds: float | None = None, known: str = KNOWN) -> None:
+    """The summary of a dataset that is there now.
+
+    Args:
+        seconds: that the whole build took, if one process did it.
+        known: why nothing was built.
+    """
     from pipeline.summary import summary_lines
 
     manifest, dataset = built.manifest, without_credentials(dataset)
@@ -98,7 +118,7 @@ def print_built(built: Built, dataset: str, *, as_json: bool, seconds: float | N
         print(json.dumps({**summary, **timed, "records": dict(manifest.records_by_status), "input_bytes": size}), flush=True)
         return
     if not built.fresh:
-        print("already built from these inputs and options; nothing to do")
+        print(f"{known}; nothing to do")
     for name, value in summary_lines(manifest):
         print(f"{name:>16}  {value}")
     if built.fresh and seconds is not None:

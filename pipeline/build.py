@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.executors import Executor, ProcessExecutor, cores
-from pipeline.folders import Folder
 from pipeline.mapped_stage import Mapped, build_digest, mapped_of
 from pipeline.options import PreprocessOptions, parse_bytes
-from pipeline.plan import Plan, plan
+from pipeline.plan import PLAN, Plan, absolute, plan, plan_digest, planned_here
 from pipeline.progress import Reporter
-from pipeline.site import Site, site_of
+from pipeline.site import Site, missing_file, site_of
 from pipeline.sources import Source
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
-from pipeline.tasks import Job
+from pipeline.storage import is_url
+from pipeline.tasks import Job, Task
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, InputEntry, Manifest
@@ -53,12 +52,15 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
         DatasetError: another dataset is there and --overwrite was not given.
         BuildError: the disk is full, a worker was killed, another build runs here.
     """
-    site = site_of(options.out)
+    elsewhere = options.executor == "ray"  # its workers start in other folders than this command
+    site = site_of(options.out if is_url(options.out) or not elsewhere else os.path.abspath(options.out))
     existing = existing_dataset(site, options)
     with site.held():
         planned = plan(options, spool=site.spool(options))
+        planned = absolute(planned) if elsewhere else planned
         for name in planned.passed_over:
             report.note(f"passed over {without_credentials(name)}: not named like a sequence file; name it on the command line to read it")
+        refuse_other_plan(site, options, planned)
         if existing is not None:
             refuse_if_other(existing, options, planned.sources, site.out.where())
             site.replaces(existing)
@@ -120,6 +122,20 @@ def refuse_if_other(existing: Manifest, options: PreprocessOptions, sources: Seq
         raise DatasetError(f"{out}: holds another dataset ({'; '.join(changed)}); choose another --out, or replace it with --overwrite")
 
 
+def refuse_other_plan(site: Site, options: PreprocessOptions, planned: Plan) -> None:
+    """Refuse to take the place of a task list that somebody is working off, or with --overwrite take it.
+
+    Raises:
+        DatasetError: the list is not of this plan, and --overwrite was not given.
+    """
+    there = planned_here(site.out)
+    if there is None or there == plan_digest(options, planned):
+        return
+    if not options.overwrite:
+        raise DatasetError(f"{site.out.where()}: tasks of another plan ({there}) wait to be run here; choose another --out, or replace it with --overwrite")
+    site.out.remove(PLAN)  # whose tasks then find that it is gone
+
+
 class Build:
     """One run of the three stages."""
 
@@ -140,7 +156,7 @@ class Build:
             if not self._options.overwrite:
                 raise DatasetError(f"{problem}; the dataset is damaged: build it again with --overwrite")
         mapped = self._map()
-        job = Job(build=mapped.build, options=self._options, out=self._out, work=self._work)
+        job = Job(build=mapped.build, options=self._options.for_tasks(), out=self._out, work=self._work)
         mapped.save(job)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phase("deduplicate, shuffle, pack", tasks, mapped.residues)
@@ -161,13 +177,15 @@ class Build:
         """
         from pipeline.manifest_of import manifest_of
 
+        tasks: list[Task] = [*reduce_tasks(job, self._plan.partitions)]
         for level in rest_levels(job, [task.rest for task in reduce_tasks(job, self._plan.partitions)]):
             parts = parts + self._phase("pack the rest" if level[0].final else "pack the rests", level, 0)
+            tasks += level
         manifest = manifest_of(self._options, mapped.build, mapped.inputs, parts)
         if not manifest.records_by_status[Status.KEPT]:
             left_out = ", ".join(f"{count:,} {status}" for status, count in manifest.records_by_status.items() if count)
             raise DatasetError(f"no record was kept ({left_out}): nothing was committed; see --min-residues, --long and --on-invalid")
-        self._verify(manifest)
+        self._verify(manifest, tasks, parts)
         self._site.commit(manifest)
         self._site.clear(manifest, self._work)
         return Built(manifest=manifest, fresh=True)
@@ -213,27 +231,24 @@ class Build:
             raise DatasetError(f"{self._out.where()}: the inputs changed since this dataset was built; choose another --out, or replace it with --overwrite")
         return False
 
-    def _verify(self, manifest: Manifest) -> None:
+    def _verify(self, manifest: Manifest, tasks: Sequence[Task], parts: Sequence[dict[str, Any]]) -> None:
         """Read everything back before it is committed.
 
+        Args:
+            tasks: that wrote it, with their results.
         Raises:
-            BuildError: what was written is not what was meant.
+            BuildError: what was written is not what was meant; what wrote it will run again.
         """
+        from pipeline.markers import forget
         from pipeline.verify import check_totals, verify_tasks
 
-        total = sum(entry.bytes for entry in manifest.files())
-        problems = check_totals(manifest)
-        for result in self._phase("verify", verify_tasks(manifest, self._out, self._work), total):
-            problems += result["problems"]
-        if problems:
-            raise BuildError("the dataset does not verify, nothing was committed:\n" + "\n".join(problems))
-
-
-def missing_file(manifest: Manifest, out: Folder) -> str | None:
-    """A file that the manifest names and that is not there in its size."""
-    with ThreadPoolExecutor(16) as threads:  # a store takes its time over each
-        sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
-        for entry, size in zip(manifest.files(), sizes, strict=True):
-            if size != entry.bytes:
-                return f"{out.where(entry.name)}: missing or of another size"
-    return None
+        checks = verify_tasks(manifest, self._out, self._work)
+        found = self._phase("verify", checks, sum(entry.bytes for entry in manifest.files()))
+        problems = check_totals(manifest) + [problem for result in found for problem in result["problems"]]
+        if not problems:
+            return
+        wrong = [check for check, result in zip(checks, found, strict=True) if result["problems"]]
+        damaged = {entry.name for check in wrong for files in (check.shards, check.records) for entry in files}
+        for task, part in zip(tasks, parts, strict=True):
+            forget(task, part, damaged, self._out)
+        raise BuildError("the dataset does not verify, nothing was committed; the same command writes these files again:\n" + "\n".join(problems))

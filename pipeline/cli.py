@@ -102,7 +102,7 @@ class BenchReaderOptions:
 class PlanTasksArguments(PreprocessArguments):
     """Cut a job into tasks that a scheduler runs, on machines that all see the dataset's folder; options as for preprocess.
 
-    Then `thdpack run-task DATASET --index N` for every task, those of stage map first, and `thdpack commit DATASET`.
+    Then `thdpack run-task DATASET --plan PLAN --index N` for every task, those of stage map first, and `thdpack commit DATASET --plan PLAN`.
     docs/preprocess.sbatch does it all on Slurm. Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
     """
 
@@ -182,12 +182,14 @@ def _run(arguments: list[str]) -> int:
         return 0
     try:
         options = _parsed(arguments)
+        if isinstance(options, PreprocessArguments):
+            asked = PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)})
+            options = replace(asked, executor="slurm-array") if isinstance(options, PlanTasksArguments) else asked
     except ValueError as error:
         print(f"thdpack: {error}", file=sys.stderr)
         return 2
-    if isinstance(options, PreprocessArguments):
-        plain = PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)})
-        return _preprocess(replace(plain, executor="slurm-array") if isinstance(options, PlanTasksArguments) else plain)
+    if isinstance(options, PreprocessOptions):
+        return _preprocess(options)
     if isinstance(options, RunTaskOptions | CommitOptions):
         return run_array_command(options)
     if isinstance(options, VerifyOptions):

@@ -44,9 +44,9 @@ class Mapped:
         """What records/ calls the inputs."""
         return tuple(entry.name for entry in self.inputs)
 
-    def save(self, job: Job) -> None:
-        """Leave it where the job's tasks look for it."""
-        with job.work.written(job.mapped, durable=False) as file:
+    def save(self, job: Job, *, durable: bool = False) -> None:
+        """Leave it where the job's tasks look for it; durable: for tasks that run when this machine may have lost its power."""
+        with job.work.written(job.mapped, durable=durable) as file:
             file.write(json.dumps(asdict(self)).encode())
 
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.folders import Folder
-from pipeline.tasks import Task
+from pipeline.sources import unchanged
+from pipeline.tasks import HashTask, MapTask, Task
 from schemas import __version__
-from schemas.errors import BuildError
+from schemas.errors import BuildError, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +37,33 @@ def run_once(task: Task, out: Folder, on_bytes: Callable[[int], None], *, durabl
         durable: what it leaves for later tasks survives a power cut before its marker does. For tasks whose results are used by whoever
             did not see them run, on another machine, and reads no hash again (see `finished`).
     Raises:
-        ThdpackError: what the task raises; BuildError if a file that an earlier task left is gone.
+        ThdpackError: what the task raises; BuildError if a file that an earlier task left is gone, InputError if its input is not what was planned.
     """
     identity = _digest(task)
     marker = f"{task.name}.json"
-    result = _believed(marker, identity, task.work, out)
+    result = None if identity is None else _believed(marker, identity, task.work, out)
     if result is not None:
         return Outcome(result, skipped=True)
     try:
         result = task.run(on_bytes)
     except FileNotFoundError as error:
         raise BuildError(f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on") from error
+    if isinstance(task, MapTask | HashTask) and not unchanged(task.source):  # asked afterwards: now it was the planned file from first byte to last
+        raise InputError("changed while it was read, or since it was planned; run the same command again", source=task.source.url)
+    if identity is None:
+        return Outcome(result, skipped=False)
     if durable:
         task.work.sync([name for name, _, _ in result.get("spills", [])])
     marks = [folder.mark_of_written(name) for folder, name, _, _ in _outputs(result, task.work, out)]
     with task.work.written(marker, durable=durable) as file:
         file.write(json.dumps({"identity": identity, "result": result, "marks": marks}, sort_keys=True).encode())
     return Outcome(result, skipped=False)
+
+
+def forget(task: Task, result: dict[str, Any], damaged: set[str], out: Folder) -> None:
+    """Have the next run do a task again, if a file of the dataset that it wrote is damaged, whatever its size and etag say."""
+    if damaged & {name for folder, name, _, _ in _outputs(result, task.work, out) if folder is out}:
+        task.work.remove(f"{task.name}.json")
 
 
 def finished(task: Task, out: Folder) -> dict[str, Any] | None:
@@ -73,9 +84,12 @@ def _noted(work: Folder, marker: str) -> dict[str, Any]:
     return noted
 
 
-def _digest(task: Task) -> str:
+def _digest(task: Task) -> str | None:
     """Names everything that the task's result depends on."""
-    values = {"name": task.name, "thdpack": __version__, "pyarrow": pa.__version__, **task.identity()}
+    identity = task.identity()
+    if identity is None:
+        return None
+    values = {"name": task.name, "thdpack": __version__, "pyarrow": pa.__version__, **identity}
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, Optional
 
 from schemas.shard import round_up
@@ -67,16 +67,16 @@ class PreprocessOptions:
     """What runs the tasks: processes of this machine, a Ray cluster (extra `ray`), or a Slurm array, for which this command only plans
     (as `thdpack plan-tasks` does). Never changes the bytes written."""
     ray_address: Optional[str] = None  # noqa: UP045
-    """Ray cluster to use, such as `auto` or ray://head:10001. Default: one of this machine, started and stopped with the build."""
+    """Ray cluster to use: `auto`, or its head such as head:6379. Default: one of this machine, started and stopped with the build."""
     workers: Optional[int] = None  # noqa: UP045
     """Tasks at once. Default: one for each core, of the cluster with --ray-address. Never changes the bytes written."""
     memory: Optional[str] = None  # noqa: UP045
-    """Stay below this much memory, such as 2G, by running less at once. Never changes the bytes written."""
+    """Stay below this much memory of this machine, such as 2G, by running less at once. Never changes the bytes written."""
     scratch: Optional[str] = None  # noqa: UP045
     """With --out on a store: a folder of this machine's disk for work in progress, which otherwise lies in the store too. Faster on
     one machine; a build that was interrupted then goes on from there on this machine only."""
     overwrite: bool = False
-    """Replace a dataset that was built from other inputs or options."""
+    """Replace a dataset that was built from other inputs or options, or an unfinished task list of others."""
     dry_run: bool = False
     """Say what would be done, and do nothing."""
     log_json: bool = False
@@ -115,7 +115,9 @@ class PreprocessOptions:
             raise ValueError(f"--max-seqs is {self.max_seqs}, expected at least 1")
         if self.ray_address is not None and self.executor != "ray":
             raise ValueError("--ray-address is given without --executor ray")
-        if self.scratch is not None and "://" not in self.out:
+        if self.ray_address is not None and self.memory is not None:
+            raise ValueError("--memory limits what runs on this machine, not on the cluster of --ray-address: give --workers instead")
+        if self.scratch is not None and ("://" not in self.out or self.out.startswith(("file://", "local://"))):
             raise ValueError(f"--scratch {self.scratch} is for --out on a store; on a disk, work in progress lies in the dataset's folder")
         if self.scratch is not None and self.executor != "processes":
             raise ValueError(f"--scratch is a folder of this machine, and tasks of --executor {self.executor} run on others: leave one out")
@@ -136,6 +138,10 @@ class PreprocessOptions:
     def buckets_per_shard(self) -> int:
         """Most buckets in a shard."""
         return max(1, (self.shard_mb << 20) // self.capacity)
+
+    def for_tasks(self) -> PreprocessOptions:
+        """What a task needs of them: not the names of inputs, of which there may be ten thousand."""
+        return replace(self, inputs=())
 
     def shape(self) -> dict[str, Any]:
         """Every option that shapes the dataset's bytes, by name."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
+import xxhash
+
+from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.sources import Source, cut, find_sources
+from pipeline.storage import is_url
+from schemas import __version__
+from schemas.manifest import Manifest
 
+PLAN: Final = ".build/plan.json"
+"""Where in a dataset's folder the task list of a build is that a scheduler works off."""
 PARTITION_BYTES: Final = 56 << 20
 """About how much FASTA goes into one partition: what a reduce task holds in memory, and about one shard."""
 _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
@@ -40,6 +50,33 @@ class Plan:
 def fasta_bytes(sources: Sequence[Source]) -> int:
     """The inputs' size decompressed, as far as it can be guessed."""
     return sum(source.bytes * _EXPANSION[source.compression] for source in sources)
+
+
+def absolute(planned: Plan) -> Plan:
+    """The same plan for tasks that start in other folders."""
+    return replace(planned, sources=tuple(s if is_url(s.url) else replace(s, url=os.path.abspath(s.url)) for s in planned.sources))
+
+
+def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
+    """Names a plan: 16 hexadecimal digits of the dataset it is for, 16 of the very files and the cut."""
+    files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
+    return f"{dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))}-{xxhash.xxh3_64_hexdigest(files.encode())}"
+
+
+def dataset_digest(shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__) -> str:
+    """What a manifest can tell of the plan it came of: options, inputs' names and sizes, version."""
+    return xxhash.xxh3_64_hexdigest(json.dumps([shape, list(inputs), version], sort_keys=True).encode())
+
+
+def planned_here(out: Folder) -> str | None:
+    """The digest of the task list that waits here to be worked off."""
+    content = out.content(PLAN)
+    return None if content is None else str(json.loads(content).get("digest"))
+
+
+def comes_of(manifest: Manifest, plan: str) -> bool:
+    """Whether a manifest is what a plan, told by its digest, was for: of the same options and version, and of inputs of the same names and sizes."""
+    return plan.partition("-")[0] == dataset_digest(manifest.options, ((entry.name, entry.bytes) for entry in manifest.inputs), manifest.version)
 
 
 def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:

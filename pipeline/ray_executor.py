@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -26,6 +28,7 @@ RETRIES: Final = 8
 _QUEUED: Final = 2
 """Tasks that Ray is given for each core: one to run, one to follow without asking us."""
 _PROBE_SECONDS: Final = 60.0
+_CONNECT_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 80 << 20
 """Ray's own object store holds next to nothing here; this is about the least it accepts."""
 
@@ -45,7 +48,7 @@ class RayExecutor:
         self._ray = _ray()
         self._out = out
         self._workers = workers
-        self._unproven = out.local and address is not None
+        self._unproven = address is not None
         self._running: dict[Any, int] = {}
         self._ours = not self._ray.is_initialized()
         if self._ours:
@@ -74,7 +77,7 @@ class RayExecutor:
         waiting = iter(range(len(tasks)))
         with _cluster_errors(self._ray):
             if self._unproven:
-                self._refuse_unshared()
+                self._refuse_unlike()
                 self._unproven = False
             self._submit(tasks, waiting)
             while self._running:
@@ -89,23 +92,38 @@ class RayExecutor:
                 on_bytes(0)
                 self._submit(tasks, waiting)
 
-    def _refuse_unshared(self) -> None:
-        """Refuse a cluster with a node that does not see the dataset's folder.
+    def _refuse_unlike(self) -> None:
+        """Refuse a cluster with a node that does not see the dataset's folder, this very one, or has other versions, which write other bytes.
 
         Raises:
             BuildError: names the node.
         """
+        if not self._out.local:
+            return self._refuse_answers(None)
+        name = f".build/probe-{uuid.uuid4().hex}.tmp"  # a folder of the same path that is each node's own does not hold it
+        with self._out.written(name, durable=False):
+            pass
+        try:
+            return self._refuse_answers(self._out.where(name))
+        finally:
+            self._out.remove(name)
+
+    def _refuse_answers(self, path: str | None) -> None:
+        """See _refuse_unlike. path: of a file that every node has to see."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        folder, probe, asked = self._out.where(), self._ray.remote(_sees), {}
+        probe, asked, ours = self._ray.remote(seen_there), {}, seen_there(None)[1]
         for node in self._ray.nodes():
             if node["Alive"] and node["Resources"].get("CPU"):
                 there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
-                asked[probe.options(num_cpus=0, scheduling_strategy=there).remote(folder)] = node["NodeManagerHostname"]
+                asked[probe.options(num_cpus=0, scheduling_strategy=there).remote(path)] = node["NodeManagerHostname"]
         answered, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_PROBE_SECONDS)
         for reference in answered:
-            if not self._ray.get(reference):
-                raise BuildError(f"{folder}: node {asked[reference]} does not see it; use a folder that all nodes share, or URLs")
+            seen, versions = self._ray.get(reference)
+            if not seen:
+                raise BuildError(f"{self._out.where()}: node {asked[reference]} does not see it; use a folder that all nodes share, or URLs")
+            if versions != ours:
+                raise BuildError(f"node {asked[reference]} has {versions}, this machine {ours}: the same versions write the same bytes")
 
     def _has_other_nodes(self) -> bool:
         """Whether tasks may run on machines that can be lost without this one, and what is in their page caches with them."""
@@ -144,14 +162,31 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     Raises:
         BuildError: it does not answer.
     """
+    if address is not None:
+        _refuse_unanswered(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
     own = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE_BYTES} if address is None else {}
     handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
         raise BuildError(f"--ray-address {address}: no cluster answers ({error})") from error
     finally:
         signal.signal(signal.SIGTERM, handler)  # Ray's exits where ours stops cleanly
+
+
+def _refuse_unanswered(address: str) -> None:
+    """Ray itself would go on asking.
+
+    Raises:
+        BuildError: there is no connection to a `host:port`.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise BuildError(f"--ray-address {address}: no cluster answers ({error.strerror or error})") from error
 
 
 @contextmanager
@@ -165,8 +200,13 @@ def _cluster_errors(ray: Any) -> Iterator[None]:
         raise BuildError(f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no memory; run the same command to go on") from error
 
 
-def _sees(folder: str) -> bool:
-    return os.path.isdir(folder)
+def seen_there(path: str | None) -> tuple[bool, str]:
+    """On a node: whether it sees a file, and its versions of what shapes a dataset's bytes."""
+    import pyarrow as pa
+
+    from schemas import __version__
+
+    return path is None or os.path.exists(path), f"thdpack {__version__} with pyarrow {pa.__version__}"
 
 
 def _work(task: Task, out: Folder, durable: bool) -> tuple[Outcome | ThdpackError, int]:

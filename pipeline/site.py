@@ -8,38 +8,29 @@ plan write the same bytes under the same names; of any two, the second to commit
 
 from __future__ import annotations
 
-import fcntl
 import json
-import logging
-import os
-import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, cast
+from typing import Protocol, cast
 
 import pyarrow as pa
 import xxhash
 
 from pipeline.folders import Folder, LocalFolder
+from pipeline.local_site import WORK, LocalSite, not_removed, spool_stdin
 from pipeline.objects import LostRaceError, ObjectFolder
 from pipeline.options import PreprocessOptions
-from pipeline.plan import Plan
+from pipeline.plan import PLAN, Plan, comes_of, planned_here
 from pipeline.remote import AT_ONCE, local_path
-from pipeline.storage import hash_file, input_errors, sync_folder, written_atomically
+from pipeline.storage import hash_file
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import MANIFEST_NAME, Manifest, RecordsEntry, ShardEntry
-
-_OURS: Final = re.compile(r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)")
-_WORK: Final = ".build"
-PLAN: Final = f"{_WORK}/plan.json"
-"""The task list of a build that a scheduler works off."""
 
 
 class Site(Protocol):
@@ -51,7 +42,16 @@ class Site(Protocol):
         ...
 
     def manifest(self) -> bytes | None:
-        """The manifest that is there."""
+        """The manifest that is there. When it is first asked for, the build begins: the commit fails if it is another by then."""
+        ...
+
+    @property
+    def mark(self) -> str | None:
+        """What tells the manifest that was there when the build began, if that matters."""
+        ...
+
+    def began(self, mark: str | None) -> None:
+        """Go on with a build that began when `mark` was this."""
         ...
 
     def held(self, *, shared: bool = False) -> AbstractContextManager[None]:
@@ -99,72 +99,13 @@ def site_of(url: str) -> LocalSite | ObjectSite:
 
 
 @dataclass(slots=True)
-class LocalSite:
-    """A folder of a local disk."""
-
-    path: Path
-
-    @property
-    def out(self) -> LocalFolder:
-        return LocalFolder(self.path, self._scratch)
-
-    @property
-    def _scratch(self) -> Path:
-        return self.path / _WORK
-
-    def manifest(self) -> bytes | None:
-        return self.out.content(MANIFEST_NAME)
-
-    @contextmanager
-    def held(self, *, shared: bool = False) -> Iterator[None]:
-        try:
-            self._scratch.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._scratch / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise BuildError(f"cannot write to {self.path}: {error.strerror}") from error
-        try:
-            try:
-                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except OSError as error:
-                raise BuildError(f"{self.path}: another build is running here; wait for it, or choose another --out") from error
-            for unfinished in () if shared else self._scratch.glob("*.tmp"):
-                unfinished.unlink(missing_ok=True)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def spool(self, options: PreprocessOptions) -> str | None:
-        spooled = spool_stdin(options, self._scratch)
-        return None if spooled is None else str(spooled)
-
-    def work(self, planned: Plan, options: PreprocessOptions) -> LocalFolder:
-        return LocalFolder(self._scratch, self._scratch)
-
-    def replaces(self, manifest: Manifest) -> None:
-        """What no manifest names is found by looking."""
-
-    def commit(self, manifest: Manifest) -> None:
-        for folder in sorted({(self.path / entry.name).parent for entry in manifest.files()}):
-            sync_folder(folder)  # every name the manifest mentions is on the disk before it is
-        with self.out.written(MANIFEST_NAME) as file:
-            file.write(manifest.to_json().encode())
-        sync_folder(self.path)
-
-    def clear(self, manifest: Manifest, work: Folder) -> None:
-        named = {entry.name for entry in manifest.files()}
-        for folder in ("train", "valid", "records"):
-            for path in (self.path / folder).glob("*"):
-                if _OURS.fullmatch(path.name) and f"{folder}/{path.name}" not in named:
-                    path.unlink()
-        shutil.rmtree(self._scratch)
-
-
-@dataclass(slots=True)
 class ObjectSite:
     """A prefix of an object store."""
 
     out: ObjectFolder
-    _mark: str | None = None
+    mark: str | None = None
+    _begun: bool = False
+    _committed: bool = False
     _replaced: tuple[ShardEntry | RecordsEntry, ...] = ()
     _spooled: str | None = None
 
@@ -173,8 +114,12 @@ class ObjectSite:
         content = None if before is None else self.out.content(MANIFEST_NAME)
         if content is not None and self.out.mark(MANIFEST_NAME) != before:
             return self.manifest()
-        self._mark = before
+        if not self._begun:
+            self.began(before)
         return content
+
+    def began(self, mark: str | None) -> None:
+        self.mark, self._begun = mark, True
 
     def replaces(self, manifest: Manifest) -> None:
         self._replaced = manifest.files()
@@ -186,7 +131,7 @@ class ObjectSite:
         except LostRaceError:
             raise
         except (DatasetError, BuildError) as error:
-            if self.out.mark(MANIFEST_NAME) != self._mark:  # the other build took our common work away when it was done
+            if not self._committed and self.out.mark(MANIFEST_NAME) != self.mark:  # the other build took our common work away when it was done
                 raise _lost(self.out) from error
             raise
 
@@ -196,7 +141,7 @@ class ObjectSite:
             if spooled is None:
                 return None
             size, digest = hash_file(spooled)
-            self._spooled = f"{_WORK}/stdin-{digest}"  # two builds with other inputs do not share it
+            self._spooled = f"{WORK}/stdin-{digest}"  # two builds with other inputs do not share it
             if self.out.size(self._spooled) != size:  # an earlier run may have got so far
                 self.out.upload(self._spooled, spooled, size)
             return self.out.where(self._spooled)
@@ -207,7 +152,7 @@ class ObjectSite:
         versions = {"thdpack": __version__, "pyarrow": pa.__version__}
         digest = xxhash.xxh3_64_hexdigest(json.dumps({**plan, **versions}, sort_keys=True).encode())
         if options.scratch is None:
-            return self.out.sub(f"{_WORK}/{digest}")
+            return self.out.sub(f"{WORK}/{digest}")
         path = Path(options.scratch) / f"thdpack-{digest}-{xxhash.xxh3_64_hexdigest(self.out.url.encode())}"
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -217,36 +162,56 @@ class ObjectSite:
 
     def commit(self, manifest: Manifest) -> None:
         try:
-            self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self._mark)
+            self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self.mark)
         except LostRaceError as error:
             raise _lost(self.out, manifest) from error
-        self._mark = self.out.mark(MANIFEST_NAME)
+        self._committed = True
+        gone = None if self.mark is None else missing_file(manifest, self.out)
+        if gone is not None:  # a build that replaced an earlier dataset of the same names was still removing that one's files
+            raise BuildError(f"{gone}; another build removed it meanwhile: run the same command again, with --overwrite")
+
+    def _plan_of(self, manifest: Manifest) -> list[str]:
+        """The task list, if it was this dataset's: another's is worked off by others."""
+        there = planned_here(self.out)
+        return [PLAN] if there is not None and comes_of(manifest, there) else []
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Nothing is listed but our own work: what another build is writing at this moment must stay."""
-        named = {entry.name for entry in manifest.files()}
-        gone = sorted({entry.name for entry in self._replaced} - named) + ([self._spooled] if self._spooled else []) + [PLAN]
+        """Nothing is listed but our own work: what another build is writing at this moment must stay.
+
+        Raises:
+            BuildError: another build committed meanwhile, of files that were being removed here.
+        """
+        ours = manifest.to_json().encode()
+        replaced = {entry.name for entry in self._replaced} - {entry.name for entry in manifest.files()}
         try:
+            if self.out.content(MANIFEST_NAME) != ours:  # replaced again: what was removed for our sake may be the new one's
+                replaced = set()
             with ThreadPoolExecutor(AT_ONCE) as threads:
-                list(threads.map(self.out.remove, gone))
+                list(threads.map(self.out.remove, [*sorted(replaced), *([self._spooled] if self._spooled else []), *self._plan_of(manifest)]))
             if isinstance(work, LocalFolder):
                 shutil.rmtree(work.path, ignore_errors=True)
             else:
                 cast(ObjectFolder, work).remove_all()
-        except BuildError as error:  # the dataset is there, and whole
-            logging.getLogger("thdpack").warning("the dataset is complete, but what is left of earlier work could not be removed: %s", error)
+        except (BuildError, DatasetError) as error:  # the dataset is there, and whole
+            not_removed(error)
+        now = self.out.content(MANIFEST_NAME) if replaced else ours
+        if now is not None and now != ours and replaced & {entry.name for entry in Manifest.from_json(now, where=self.out.where(MANIFEST_NAME)).files()}:
+            where = self.out.where()
+            raise BuildError(
+                f"{where}: another build committed files here that this one was removing; that dataset is damaged: build it again with --overwrite"
+            )
+
+
+def missing_file(manifest: Manifest, out: Folder) -> str | None:
+    """A file that the manifest names and that is not there in its size."""
+    with ThreadPoolExecutor(16) as threads:  # a store takes its time over each
+        sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
+        for entry, size in zip(manifest.files(), sizes, strict=True):
+            if size != entry.bytes:
+                return f"{out.where(entry.name)}: missing or of another size"
+    return None
 
 
 def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:
     ours = f"; what this one wrote (*/{manifest.build}-*) is part of no dataset" if manifest else ""
     return BuildError(f"{out.where()}: another build committed a dataset here while this one ran; that one stays, nothing of this one is in it{ours}")
-
-
-def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
-    """Standard input as a file, if it is one of the inputs: tasks read it twice, and a rerun compares it."""
-    if "-" not in options.inputs:
-        return None
-    spool = folder / "stdin"
-    with input_errors("standard input"), written_atomically(spool, scratch=folder, durable=False) as file:
-        shutil.copyfileobj(sys.stdin.buffer, cast(BinaryIO, file), 1 << 20)
-    return spool

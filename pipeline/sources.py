@@ -111,6 +111,8 @@ def _listed(inputs: tuple[str, ...]) -> Iterator[str]:
         named = [line for line in lines if line and not line.startswith("#")]
         if not named:
             raise InputError("a list that names no input", source=text[1:])
+        if "-" in named:
+            raise InputError("a list that names standard input (-), which belongs on the command line", source=text[1:])
         yield from named
 
 

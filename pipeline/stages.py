@@ -19,6 +19,7 @@ RESTS_TOGETHER: Final = 64
 
 def map_tasks(planned: Plan, options: PreprocessOptions, work: Folder) -> list[MapTask]:
     """One for each range of the plan."""
+    options = options.for_tasks()
     return [
         MapTask(index=i, source=planned.sources[s], begin=begin, end=end, partitions=planned.partitions, options=options, work=work)
         for i, (s, begin, end) in enumerate(planned.ranges)
@@ -27,8 +28,7 @@ def map_tasks(planned: Plan, options: PreprocessOptions, work: Folder) -> list[M
 
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
     """One for each input that no map task reads from first byte to last, or for every input."""
-    sources = planned.sources
-    return [HashTask(index=i, url=sources[i].url, fingerprint=sources[i].fingerprint, work=work) for i in (range(len(sources)) if every else planned.hashed)]
+    return [HashTask(index=i, source=planned.sources[i], work=work) for i in (range(len(planned.sources)) if every else planned.hashed)]
 
 
 def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:

@@ -202,8 +202,6 @@ def written_atomically(final: Path, *, scratch: Path, durable: bool = True) -> I
             yield writer
             if durable:
                 os.fsync(file.fileno())
-        if not durable:
-            final.unlink(missing_ok=True)  # ext4 flushes a file that is renamed over another one
         os.replace(temporary, final)
     except OSError as error:
         temporary.unlink(missing_ok=True)

@@ -7,27 +7,23 @@ map tasks. A task that ran leaves its marker, so a task may run twice, or at onc
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-import xxhash
-
-from pipeline.build import Build, Built, existing_dataset, missing_file, refuse_if_other, workers_of
+from pipeline.build import Build, Built, existing_dataset, refuse_if_other, refuse_other_plan, workers_of
 from pipeline.executors import ProcessExecutor, SerialExecutor
 from pipeline.folders import Folder
 from pipeline.mapped_stage import Mapped, load_mapped, mapped_of
 from pipeline.markers import finished
 from pipeline.options import PreprocessOptions
-from pipeline.plan import Plan, plan
+from pipeline.plan import PLAN, Plan, absolute, comes_of, plan, plan_digest
 from pipeline.progress import Reporter
-from pipeline.remote import AT_ONCE, read_manifest
-from pipeline.site import PLAN, Site, site_of
+from pipeline.remote import AT_ONCE
+from pipeline.site import Site, missing_file, site_of
 from pipeline.sources import Source, unchanged
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks
-from pipeline.storage import is_url
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, InputError
@@ -69,23 +65,23 @@ class TaskList:
         return hash_tasks(self.plan, self.work)
 
     def job(self, build: str) -> Job:
-        return Job(build=build, options=self.options, out=self.out, work=self.work)
+        return Job(build=build, options=self.options.for_tasks(), out=self.out, work=self.work)
 
     def to_json(self) -> dict[str, Any]:
         plan = {**asdict(self.plan), "passed_over": []}
-        return {"thdpack": __version__, "options": asdict(self.options), "plan": plan}
+        return {"thdpack": __version__, "digest": self.digest, "mark": self.site.mark, "options": asdict(self.options), "plan": plan}
 
     @property
     def digest(self) -> str:
-        """Names the plan: inputs with their fingerprints, the cut, the options."""
-        return xxhash.xxh3_64_hexdigest(json.dumps(self.to_json(), sort_keys=True).encode())
+        """Names the plan; see pipeline.plan."""
+        return plan_digest(self.options, self.plan)
 
 
 def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
     """Cut the inputs into tasks and leave the list in the dataset's work folder.
 
     Raises:
-        InputError: an input is missing or unreadable; DatasetError: another dataset is there and --overwrite was not given.
+        InputError: an input is missing or unreadable; DatasetError: another dataset or plan is there and --overwrite was not given.
         BuildError: another build runs here, a URL holds credentials, or standard input is named.
     """
     _refuse_secrets(options.out, *options.inputs)
@@ -98,10 +94,10 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         _refuse_secrets(*(source.url for source in planned.sources))  # those that stand in a list, too
         for name in planned.passed_over:
             report.note(f"passed over {without_credentials(name)}: not named like a sequence file; name it on the command line to read it")
+        refuse_other_plan(site, options, planned)
         if existing is not None:
             refuse_if_other(existing, options, planned.sources, site.out.where())
-        sources = tuple(replace(s, url=s.url if is_url(s.url) else os.path.abspath(s.url)) for s in planned.sources)  # tasks may start elsewhere
-        listed = TaskList(options=options, plan=replace(planned, sources=sources, passed_over=()), site=site)
+        listed = TaskList(options=options, plan=replace(absolute(planned), passed_over=()), site=site)
         with site.out.written(PLAN) as file:
             file.write(json.dumps(listed.to_json()).encode())
     return listed
@@ -118,21 +114,29 @@ def _refuse_secrets(*urls: str) -> None:
             raise BuildError(f"{without_credentials(url)}: credentials in a URL would be written into the task list; give them by the environment")
 
 
-def load_task_list(dataset: str) -> TaskList | None:
-    """The list that `plan_tasks` left; None if the dataset is there and nothing is planned.
+def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
+    """The list that `plan_tasks` left; None if it was committed.
 
+    Args:
+        digest: of the plan it has to be; None takes what is there, and any dataset for the one that was planned.
     Raises:
-        DatasetError: there is neither; BuildError: another version of thdpack planned it.
+        DatasetError: there is no list, and no dataset that came of it; BuildError: another list is there, or another version of thdpack planned it.
     """
     site = site_of(dataset)
-    content = site.out.content(PLAN)
+    where, content = site.out.where(), site.out.content(PLAN)
     if content is None:
-        if site.manifest() is not None:
+        there = site.manifest()
+        if there is None:
+            raise DatasetError(f"{where}: nothing is planned here; run `thdpack plan-tasks … --out {where}` first")
+        if digest is None or comes_of(Manifest.from_json(there, where=where), digest):
             return None
-        raise DatasetError(f"{site.out.where()}: nothing is planned here; run `thdpack plan-tasks … --out {site.out.where()}` first")
+        raise DatasetError(f"{where}: plan {digest} is gone, and the dataset here is another one's: somebody built it with --overwrite; plan elsewhere")
     noted = json.loads(content)
+    if digest is not None and noted.get("digest") != digest:
+        raise BuildError(f"{where}: another plan is here ({noted.get('digest')}), not {digest}: somebody planned with --overwrite; plan elsewhere")
     if noted["thdpack"] != __version__:
-        raise BuildError(f"{site.out.where(PLAN)}: planned by thdpack {noted['thdpack']}, this is {__version__}; run `thdpack plan-tasks` again")
+        raise BuildError(f"{site.out.where(PLAN)}: planned by thdpack {noted['thdpack']}, this is {__version__}; run `thdpack plan-tasks --overwrite`")
+    site.began(noted["mark"])
     options = PreprocessOptions(**{**noted["options"], "inputs": tuple(noted["options"]["inputs"])})
     there = noted["plan"]
     planned = Plan(
@@ -155,21 +159,18 @@ def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None
         tasks = _chosen(listed, stage, index, every)
         for task in tasks:
             if isinstance(task, MapTask | HashTask):
-                _refuse_if_changed(listed.plan.sources[listed.plan.ranges[task.index][0] if isinstance(task, MapTask) else task.index])
+                _refuse_if_changed(task.source)
         report.phase(stage or "run", 0)
         SerialExecutor(listed.out, durable=True).run(tasks, lambda _, outcome: None, report.advance)
     return len(tasks)
 
 
-def commit(dataset: str, workers: int | None, report: Reporter) -> Built:
+def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
     """Pack the rests, verify and write the manifest, once every task of the list has run.
 
     Raises:
         BuildError: tasks have not finished; the message names them. DatasetError: the dataset there is another.
     """
-    listed = load_task_list(dataset)
-    if listed is None:
-        return Built(manifest=read_manifest(dataset), fresh=False)
     site, options = listed.site, replace(listed.options, workers=workers)
     with site.held():
         mapped = _mapped(listed)
@@ -211,7 +212,7 @@ def _refuse_if_changed(source: Source) -> None:
         InputError: its size, time or etag is another.
     """
     if not unchanged(source):
-        raise InputError("changed since the tasks were planned; run `thdpack plan-tasks` again", source=source.url)
+        raise InputError("changed since the tasks were planned; plan again, with --overwrite", source=source.url)
 
 
 def _is_this(existing: Manifest, listed: TaskList, mapped: Mapped) -> bool:
@@ -241,8 +242,8 @@ def _mapped(listed: TaskList) -> Mapped:
         return load_mapped(work, listed.job(json.loads(noted)["build"]).mapped)
     maps, hashes = listed.maps, listed.hashes
     mapped = mapped_of(listed.options, listed.plan, maps, hashes, _results(listed, "map", [*maps, *hashes]))
-    mapped.save(listed.job(mapped.build))
-    with work.written(known, durable=False) as file:
+    mapped.save(listed.job(mapped.build), durable=True)
+    with work.written(known) as file:
         file.write(json.dumps({"build": mapped.build}).encode())
     return mapped
 

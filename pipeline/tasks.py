@@ -32,8 +32,8 @@ class Task(Protocol):
         """The folder for unfinished files and markers."""
         ...
 
-    def identity(self) -> dict[str, Any]:
-        """What the result depends on, as JSON."""
+    def identity(self) -> dict[str, Any] | None:
+        """What the result depends on, as JSON; None: it is not to be believed later, and no marker is left."""
         ...
 
     def run(self, on_bytes: OnBytes) -> dict[str, Any]:
@@ -86,8 +86,7 @@ class HashTask:
     """Take the content hash of an input that no single map task reads from first byte to last."""
 
     index: int
-    url: str
-    fingerprint: str
+    source: Source
     work: Folder
 
     @property
@@ -95,12 +94,12 @@ class HashTask:
         return f"hash-{self.index:06d}"
 
     def identity(self) -> dict[str, Any]:
-        return {"url": self.url, "fingerprint": self.fingerprint}
+        return {"url": self.source.url, "fingerprint": self.source.fingerprint}
 
     def run(self, on_bytes: OnBytes) -> dict[str, Any]:
         from pipeline.storage import hash_file
 
-        return {"input_xxh3_128": hash_file(self.url)[1]}
+        return {"input_xxh3_128": hash_file(self.source.url)[1]}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,8 +210,8 @@ class VerifyTask:
     def name(self) -> str:
         return f"verify-{self.index:06d}"
 
-    def identity(self) -> dict[str, Any]:
-        return {"shards": [entry.xxh3_128 for entry in self.shards], "records": [entry.xxh3_128 for entry in self.records]}
+    def identity(self) -> None:
+        """What was right, or wrong, when an earlier run looked says nothing of the files that are there now."""
 
     def run(self, on_bytes: OnBytes) -> dict[str, Any]:
         from pipeline.verify import check_files

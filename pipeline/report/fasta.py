@@ -22,6 +22,7 @@ from pipeline.folders import folder_of
 from pipeline.formats import last_line
 from pipeline.hash_kernel import count_values
 from pipeline.hashing import HASH, sequence_hashes
+from pipeline.local_site import spool_stdin
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES, record_blocks, status_of
 from pipeline.plan import Plan, plan
@@ -36,7 +37,6 @@ from pipeline.report.model import TOP, DuplicateFlow, Prediction, RecordNote, Re
 from pipeline.report.predict import IDS_TRIED, PredictedSplit, predict, records_bytes
 from pipeline.report.splits import cost_counts, split_report, together
 from pipeline.report.waste import waste
-from pipeline.site import spool_stdin
 from pipeline.tasks import MapTask, OnBytes
 from schemas import __version__
 from schemas.errors import InputError

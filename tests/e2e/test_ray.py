@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.ray_executor import seen_there
 from tests.conftest import REPO, Run, command, environment
 from tests.corpus import digest, fasta, made_records
 from tests.object_store import ObjectStore, digests, object_store, objects, point_s3_at, put
@@ -52,11 +54,12 @@ def store() -> Iterator[ObjectStore]:
 
 @pytest.fixture(scope="module")
 def cluster(store: ObjectStore) -> Iterator[Any]:
-    """Its nodes know where the store is, from their environment, as they would anywhere."""
+    """Its nodes know where the store and thdpack are, from their environment, as they would anywhere."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         point_s3_at(store.endpoint, patch)
+        patch.setenv("PYTHONPATH", str(REPO))
         yield from three_nodes(Cluster)
 
 
@@ -71,8 +74,10 @@ def three_nodes(cluster_class: Any) -> Iterator[Any]:
 
 def start(corpus: object, out: object, address: str | None) -> subprocess.Popen[bytes]:
     where = () if address is None else ("--ray-address", address)
-    arguments = command("preprocess", str(corpus), "--out", str(out), *OPTIONS, "--executor", "ray", *where, **SIZES)
-    return subprocess.Popen(arguments, cwd=REPO, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    here = Path(out).parent if isinstance(out, Path) else REPO  # nodes run in another folder than the command, which names paths from where it is
+    paths = [os.path.relpath(path, here) if isinstance(path, Path) else str(path) for path in (corpus, out)]
+    arguments = command("preprocess", paths[0], "--out", paths[1], *OPTIONS, "--executor", "ray", *where, **SIZES)
+    return subprocess.Popen(arguments, cwd=here, env={**environment(), "PYTHONPATH": str(REPO)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def raylet(node: Any) -> int:
@@ -80,15 +85,25 @@ def raylet(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
 
 
-def workers(node: Any, names: str = "ray::(IDLE|_work)") -> list[int]:
+def workers(node: Any) -> list[int]:
     """Processes that run a node's tasks; not its agents, without which the node ends itself."""
-    return [int(pid) for pid in subprocess.run(["pgrep", "-P", str(raylet(node)), "-f", names], capture_output=True, check=False).stdout.split()]
+    return [int(pid) for pid in subprocess.run(["pgrep", "-P", str(raylet(node)), "-f", "ray::"], capture_output=True, check=False).stdout.split()]
+
+
+def kill_one_at_work(process: subprocess.Popen[bytes], cluster: Any, rng: random.Random) -> bool:
+    """Kill a worker while it runs a task of a build; False if the build ended before there was one."""
+    while process.poll() is None:
+        there = [pid for node in cluster.list_all_nodes() for pid in workers(node)]
+        rng.shuffle(there)
+        for pid in there * 20:  # listing them takes as long as a task; looking at one does not
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if b"ray::_work" in Path(f"/proc/{pid}/cmdline").read_bytes() and kill(pid):
+                    return True
+    return False
 
 
 def kill(process: int) -> bool:
     """Whether it was there to be killed."""
-    if not process:
-        return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
         return True
@@ -114,7 +129,7 @@ def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(cluster: Any, 
     out = tmp_path / "out"
     rng = random.Random(2)
     process = start(corpus, out, cluster.address)
-    done = 0
+    done = kills = 0
     for victim in (*"wwdnwdw",) * (3 if LONG else 1):
         done += 3
         if not await_tasks(process, out, done):  # it ended while a node was being added: this build, too, and another
@@ -130,9 +145,9 @@ def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(cluster: Any, 
         elif victim == "n":
             kill_node(cluster)
         else:
-            while not kill(rng.choice([pid for node in cluster.list_all_nodes() for pid in workers(node)] or [0])):
-                time.sleep(0.01)
+            kills += kill_one_at_work(process, cluster, rng)
     finish(process)
+    assert kills >= 3
     assert digest(out) == whole
     assert not (out / ".build").exists()
     assert run("verify", out, "--deep").returncode == 0
@@ -153,8 +168,7 @@ def test_on_a_store_nothing_but_the_store_is_shared_and_bytes_are_the_same(clust
     kills = 0
     while process.poll() is None and kills < 2:
         time.sleep(0.2)
-        busy = [pid for node in cluster.list_all_nodes() for pid in workers(node, "ray::_work")]
-        kills += bool(busy) and kill(random.Random(kills).choice(busy))
+        kills += kill_one_at_work(process, cluster, random.Random(kills))
     finish(process)
     assert kills == 2
     assert digests("s3://bucket/out") == whole
@@ -200,4 +214,15 @@ def descendants(root: int) -> list[int]:
 
 
 def test_no_cluster_at_an_address_is_said(run: Run, tmp_path: Path, corpus: Path) -> None:
-    assert run("preprocess", corpus, "--out", tmp_path / "out", "--ray-address", "10.0.0.1:6379").returncode == 2
+    done = run("preprocess", corpus, "--out", tmp_path / "out", "--executor", "ray", "--ray-address", "127.0.0.1:1", timeout=20)
+    assert done.returncode == 1
+    assert "--ray-address 127.0.0.1:1: no cluster answers (Connection refused)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_node_is_asked_for_this_very_folder_and_its_versions(tmp_path: Path) -> None:
+    """A folder of the same path that is a node's own holds no file that was made a moment ago."""
+    (tmp_path / "probe").touch()
+    assert seen_there(str(tmp_path / "probe"))[0]
+    assert not seen_there(str(tmp_path / "other"))[0]
+    assert re.fullmatch(r"thdpack \d[\w.]+ with pyarrow \d[\w.]+", seen_there(None)[1])

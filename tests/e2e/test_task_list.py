@@ -52,6 +52,7 @@ def planned(run: Run, corpus: Path, out: Path, *more: str) -> int:
     """How many tasks there are."""
     done = run("plan-tasks", corpus, "--out", out, *OPTIONS, *more, **SIZES)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] == "plan"
     return sum(int(line.split()[1]) for line in done.stdout.splitlines() if line.split()[0] in ("map", "reduce"))
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from pipeline.cli import _run
 from pipeline.options import PreprocessOptions, parse_bytes
-from pipeline.sources import relative_names
+from pipeline.sources import find_sources, relative_names
+from schemas.errors import InputError
 from schemas.redact import holds_secret, without_credentials
 from schemas.shard import slots_for
 
@@ -89,6 +93,36 @@ def test_a_user_or_a_question_mark_is_no_secret(url: str) -> None:
     assert not holds_secret(url)
 
 
-def test_scratch_is_for_stores() -> None:
+@pytest.mark.parametrize("out", ["y", "file:///y", "local:///y"])
+def test_scratch_is_for_stores(out: str) -> None:
     with pytest.raises(ValueError, match="for --out on a store"):
-        options(scratch="/tmp")
+        PreprocessOptions(inputs=("x",), out=out, scratch="/tmp")
+
+
+def test_memory_is_of_this_machine() -> None:
+    with pytest.raises(ValueError, match="give --workers instead"):
+        options(memory="2G", executor="ray", ray_address="auto")
+    assert options(memory="2G", executor="ray").memory == "2G"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["commit", "d", "--workers", "0"], "--workers is 0"),
+        (["plan-tasks", "x", "--out", "y", "--executor", "ray", "--ray-address", "auto"], "--ray-address is given without --executor ray"),
+        (["plan-tasks", "x", "--out", "s3://b/y", "--scratch", "/tmp"], "tasks of --executor slurm-array run on others"),
+    ],
+)
+def test_what_array_commands_cannot_do_is_wrong_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: object = _run(arguments)
+    except SystemExit as leaving:  # tyro's
+        code = leaving.code
+    assert code == 2
+    assert said in "".join(capsys.readouterr())
+
+
+def test_a_list_does_not_name_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "files.txt").write_text("# what we have\n-\n")
+    with pytest.raises(InputError, match=r"standard input .* belongs on the command line"):
+        find_sources(PreprocessOptions(inputs=(f"@{tmp_path}/files.txt",), out="y"), spool=None)

@@ -1,0 +1,136 @@
+"""A folder of a local disk as a place where a dataset is built (see `pipeline.site`): held by a lock, cleared by looking at what is there."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from pipeline.folders import Folder, LocalFolder
+from pipeline.options import PreprocessOptions
+from pipeline.plan import PLAN, Plan
+from pipeline.storage import input_errors, sync_folder, written_atomically
+from schemas.errors import BuildError
+from schemas.manifest import MANIFEST_NAME, Manifest
+
+WORK: Final = ".build"
+"""Where in a dataset's folder work in progress lies."""
+_OURS: Final = re.compile(r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)")
+
+
+@dataclass(slots=True)
+class LocalSite:
+    """A folder of a local disk."""
+
+    path: Path
+    _cleared: bool = False
+
+    @property
+    def out(self) -> LocalFolder:
+        return LocalFolder(self.path, self._scratch)
+
+    @property
+    def _scratch(self) -> Path:
+        return self.path / WORK
+
+    def manifest(self) -> bytes | None:
+        return self.out.content(MANIFEST_NAME)
+
+    @property
+    def mark(self) -> None:
+        """Whoever replaces the dataset here takes the task list away too."""
+
+    def began(self, mark: str | None) -> None:
+        pass
+
+    @contextmanager
+    def held(self, *, shared: bool = False) -> Iterator[None]:
+        lock = self._scratch / "lock"
+        try:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise BuildError(f"cannot write to {self.path}: {error.strerror}") from error
+        try:
+            self._lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            for unfinished in () if shared else self._scratch.glob("*.tmp"):
+                unfinished.unlink(missing_ok=True)
+            yield
+            if self._cleared:
+                lock.unlink(missing_ok=True)  # while it is ours
+        finally:
+            os.close(descriptor)
+        if self._cleared:
+            with suppress(OSError):  # somebody is here again; or NFS, which keeps what was open a little longer
+                self._scratch.rmdir()
+
+    def _lock(self, descriptor: int, how: int) -> None:
+        """Lock the file that a descriptor is of, unless another build has.
+
+        Raises:
+            BuildError: it has, or there are no locks.
+        """
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            ours = os.path.samestat(os.fstat(descriptor), os.stat(self._scratch / "lock"))
+        except (BlockingIOError, FileNotFoundError):
+            ours = False
+        except OSError as error:
+            raise BuildError(f"{self.path}: cannot be locked ({error.strerror}): this file system, or its mount, has to know flock") from error
+        if not ours:  # or it was another build's, which took it away when it ended
+            raise BuildError(f"{self.path}: another build is running here; wait for it, or choose another --out")
+
+    def spool(self, options: PreprocessOptions) -> str | None:
+        spooled = spool_stdin(options, self._scratch)
+        return None if spooled is None else str(spooled)
+
+    def work(self, planned: Plan, options: PreprocessOptions) -> LocalFolder:
+        return LocalFolder(self._scratch, self._scratch)
+
+    def replaces(self, manifest: Manifest) -> None:
+        """What no manifest names is found by looking."""
+
+    def commit(self, manifest: Manifest) -> None:
+        for folder in sorted({(self.path / entry.name).parent for entry in manifest.files()}):
+            sync_folder(folder)  # every name the manifest mentions is on the disk before it is
+        with self.out.written(MANIFEST_NAME) as file:
+            file.write(manifest.to_json().encode())
+        sync_folder(self.path)
+
+    def clear(self, manifest: Manifest, work: Folder) -> None:
+        named = {entry.name for entry in manifest.files()}
+        try:
+            (self.path / PLAN).unlink(missing_ok=True)  # first: killed after this, it is known to be done
+            for folder in ("train", "valid", "records"):
+                for path in (self.path / folder).glob("*"):
+                    if _OURS.fullmatch(path.name) and f"{folder}/{path.name}" not in named:
+                        path.unlink()
+            for path in self._scratch.iterdir():
+                if path.name != "lock":  # which is ours until we leave
+                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        except OSError as error:
+            not_removed(error)
+        self._cleared = True
+
+
+def not_removed(error: Exception) -> None:
+    """Say that what a finished build left is still there."""
+    logging.getLogger("thdpack").warning("the dataset is complete, but what is left of earlier work could not be removed: %s", error)
+
+
+def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
+    """Standard input as a file, if it is one of the inputs: tasks read it twice, and a rerun compares it."""
+    if "-" not in options.inputs:
+        return None
+    spool = folder / "stdin"
+    with input_errors("standard input"), written_atomically(spool, scratch=folder, durable=False) as file:
+        shutil.copyfileobj(sys.stdin.buffer, cast(BinaryIO, file), 1 << 20)
+    return spool
