@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +24,7 @@ REPO = Path(__file__).parents[1]
 SHARED = REPO.parent / "shared" / "data"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+OurThreads = Callable[[], list[threading.Thread]]
 
 
 @pytest.fixture(scope="session")
@@ -102,6 +104,13 @@ def run() -> Run:
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run_it
+
+
+@pytest.fixture
+def our_threads() -> OurThreads:
+    """Asks which threads of thdpack there are that were not there when the test began: others may have left some waiting for a store."""
+    earlier = set(threading.enumerate())
+    return lambda: [thread for thread in threading.enumerate() if thread.name.startswith("thdpack") and thread not in earlier]
 
 
 @pytest.fixture(scope="session")

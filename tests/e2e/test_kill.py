@@ -137,7 +137,7 @@ def test_a_rerun_says_what_it_skips_and_redoes_only_the_rest(tmp_path: Path, cor
     while process.poll() is None and len(list(markers.glob("map-*.json"))) < 3:
         time.sleep(0.005)
     kill_all(process)
-    finished = written_at(markers.glob("map-*.json"))
+    finished = written_at([*markers.glob("map-*.json"), *markers.glob("hash-*.json")])
     again = start(corpus, out)
     inspected = False
     while again.poll() is None:
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_it_quickly_and_the_same_command_goes_on(run: Run, tmp_path:
         time.sleep(0.005)
     family = processes_of(process.pid)
     process.send_signal(signal.SIGINT)
-    printed = process.communicate(timeout=10)[0].decode()
+    printed = process.communicate(timeout=30)[0].decode()
     assert process.returncode == 130
     assert "the same command goes on" in printed
     assert "Traceback" not in printed

@@ -17,7 +17,7 @@ import pytest
 from pipeline.reader import ShardReader
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError, StateError
-from tests.conftest import REPO, Run
+from tests.conftest import REPO, OurThreads, Run
 from tests.corpus import fasta, made_records, read_buckets
 from tests.stores import open_in
 
@@ -258,15 +258,11 @@ def test_what_is_delivered_cannot_be_changed_and_outlives_the_reader(many_shards
             array[0] = 1
 
 
-def readers_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("thdpack")]
-
-
-def test_a_closed_or_dropped_reader_leaves_no_thread(many_shards: Path) -> None:
+def test_a_closed_or_dropped_reader_leaves_no_thread(many_shards: Path, our_threads: OurThreads) -> None:
     with ShardReader(many_shards) as reader:
         next(reader)
-        assert readers_threads()
-    assert not readers_threads()
+        assert our_threads()
+    assert not our_threads()
     with pytest.raises(ValueError, match="closed"):
         next(reader)
     with pytest.raises(ValueError, match="closed"):
@@ -278,12 +274,12 @@ def test_a_closed_or_dropped_reader_leaves_no_thread(many_shards: Path) -> None:
     reader.close()
     reader = ShardReader(many_shards)
     next(reader)
-    assert readers_threads()
+    assert our_threads()
     del reader
-    assert not readers_threads()
+    assert not our_threads()
     with pytest.raises(DatasetError):
         ShardReader(many_shards / "nowhere")
-    assert not readers_threads()
+    assert not our_threads()
 
 
 def test_an_unclosed_reader_does_not_keep_the_interpreter_alive(many_shards: Path) -> None:
@@ -294,7 +290,7 @@ def test_an_unclosed_reader_does_not_keep_the_interpreter_alive(many_shards: Pat
     assert time.monotonic() - began < 10
 
 
-def test_a_reader_may_be_closed_from_another_thread_at_any_moment(many_shards: Path, tmp_path: Path) -> None:
+def test_a_reader_may_be_closed_from_another_thread_at_any_moment(many_shards: Path, tmp_path: Path, our_threads: OurThreads) -> None:
     cache = tmp_path / "cache"
     for attempt in range(60):
         reader = ShardReader(many_shards, cache_dir=cache, prefetch=attempt % 3)
@@ -304,7 +300,7 @@ def test_a_reader_may_be_closed_from_another_thread_at_any_moment(many_shards: P
             for _ in reader:
                 pass
         closing.join()
-    assert not readers_threads()
+    assert not our_threads()
     assert not open_in(cache)
 
 

@@ -26,7 +26,7 @@ import pipeline.remote
 from pipeline.reader import ShardReader
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import Manifest
-from tests.conftest import REPO, Run
+from tests.conftest import REPO, OurThreads, Run
 from tests.corpus import read_manifest
 from tests.stores import Trouble, http_store, open_in
 
@@ -135,7 +135,7 @@ def test_a_shard_that_changed_between_two_epochs_is_refused(dataset: Path, truth
 
 
 def test_a_remote_dataset_is_the_same_dataset_and_its_cache_is_enough_for_the_next(
-    dataset: Path, truth: list[bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    dataset: Path, truth: list[bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture, our_threads: OurThreads
 ) -> None:
     with http_store(dataset) as url:
         for reader_number in range(2):
@@ -144,7 +144,7 @@ def test_a_remote_dataset_is_the_same_dataset_and_its_cache_is_enough_for_the_ne
                 size = sum(entry.bytes for entry in reader.manifest.shards["train"])
                 assert reader.bytes_fetched == (0 if reader_number else size)
                 assert reader.bytes_verified >= size
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("thdpack")]
+    assert not our_threads()
     with pytest.raises(DatasetError, match=r"manifest\.json: not read from http"):
         ShardReader(url, cache_dir=tmp_path / "cache")
     assert "attempt 1 of 8" in caplog.text
