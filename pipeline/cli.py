@@ -171,7 +171,7 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments[:1] in (["preprocess"], ["verify"]) and not {"-h", "--help"} & set(arguments):
+    if arguments[:1] in (["preprocess"], ["verify"]) and not {"-h", "--help", "ray"} & set(arguments):
         from pipeline.executors import preload
 
         preload(*(["pipeline.objects", "s3fs"] if any(argument.startswith("s3://") for argument in arguments) else []))
@@ -226,9 +226,6 @@ def _plan(options: PlanOptions) -> int:
 
 
 def _preprocess(options: PreprocessOptions) -> int:
-    from pipeline.build import build
-    from pipeline.progress import reporter
-
     if not options.inputs:
         print("thdpack: no input given: name files, folders, globs, URLs, or - for standard input", file=sys.stderr)
         return 2
@@ -237,6 +234,13 @@ def _preprocess(options: PreprocessOptions) -> int:
     if options.executor == "slurm-array":
         return run_array_command(options)
     started = time.perf_counter()
+    if options.ray_address is not None:
+        from pipeline.ray_executor import join
+
+        join(options.ray_address)
+    from pipeline.build import build
+    from pipeline.progress import reporter
+
     with reporter(as_json=options.log_json) as report:
         built = build(options, report)
     print_built(built, options.out, as_json=options.log_json, seconds=time.perf_counter() - started)

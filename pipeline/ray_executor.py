@@ -10,12 +10,15 @@ import logging
 import os
 import signal
 import socket
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from schemas import __version__
 from schemas.errors import BuildError, ThdpackError
 
 if TYPE_CHECKING:
@@ -27,7 +30,10 @@ RETRIES: Final = 8
 """How often a task is run again after its worker or node died."""
 _QUEUED: Final = 2
 """Tasks that Ray is given for each core: one to run, one to follow without asking us."""
-_PROBE_SECONDS: Final = 60.0
+_WARMED: Final = 64
+"""Workers that are started before there is a task, at most."""
+_LOOK_SECONDS: Final = 1.0
+"""How often the cluster is asked for its size: each time takes some milliseconds."""
 _CONNECT_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 80 << 20
 """Ray's own object store holds next to nothing here; this is about the least it accepts."""
@@ -48,18 +54,22 @@ class RayExecutor:
         self._ray = _ray()
         self._out = out
         self._workers = workers
-        self._unproven = address is not None
+        self._shared = address is not None and out.local
+        self._driver = Likeness(None, versions())
         self._running: dict[Any, int] = {}
-        self._ours = not self._ray.is_initialized()
-        if self._ours:
+        self._connected = _joined or not self._ray.is_initialized()
+        if not self._ray.is_initialized():
             _connect(self._ray, address, workers)
+        self._looked, self._most, self._durable = 0.0, 0, False
         self._task = self._ray.remote(_work).options(num_cpus=1, max_retries=RETRIES)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._ours:
+        if self._driver.file is not None:
+            self._out.remove(self._driver.file)
+        if self._connected:
             self._ray.shutdown()  # the cluster kills what still runs for a driver that left; ray.cancel(force=True) sometimes aborts the driver instead
             return
         for reference in self._running:
@@ -76,9 +86,8 @@ class RayExecutor:
         """
         waiting = iter(range(len(tasks)))
         with _cluster_errors(self._ray):
-            if self._unproven:
-                self._refuse_unlike()
-                self._unproven = False
+            if self._shared and self._driver.file is None:
+                self._leave_a_file()
             self._submit(tasks, waiting)
             while self._running:
                 done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=1.0)
@@ -92,38 +101,12 @@ class RayExecutor:
                 on_bytes(0)
                 self._submit(tasks, waiting)
 
-    def _refuse_unlike(self) -> None:
-        """Refuse a cluster with a node that does not see the dataset's folder, this very one, or has other versions, which write other bytes.
-
-        Raises:
-            BuildError: names the node.
-        """
-        if not self._out.local:
-            return self._refuse_answers(None)
-        name = f".build/probe-{uuid.uuid4().hex}.tmp"  # a folder of the same path that is each node's own does not hold it
+    def _leave_a_file(self) -> None:
+        """For tasks to see: a folder of the same path that is each node's own does not hold it."""
+        name = f".build/shared-{uuid.uuid4().hex}.tmp"
         with self._out.written(name, durable=False):
             pass
-        try:
-            return self._refuse_answers(self._out.where(name))
-        finally:
-            self._out.remove(name)
-
-    def _refuse_answers(self, path: str | None) -> None:
-        """See _refuse_unlike. path: of a file that every node has to see."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        probe, asked, ours = self._ray.remote(seen_there), {}, seen_there(None)[1]
-        for node in self._ray.nodes():
-            if node["Alive"] and node["Resources"].get("CPU"):
-                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
-                asked[probe.options(num_cpus=0, scheduling_strategy=there).remote(path)] = node["NodeManagerHostname"]
-        answered, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_PROBE_SECONDS)
-        for reference in answered:
-            seen, versions = self._ray.get(reference)
-            if not seen:
-                raise BuildError(f"{self._out.where()}: node {asked[reference]} does not see it; use a folder that all nodes share, or URLs")
-            if versions != ours:
-                raise BuildError(f"node {asked[reference]} has {versions}, this machine {ours}: the same versions write the same bytes")
+        self._driver = replace(self._driver, file=name)
 
     def _has_other_nodes(self) -> bool:
         """Whether tasks may run on machines that can be lost without this one, and what is in their page caches with them."""
@@ -132,13 +115,41 @@ class RayExecutor:
 
     def _submit(self, tasks: Sequence[Task], waiting: Iterator[int]) -> None:
         """Keep every core of the cluster busy, however many it has by now."""
-        most = self._workers or _QUEUED * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-        durable = self._has_other_nodes()
-        while len(self._running) < most:
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._most = self._workers or _QUEUED * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+            self._durable = self._has_other_nodes()
+            self._looked = time.monotonic()
+        while len(self._running) < self._most:
             index = next(waiting, None)
             if index is None:
                 return
-            self._running[self._task.remote(tasks[index], self._out, durable)] = index
+            self._running[self._task.remote(tasks[index], self._out, self._durable, self._driver)] = index
+
+
+_joined = False
+
+
+def join(address: str) -> None:
+    """Connect to a cluster before anything else is loaded, and have its workers start meanwhile: they take a second.
+
+    Raises:
+        BuildError: Ray is not installed, or there is no cluster at the address.
+    """
+    global _joined
+    ray = _ray()
+    _connect(ray, address, None)
+    _joined = True
+    warm = ray.remote(_load).options(num_cpus=1)
+    for _ in range(min(_WARMED, int(ray.cluster_resources().get("CPU", 1)))):
+        warm.remote()
+
+
+def _load() -> None:
+    """On a worker: what tasks need."""
+    import pipeline.markers
+    import pipeline.partition
+    import pipeline.reduce
+    import pipeline.verify  # noqa: F401
 
 
 def _ray() -> Any:
@@ -200,17 +211,38 @@ def _cluster_errors(ray: Any) -> Iterator[None]:
         raise BuildError(f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no memory; run the same command to go on") from error
 
 
-def seen_there(path: str | None) -> tuple[bool, str]:
-    """On a node: whether it sees a file, and its versions of what shapes a dataset's bytes."""
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What a node has to have in common with the driver.
+
+    file: in the dataset's folder, which every node has to see; None if there is nothing to share.
+    versions: of what shapes a dataset's bytes.
+    """
+
+    file: str | None
+    versions: str
+
+    def refuse_other(self, out: Folder) -> None:
+        """Refuse to work on a node that is not like it.
+
+        Raises:
+            BuildError: names the node.
+        """
+        if self.file is not None and out.size(self.file) is None:
+            raise BuildError(f"{out.where()}: node {socket.gethostname()} does not see it; use a folder that all nodes share, or URLs")
+        if versions() != self.versions:
+            raise BuildError(f"node {socket.gethostname()} has {versions()}, the driver {self.versions}: the same versions write the same bytes")
+
+
+def versions() -> str:
+    """Of what shapes a dataset's bytes, here."""
     import pyarrow as pa
 
-    from schemas import __version__
-
-    return path is None or os.path.exists(path), f"thdpack {__version__} with pyarrow {pa.__version__}"
+    return f"thdpack {__version__} with pyarrow {pa.__version__}"
 
 
-def _work(task: Task, out: Folder, durable: bool) -> tuple[Outcome | ThdpackError, int]:
-    """On a worker: the task's outcome, or what is wrong with the user's data, and the bytes read."""
+def _work(task: Task, out: Folder, durable: bool, driver: Likeness) -> tuple[Outcome | ThdpackError, int]:
+    """On a worker: the task's outcome, or what is wrong with the user's data or this node, and the bytes read."""
     from pipeline.markers import run_once
 
     read = 0
@@ -220,6 +252,7 @@ def _work(task: Task, out: Folder, durable: bool) -> tuple[Outcome | ThdpackErro
         read += number
 
     try:
+        driver.refuse_other(out)
         return run_once(task, out, count, durable=durable), read
     except ThdpackError as error:
         return error, read

@@ -19,6 +19,8 @@ from schemas.manifest import Manifest, RecordsEntry, ShardEntry
 from schemas.shard import round_up, shard_schema
 from schemas.vocabulary import VOCABULARIES
 
+_TASK_BYTES: Final = 96 << 20
+"""Of shards, for a task: a few hundredths of a second, against which what runs it takes little."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",
@@ -129,12 +131,19 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> list[str]:
 
 
 def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:
-    """A task for each shard with the records/ files spread over them."""
-    entries = [entry for shards in manifest.shards.values() for entry in shards]
-    count = max(len(entries), 1)
+    """Tasks of shards one after the other that come to about _TASK_BYTES, with the records/ files spread over them."""
+    groups: list[list[ShardEntry]] = [[]]
+    size = 0
+    for entry in (entry for shards in manifest.shards.values() for entry in shards):
+        if size >= _TASK_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(entry)
+        size += entry.bytes
+    count = len(groups)
     return [
-        VerifyTask(index=i, shards=tuple(entries[i : i + 1]), records=tuple(manifest.records[i::count]), rules=rules_of(manifest), out=out, work=work)
-        for i in range(count)
+        VerifyTask(index=i, shards=tuple(group), records=tuple(manifest.records[i::count]), rules=rules_of(manifest), out=out, work=work)
+        for i, group in enumerate(groups)
     ]
 
 

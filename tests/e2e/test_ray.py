@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.ray_executor import seen_there
+from pipeline.folders import LocalFolder
+from pipeline.ray_executor import Likeness, versions
+from schemas.errors import BuildError
 from tests.conftest import REPO, Run, command, environment
 from tests.corpus import digest, fasta, made_records
 from tests.object_store import ObjectStore, digests, object_store, objects, point_s3_at, put
@@ -220,9 +221,13 @@ def test_no_cluster_at_an_address_is_said(run: Run, tmp_path: Path, corpus: Path
     assert "Traceback" not in done.stderr
 
 
-def test_a_node_is_asked_for_this_very_folder_and_its_versions(tmp_path: Path) -> None:
+def test_a_node_has_to_see_this_very_folder_and_have_the_same_versions(tmp_path: Path) -> None:
     """A folder of the same path that is a node's own holds no file that was made a moment ago."""
-    (tmp_path / "probe").touch()
-    assert seen_there(str(tmp_path / "probe"))[0]
-    assert not seen_there(str(tmp_path / "other"))[0]
-    assert re.fullmatch(r"thdpack \d[\w.]+ with pyarrow \d[\w.]+", seen_there(None)[1])
+    (tmp_path / "shared").touch()
+    out = LocalFolder(tmp_path, tmp_path)
+    Likeness("shared", versions()).refuse_other(out)
+    Likeness(None, versions()).refuse_other(out)
+    with pytest.raises(BuildError, match="does not see it"):
+        Likeness("other", versions()).refuse_other(out)
+    with pytest.raises(BuildError, match=r"has thdpack \d[\w.]+ with pyarrow \d[\w.]+, the driver thdpack 0 with"):
+        Likeness("shared", "thdpack 0 with pyarrow 0").refuse_other(out)
