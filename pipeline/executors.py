@@ -13,6 +13,7 @@ from multiprocessing import connection, parent_process
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from pipeline.interrupt import held_back, look
 from schemas.errors import BuildError
 
 if TYPE_CHECKING:
@@ -67,21 +68,23 @@ class ProcessExecutor:
         Raises:
             ThdpackError: what a task raises; BuildError if a worker was killed.
         """
-        try:
-            pending: dict[Future[Any], int] = {self._pool.submit(_work, task, self._out): i for i, task in enumerate(tasks)}
-        except (BrokenProcessPool, EOFError, ConnectionError) as error:  # the last two: the process that forks workers is gone
-            raise BuildError(_KILLED) from error
-        seen = self._bytes.value
-        try:
-            while pending:
-                done, _ = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
-                for future in done:
-                    on_outcome(pending.pop(future), future.result())
-                now = self._bytes.value
-                on_bytes(now - seen)
-                seen = now
-        except BrokenProcessPool as error:
-            raise BuildError(_KILLED) from error
+        with held_back():
+            try:
+                pending: dict[Future[Any], int] = {self._pool.submit(_work, task, self._out): i for i, task in enumerate(tasks)}
+            except (BrokenProcessPool, EOFError, ConnectionError) as error:  # the last two: the process that forks workers is gone
+                raise BuildError(_KILLED) from error
+            seen = self._bytes.value
+            try:
+                while pending:
+                    done, _ = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
+                    look()
+                    for future in done:
+                        on_outcome(pending.pop(future), future.result())
+                    now = self._bytes.value
+                    on_bytes(now - seen)
+                    seen = now
+            except BrokenProcessPool as error:
+                raise BuildError(_KILLED) from error
 
 
 class SerialExecutor:

@@ -204,7 +204,7 @@ class ObjectSite:
 
 def missing_file(manifest: Manifest, out: Folder) -> str | None:
     """A file that the manifest names and that is not there in its size."""
-    with ThreadPoolExecutor(16) as threads:  # a store takes its time over each
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store takes its time over each
         sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
         for entry, size in zip(manifest.files(), sizes, strict=True):
             if size != entry.bytes:

@@ -174,7 +174,7 @@ def test_ctrl_c_ends_it_quickly_and_the_same_command_goes_on(run: Run, tmp_path:
         time.sleep(0.005)
     family = processes_of(process.pid)
     process.send_signal(signal.SIGINT)
-    printed = process.communicate(timeout=30)[0].decode()
+    printed = process.communicate(timeout=10)[0].decode()
     assert process.returncode == 130
     assert "the same command goes on" in printed
     assert "Traceback" not in printed

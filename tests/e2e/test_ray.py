@@ -18,7 +18,7 @@ import pytest
 from pipeline.folders import LocalFolder
 from pipeline.ray_executor import Likeness, versions
 from schemas.errors import BuildError
-from tests.conftest import REPO, Run, command, environment
+from tests.conftest import REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.object_store import ObjectStore, digests, object_store, objects, point_s3_at, put
 
@@ -42,9 +42,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The bytes that processes give."""
-    out = tmp_path_factory.mktemp("whole") / "out"
-    subprocess.run(command("preprocess", str(corpus), "--out", str(out), *OPTIONS, **SIZES), cwd=REPO, env=environment(), check=True, capture_output=True)
-    return digest(out)
+    return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *OPTIONS, **SIZES))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPO, Run, command, environment
+from tests.conftest import REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.object_store import digests, object_store, objects, point_s3_at, put
 
@@ -43,9 +43,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The bytes that one command gives."""
-    out = tmp_path_factory.mktemp("whole") / "out"
-    subprocess.run(command("preprocess", str(corpus), "--out", str(out), *OPTIONS, **SIZES), cwd=REPO, env=environment(), check=True, capture_output=True)
-    return digest(out)
+    return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *OPTIONS, **SIZES))
 
 
 def planned(run: Run, corpus: Path, out: Path, *more: str) -> int:

@@ -1,0 +1,45 @@
+"""Ctrl-C that comes at the worst moment: while the pool of processes has a lock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import REPO
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+import pipeline.executors as executors
+from pipeline.folders import LocalFolder
+from pipeline.interrupt import interrupt
+from pipeline.options import PreprocessOptions
+from pipeline.plan import plan
+from pipeline.stages import hash_tasks
+
+waits = executors.wait
+
+def interrupted(pending, **options):
+    lock = next(iter(pending))._condition
+    lock.acquire()  # as `wait` itself does: between this and what follows an exception leaves it taken
+    os.kill(os.getpid(), signal.SIGINT)
+    lock.release()
+    return waits(pending, **options)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, interrupt)
+    executors.wait = interrupted
+    out = LocalFolder(Path(sys.argv[1]), Path(sys.argv[1]))
+    tasks = hash_tasks(plan(PreprocessOptions(inputs=("data/sample.fasta",), out="x")), out, every=True)
+    try:
+        with executors.ProcessExecutor(1, out) as executor:
+            executor.run(tasks, print, print)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_an_interrupt_while_a_lock_is_held_ends_the_build(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=REPO, capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout.splitlines()[-1:] == ["interrupted"], done.stderr
