@@ -27,6 +27,10 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 OurThreads = Callable[[], list[threading.Thread]]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real corpora beside the checkout; tests that need it skip where it is absent."""

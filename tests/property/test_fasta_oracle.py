@@ -15,6 +15,7 @@ ASCII = [">", "\n", "\r\n", "\n>", "\n>id text\n", "MKTAYIAKQR", "lagv", "*", " 
 text = st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.lists(st.sampled_from(ASCII), max_size=60).map("".join)
 
 
+@pytest.mark.long
 @settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(text.map(str.encode), st.integers(1, 70), st.integers(0, 200), st.booleans())
 def test_ids_and_residues_are_biopythons_wherever_both_accept(data: bytes, chunk: int, cut: int, at_start: bool) -> None:

@@ -139,6 +139,7 @@ def compare(shape: ModelOptions, theirs: EsmForMaskedLM, rows: list[Tensor], *, 
     return model
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("preset", PRESETS)
 def test_backend_torch_equals_hugging_face(preset: str) -> None:
     shape = shape_of(preset)
