@@ -40,7 +40,7 @@ $(VENV)/train: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/
 
 $(VENV)/dev: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and all that tests need into $(VENV); once, about two minutes'
-	$(PIP) --no-compile --editable '.[report,train,hf,dev]' # Python compiles what is imported; compiling all of it would take a minute
+	$(PIP) --editable '.[report,train,hf,dev]'
 	$(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
 	touch $@ $(VENV)/core $(VENV)/report $(VENV)/train
 
