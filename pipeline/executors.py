@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, parent_process
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from pipeline.interrupt import held_back, look
 from schemas.errors import BuildError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.tasks import Task
 
 _KILLED = "a worker process was killed, perhaps for lack of memory (see --memory); run the same command to go on"
+TASK_MODULES: Final = ("pipeline.markers", "pipeline.partition", "pipeline.reduce", "pipeline.verify")
+"""What workers need, and load before there is a task."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -29,7 +31,7 @@ def preload(*more: str) -> None:
     """Start importing what workers need, and `more` modules, in the background; called first thing, it costs the user no time."""
     from multiprocessing import forkserver
 
-    _CONTEXT.set_forkserver_preload(["pipeline.markers", "pipeline.partition", "pipeline.reduce", "pipeline.verify", *more])
+    _CONTEXT.set_forkserver_preload([*TASK_MODULES, *more])
     forkserver.ensure_running()
 
 

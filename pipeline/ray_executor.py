@@ -15,9 +15,11 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from pipeline.executors import TASK_MODULES
 from schemas import __version__
 from schemas.errors import BuildError, ThdpackError
 
@@ -57,9 +59,10 @@ class RayExecutor:
         self._shared = address is not None and out.local
         self._driver = Likeness(None, versions())
         self._running: dict[Any, int] = {}
-        self._connected = _joined or not self._ray.is_initialized()
-        if not self._ray.is_initialized():
+        there = self._ray.is_initialized()
+        if not there:
             _connect(self._ray, address, workers)
+        self._connected = _joined or not there
         self._looked, self._most, self._durable = 0.0, 0, False
         self._task = self._ray.remote(_work).options(num_cpus=1, max_retries=RETRIES)
 
@@ -146,10 +149,8 @@ def join(address: str) -> None:
 
 def _load() -> None:
     """On a worker: what tasks need."""
-    import pipeline.markers
-    import pipeline.partition
-    import pipeline.reduce
-    import pipeline.verify  # noqa: F401
+    for name in TASK_MODULES:
+        import_module(name)
 
 
 def _ray() -> Any:
