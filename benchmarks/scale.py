@@ -31,7 +31,7 @@ from pipeline.mapped_stage import load_mapped, mapped_of
 from pipeline.options import PreprocessOptions
 from pipeline.plan import PARTITION_BYTES, Plan
 from pipeline.reader import ShardReader
-from pipeline.sources import Source, cut
+from pipeline.sources import PIECE_BYTES, Source, cut
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
 from pipeline.statistics import SplitStatistics
 from pipeline.task_list import TaskList
@@ -53,11 +53,19 @@ def made_plan(records: int) -> Plan:
     size = records * RECORD_BYTES
     files = -(-size // FILE_BYTES)
     sources = tuple(
-        Source(url=f"/made/part-{i:05d}.fasta", name=f"part-{i:05d}.fasta", bytes=size // files, fingerprint=HASH, format="fasta", compression="none")
+        Source(
+            url=f"/made/part-{i:05d}.fasta",
+            name=f"part-{i:05d}.fasta",
+            bytes=size // files,
+            fingerprint=HASH,
+            format="fasta",
+            compression="none",
+            piece=PIECE_BYTES,
+        )
         for i in range(files)
     )
     ranges = tuple((i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source))
-    return Plan(sources=sources, passed_over=(), ranges=ranges, hashed=tuple(range(files)), partitions=-(-size // PARTITION_BYTES))
+    return Plan(sources=sources, passed_over=(), ranges=ranges, hashed=(), partitions=-(-size // PARTITION_BYTES))
 
 
 def made_statistics(options: PreprocessOptions, sequences: int, rng: np.random.Generator) -> SplitStatistics:
@@ -115,8 +123,8 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
         sizes["a task, bytes"] = max(len(pickle.dumps(task)) for task in (*maps, *hashes, *reduces, *rests))
     with timed(times, "map results"):
         per = records // len(maps)
-        results = [{"records": per, "residues": per * RESIDUES, "input_xxh3_128": None} for _ in maps]
-        mapped = mapped_of(options, plan, maps, hashes, [*results, *({"input_xxh3_128": HASH} for _ in hashes)])
+        results = [{"records": per, "residues": per * RESIDUES, "pieces": [HASH] * -((task.begin - task.end) // PIECE_BYTES)} for task in maps]
+        mapped = mapped_of(options, plan, maps, hashes, results)
         mapped.save(job)
         sizes["what each worker reads once, MB"] = (work.path / job.mapped).stat().st_size / 1e6
         load_mapped(work, job.mapped)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.executors import Executor, ProcessExecutor, cores
-from pipeline.mapped_stage import Mapped, build_digest, mapped_of
+from pipeline.mapped_stage import Mapped, build_digest, input_entries, mapped_of
 from pipeline.options import PreprocessOptions, parse_bytes
 from pipeline.plan import PLAN, Plan, absolute, plan, plan_digest, planned_here
 from pipeline.progress import Reporter
@@ -22,7 +22,7 @@ from pipeline.storage import is_url
 from pipeline.tasks import Job, Task
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, ManifestError
-from schemas.manifest import MANIFEST_NAME, InputEntry, Manifest
+from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.records import Status
 from schemas.redact import without_credentials
 
@@ -208,8 +208,8 @@ class Build:
 
     def _map(self) -> Mapped:
         maps, hashes = map_tasks(self._plan, self._options, self._work), hash_tasks(self._plan, self._work)
-        longest_first = self._phase("read, tokenize, partition", [*hashes, *maps], self._plan.input_bytes)
-        return mapped_of(self._options, self._plan, maps, hashes, longest_first[len(hashes) :] + longest_first[: len(hashes)])
+        results = self._phase("read, tokenize, partition", [*maps, *hashes], self._plan.input_bytes)
+        return mapped_of(self._options, self._plan, maps, hashes, results)
 
     def _same_inputs(self, existing: Manifest) -> bool:
         """Whether the dataset that is there came of these very inputs and options. Reads all inputs.
@@ -220,11 +220,9 @@ class Build:
         sources = self._plan.sources
         if [(s.name, s.bytes) for s in sources] != [(e.name, e.bytes) for e in existing.inputs]:
             return False
-        results = self._phase("compare inputs", hash_tasks(self._plan, self._work, every=True), self._plan.input_bytes)
-        found = [
-            InputEntry(name=source.name, bytes=source.bytes, xxh3_128=result["input_xxh3_128"], records=entry.records)
-            for source, result, entry in zip(sources, results, existing.inputs, strict=True)
-        ]
+        tasks = hash_tasks(self._plan, self._work, every=True)
+        results = self._phase("compare inputs", tasks, self._plan.input_bytes)
+        found = input_entries(sources, tasks, results, [entry.records for entry in existing.inputs])
         if build_digest(self._options, found) == existing.build:
             return True
         if not self._options.overwrite:

@@ -24,26 +24,34 @@ _BLOCK_RECORDS: Final = 1 << 15
 _BLOCK_RESIDUES: Final = 16 << 20
 
 
-def read_fasta(source: Source, vocabulary: Vocabulary, begin: int, end: int, on_bytes: Callable[[int], None]) -> Iterator[tuple[RecordBlock, str | None]]:
-    """Blocks of a FASTA source's byte range, each with the input's xxh3_128 once it is known (None until the end).
+def read_fasta(source: Source, vocabulary: Vocabulary, begin: int, end: int, on_bytes: Callable[[int], None]) -> Iterator[tuple[RecordBlock, list[str]]]:
+    """Blocks of a FASTA source's byte range; with the last, which is empty, the xxh3_128 of each piece of the range.
 
     Raises:
         FastaError: a rule of the format is broken; InputError: unreadable, or a damaged archive.
     """
     whole = begin == 0 and end == source.bytes
-    with open_input(source.url, at=begin) as raw, _archive_errors(source):
-        hashing = HashingReader(cast(BinaryIO, _Counting(raw, on_bytes))) if whole else None
-        stream = decompressed(cast(BinaryIO, hashing or _Counting(raw, on_bytes)), source.compression)
+    with open_input(source.url, at=begin, until=None if whole else end) as raw, _archive_errors(source):
+        hashing = HashingReader(cast(BinaryIO, _Counting(raw, on_bytes)), piece=source.piece, size=None if whole else end - begin)
+        stream = decompressed(cast(BinaryIO, hashing), source.compression)
         parser = FastaParser(vocabulary)
         try:
             for block in parser.read(stream, begin=begin, end=None if whole else end):
-                yield block, None
+                yield block, []
         except FastaSyntaxError as error:
             raise FastaError(error.message, source=source.url, line=line_at(source, error.offset)) from error
-        if hashing is not None:
-            while hashing.read(1 << 20):  # what follows the last member of an archive
-                pass
-            yield _no_records(), hashing.xxh3_128
+        yield _no_records(), hashing.finish()  # with what follows the last member of an archive
+
+
+def hash_range(source: Source, begin: int, end: int, on_bytes: Callable[[int], None]) -> list[str]:
+    """The xxh3_128 of each piece of a source's byte range.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    whole = begin == 0 and end == source.bytes  # the size of what a web server has may not be known
+    with open_input(source.url, at=begin, until=None if whole else end) as raw:
+        return HashingReader(cast(BinaryIO, _Counting(raw, on_bytes)), piece=source.piece, size=None if whole else end - begin).finish()
 
 
 def line_at(source: Source, offset: int) -> int:
@@ -159,8 +167,8 @@ def _checked_columns(schema: pa.Schema, source: Source, sequence_column: str, id
     return [id_column]
 
 
-def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Iterator[tuple[RecordBlock, str | None]]:
-    """Blocks of a format that Biopython's SeqIO reads (swiss, genbank, embl), and the input's hash at the end.
+def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Iterator[tuple[RecordBlock, list[str]]]:
+    """Blocks of a format that Biopython's SeqIO reads (swiss, genbank, embl); with the last, which is empty, the xxh3_128 of each piece.
 
     Raises:
         InputError: Biopython refuses it; the line is the last that it had read.
@@ -168,7 +176,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
     from Bio import SeqIO
 
     with open_input(source.url) as raw, _archive_errors(source):
-        hashing = HashingReader(cast(BinaryIO, _Counting(raw, on_bytes)))
+        hashing = HashingReader(cast(BinaryIO, _Counting(raw, on_bytes)), piece=source.piece, size=None)
         stream = decompressed(cast(BinaryIO, hashing), source.compression)
         lines = _CountedLines(io.TextIOWrapper(io.BufferedReader(_Raw(stream)), encoding="utf-8", errors="replace"))
         ids: list[str] = []
@@ -180,15 +188,13 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
                 texts.append(residues_of(str(record.seq), comments=False))
                 size += len(texts[-1])
                 if len(ids) == _BLOCK_RECORDS or size > _BLOCK_RESIDUES:
-                    yield _block(ids, texts, number, vocabulary), None
+                    yield _block(ids, texts, number, vocabulary), []
                     number, size, ids, texts = number + len(ids), 0, [], []
         except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
             # what SeqIO's parsers raise on text that is not their format
             raise InputError(f"not {source.format} that Biopython reads: {error}", source=source.url, line=lines.line) from error
-        yield _block(ids, texts, number, vocabulary), None
-        while hashing.read(1 << 20):
-            pass
-        yield _no_records(), hashing.xxh3_128
+        yield _block(ids, texts, number, vocabulary), []
+        yield _no_records(), hashing.finish()
 
 
 class _Raw(io.RawIOBase):

@@ -15,6 +15,8 @@ import xxhash
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan
+from pipeline.sources import Source
+from pipeline.storage import content_hash
 from pipeline.tasks import HashTask, Job, MapTask
 from schemas import __version__
 from schemas.errors import BuildError, InputError
@@ -59,7 +61,6 @@ def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask]
         InputError: an input holds no residue.
     """
     sources = planned.sources
-    digests = {task.index: result["input_xxh3_128"] for task, result in zip(hashes, results[len(maps) :], strict=True)}
     records, residues = [0] * len(sources), [0] * len(sources)
     spills = []
     ordinal = 0
@@ -68,14 +69,31 @@ def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask]
         ordinal += result["records"]
         records[s] += result["records"]
         residues[s] += result["residues"]
-        digests.setdefault(s, result["input_xxh3_128"])
     for i, source in enumerate(sources):
         if residues[i] == 0:
             from pipeline.formats import last_line
 
             raise InputError("no residue in this file", source=source.url, line=last_line(source))
-    inputs = tuple(InputEntry(name=source.name, bytes=source.bytes, xxh3_128=digests[i], records=records[i]) for i, source in enumerate(sources))
+    inputs = input_entries(sources, [*maps, *hashes], results, records)
     return Mapped(build=build_digest(options, inputs), inputs=inputs, spills=tuple(spills), residues=sum(residues))
+
+
+def input_entries(
+    sources: Sequence[Source], tasks: Sequence[MapTask | HashTask], results: Sequence[dict[str, Any]], records: Sequence[int]
+) -> tuple[InputEntry, ...]:
+    """What the manifest says of the inputs.
+
+    Args:
+        tasks: those that hash, of each input in the order of their ranges, with their results.
+        records: of each input.
+    """
+    pieces: dict[str, list[str]] = {source.url: [] for source in sources}
+    for task, result in zip(tasks, results, strict=True):
+        pieces[task.source.url] += result["pieces"]
+    return tuple(
+        InputEntry(name=source.name, bytes=source.bytes, xxh3_128=content_hash(pieces[source.url]), records=count)
+        for source, count in zip(sources, records, strict=True)
+    )
 
 
 _last: tuple[str, Mapped] | None = None  # where it was read from, and what: a process works on one build

@@ -38,20 +38,20 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
         BuildError: the spill cannot be written.
     """
     records = residues = 0
-    input_hash = None
+    pieces: list[str] = []
     with spill_written(task.work, task.spill, task.partitions) as spill:
-        for block, final_hash in record_blocks(task, on_bytes):
-            input_hash = final_hash or input_hash
+        for block, hashed in record_blocks(task, on_bytes):
+            pieces += hashed
             if len(block):
                 _refuse_unknown(task, block)
                 _write(spill.batches, block, records, task)
                 records += len(block)
                 residues += int(block.ends[-1])
-    return {"spills": [spill.entry], "records": records, "residues": residues, "input_xxh3_128": input_hash}
+    return {"spills": [spill.entry], "records": records, "residues": residues, "pieces": pieces}
 
 
-def record_blocks(task: MapTask, on_bytes: OnBytes) -> Iterator[tuple[RecordBlock, str | None]]:
-    """A map task's records, whatever its input's format; with the last block, the input's xxh3_128 if one pass read all of it.
+def record_blocks(task: MapTask, on_bytes: OnBytes) -> Iterator[tuple[RecordBlock, list[str]]]:
+    """A map task's records, whatever its input's format; with the last block, the xxh3_128 of each piece of what it read, unless that is a table.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.
@@ -61,7 +61,7 @@ def record_blocks(task: MapTask, on_bytes: OnBytes) -> Iterator[tuple[RecordBloc
         return read_fasta(task.source, ESM2, task.begin, task.end, on_bytes)
     if task.source.format in ("parquet", "arrow"):
         table = read_table(task.source, ESM2, options.sequence_column, options.id_column, on_bytes)
-        return ((block, None) for block in table)
+        return ((block, []) for block in table)
     return read_seqio(task.source, ESM2, on_bytes)
 
 

@@ -12,7 +12,7 @@ import xxhash
 
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
-from pipeline.sources import Source, cut, find_sources
+from pipeline.sources import Source, cut, cut_anywhere, find_sources
 from pipeline.storage import is_url
 from schemas import __version__
 from schemas.manifest import Manifest
@@ -33,8 +33,8 @@ class Plan:
     passed_over: tuple[str, ...]
     ranges: tuple[tuple[int, int, int], ...]
     """(source index, begin, end) of each map task."""
-    hashed: tuple[int, ...]
-    """Sources that no map task reads from first byte to last: a task of its own takes their content hash."""
+    hashed: tuple[tuple[int, int, int], ...]
+    """(source index, begin, end) of each hash task: of sources that map tasks do not read from first byte to last."""
     partitions: int
     """A function of the inputs' sizes alone: it shows in the dataset."""
 
@@ -91,6 +91,6 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
         sources=tuple(sources),
         passed_over=tuple(passed_over),
         ranges=tuple(ranges),
-        hashed=tuple(i for i, source in enumerate(sources) if not source.streamed),
+        hashed=tuple((i, begin, end) for i, source in enumerate(sources) if not source.streamed for begin, end in cut_anywhere(source)),
         partitions=max(1, -(-fasta_bytes(sources) // PARTITION_BYTES)),
     )

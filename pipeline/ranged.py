@@ -28,8 +28,11 @@ T = TypeVar("T")
 class RangedFile(io.RawIOBase):
     """Read by whoever reads on, ahead of them; by whoever seeks, exactly what is asked for."""
 
-    def __init__(self, url: str, fs: AbstractFileSystem, path: str, *, at: int = 0) -> None:
+    def __init__(self, url: str, fs: AbstractFileSystem, path: str, *, at: int = 0, until: int | None = None) -> None:
         """Find the object and its size.
+
+        Args:
+            at: where to begin; until: where reading ahead ends, None for the end of the object.
 
         Raises:
             InputError: it is not there or cannot be reached.
@@ -39,6 +42,7 @@ class RangedFile(io.RawIOBase):
         self._stopped = threading.Event()
         self._remote = Remote(url, self._stopped)
         self._size = int(asked(self._remote, lambda: fs.info(path), 0)["size"])
+        self._until = self._size if until is None else min(until, self._size)
         self._position = self._next = at
         self._ahead: dict[int, tuple[int, Future[bytes]]] = {}
         self._threads = ThreadPoolExecutor(_AHEAD, thread_name_prefix="thdpack-range")
@@ -62,7 +66,7 @@ class RangedFile(io.RawIOBase):
         wanted = min(len(view), max(0, self._size - self._position))
         done = 0
         while done < wanted:
-            on = self._position == self._next and (wanted > _SMALL or self._position // RANGE in self._ahead)
+            on = self._position == self._next < self._until and (wanted > _SMALL or self._position // RANGE in self._ahead)
             piece = self._reading_on(wanted - done) if on else memoryview(self._fetch(self._position, self._position + wanted - done))
             view[done : done + len(piece)] = piece
             done += len(piece)
@@ -80,10 +84,10 @@ class RangedFile(io.RawIOBase):
         first = self._position // RANGE
         near = range(first, first + _AHEAD + 1)
         self._ahead = {n: (begin, data) for n, (begin, data) in self._ahead.items() if n in near and begin <= max(self._position, n * RANGE)}
-        for number in range(first, min(first + _AHEAD, -(-self._size // RANGE) - 1) + 1):
+        for number in range(first, min(first + _AHEAD, -(-self._until // RANGE) - 1) + 1):
             if number not in self._ahead:
                 begin = max(number * RANGE, self._position if number == first else 0)
-                self._ahead[number] = begin, self._threads.submit(self._fetch, begin, min((number + 1) * RANGE, self._size))
+                self._ahead[number] = begin, self._threads.submit(self._fetch, begin, min((number + 1) * RANGE, self._until))
         begin, data = self._ahead[first]
         skipped = self._position - begin
         return memoryview(data.result())[skipped : skipped + wanted]

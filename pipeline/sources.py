@@ -24,6 +24,8 @@ from schemas.redact import without_credentials
 
 TASK_BYTES: Final = 128 << 20
 """About how much of an input one map task reads."""
+PIECE_BYTES: Final = 16 << 20
+"""An input's content hash is taken over pieces of so many bytes, so that tasks and machines share the work. It shows in the manifest."""
 
 _LISTING: Final = 600 << 20
 """Listing millions of objects takes as long as reading so many bytes."""
@@ -45,6 +47,7 @@ class Source:
     name: relative to the inputs' common folder; how the manifest and records/ call it.
     bytes: as stored, compressed or not.
     fingerprint: changes when the file does, as far as its store can tell without reading it.
+    piece: PIECE_BYTES.
     """
 
     url: str
@@ -53,6 +56,7 @@ class Source:
     fingerprint: str
     format: Format
     compression: Compression
+    piece: int
 
     @property
     def cuttable(self) -> bool:
@@ -61,8 +65,8 @@ class Source:
 
     @property
     def streamed(self) -> bool:
-        """Whether one pass from first byte to last reads it, so that its hash can be taken on the way."""
-        return self.format not in ("parquet", "arrow") and (not self.cuttable or self.bytes <= TASK_BYTES)
+        """Whether map tasks read it from first byte to last, so that its hash can be taken on the way."""
+        return self.format not in ("parquet", "arrow")
 
 
 def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list[Source], list[str]]:
@@ -236,7 +240,7 @@ def _source(url: str, name: str, format: Format, spool: str | None, info: dict[s
     compression = detect(head)
     if format == "auto":
         format = "parquet" if head.startswith(b"PAR1") else "arrow" if head.startswith(b"ARROW1") else _TABLES.get(_suffix(url), "fasta")
-    return Source(url=place, name=name, bytes=size, fingerprint=fingerprint, format=format, compression=compression)
+    return Source(url=place, name=name, bytes=size, fingerprint=fingerprint, format=format, compression=compression, piece=PIECE_BYTES)
 
 
 def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
@@ -267,9 +271,13 @@ def unchanged(source: Source) -> bool:
 
 
 def cut(source: Source) -> list[tuple[int, int]]:
-    """Byte ranges of about TASK_BYTES, one task each. What cannot be cut is one range."""
-    if not source.cuttable or source.bytes <= TASK_BYTES:
-        return [(0, source.bytes)]
-    pieces = -(-source.bytes // TASK_BYTES)
-    edges = [source.bytes * i // pieces for i in range(pieces + 1)]
+    """Byte ranges for map tasks. What cannot be cut is one range."""
+    return cut_anywhere(source) if source.cuttable else [(0, source.bytes)]
+
+
+def cut_anywhere(source: Source) -> list[tuple[int, int]]:
+    """Byte ranges of about TASK_BYTES, each of whole pieces."""
+    pieces = max(1, -(-source.bytes // source.piece))
+    tasks = min(pieces, max(1, -(-source.bytes // TASK_BYTES)))
+    edges = [min(source.bytes, pieces * i // tasks * source.piece) for i in range(tasks + 1)]
     return list(zip(edges[:-1], edges[1:], strict=True))

@@ -11,6 +11,7 @@ from typing import Final
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan
+from pipeline.sources import cut_anywhere
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, RestTask
 
 RESTS_TOGETHER: Final = 64
@@ -27,8 +28,9 @@ def map_tasks(planned: Plan, options: PreprocessOptions, work: Folder) -> list[M
 
 
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
-    """One for each input that no map task reads from first byte to last, or for every input."""
-    return [HashTask(index=i, source=planned.sources[i], work=work) for i in (range(len(planned.sources)) if every else planned.hashed)]
+    """For inputs that map tasks do not read from first byte to last, or for every input."""
+    ranges = [(i, begin, end) for i, source in enumerate(planned.sources) for begin, end in cut_anywhere(source)] if every else planned.hashed
+    return [HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work) for n, (i, begin, end) in enumerate(ranges)]
 
 
 def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:

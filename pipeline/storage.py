@@ -61,23 +61,56 @@ class HashingWriter:
 
 
 class HashingReader:
-    """A binary stream for reading that hashes what passes through; complete once read to the end."""
+    """A binary stream for reading that hashes what passes through, piece by piece (see `content_hash`).
 
-    def __init__(self, file: BinaryIO) -> None:
+    piece: bytes of each but the last.
+    size: how many bytes are hashed; what comes after them is read and not hashed. None for all there are.
+    """
+
+    def __init__(self, file: BinaryIO, *, piece: int, size: int | None) -> None:
         self._file = file
+        self._piece = piece
+        self._left = size
         self._hash = xxhash.xxh3_128()
+        self._room = piece
+        self._pieces: list[str] = []
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
-        self._hash.update(data)
+        self._add(memoryview(data))
         return data
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         count = cast(int, self._file.readinto(view))  # type: ignore[attr-defined]
-        self._hash.update(view[:count])
+        self._add(view[:count])
         return count
+
+    def _add(self, data: memoryview) -> None:
+        if self._left is not None:
+            data = data[: self._left]
+            self._left -= len(data)
+        while len(data):
+            part = data[: self._room]
+            self._hash.update(part)
+            self._room -= len(part)
+            data = data[len(part) :]
+            if self._room == 0:
+                self._next()
+
+    def _next(self) -> None:
+        self._pieces.append(self._hash.hexdigest())
+        self._hash.reset()
+        self._room = self._piece
+
+    def finish(self) -> list[str]:
+        """Read what is left to hash; the xxh3_128 of every piece."""
+        while self._left != 0 and self.read(_BLOCK):
+            pass
+        if self._room < self._piece:
+            self._next()
+        return self._pieces
 
     def readable(self) -> bool:
         return True
@@ -92,9 +125,10 @@ class HashingReader:
         self._file.close()
         self.closed = True
 
-    @property
-    def xxh3_128(self) -> str:
-        return self._hash.hexdigest()
+
+def content_hash(pieces: Sequence[str]) -> str:
+    """What the manifest calls an input's xxh3_128: its only piece's; of several, that of their digests' bytes end to end. See docs/format.md."""
+    return pieces[0] if len(pieces) == 1 else xxhash.xxh3_128_hexdigest(bytes.fromhex("".join(pieces)))
 
 
 _TAGS: Final = ("ETag", "etag")
@@ -139,15 +173,17 @@ def protocols(fs: AbstractFileSystem) -> set[str]:
 
 
 @contextmanager
-def open_input(url: str, *, at: int = 0) -> Iterator[BinaryIO]:
+def open_input(url: str, *, at: int = 0, until: int | None = None) -> Iterator[BinaryIO]:
     """Open a local path or URL for reading bytes, from byte `at` on.
 
+    Args:
+        until: where the reader will stop, or a little further on; a store is asked for nothing beyond it ahead of the reader.
     Raises:
         InputError: it cannot be opened or read; the message says why.
     """
     with input_errors(url):
         if is_url(url):
-            with _opened_url(url, at) as remote:
+            with _opened_url(url, at, until) as remote:
                 yield remote
         else:
             with open(url, "rb", buffering=0) as local:
@@ -155,13 +191,13 @@ def open_input(url: str, *, at: int = 0) -> Iterator[BinaryIO]:
                 yield cast(BinaryIO, local)
 
 
-def _opened_url(url: str, at: int) -> BinaryIO:
+def _opened_url(url: str, at: int, until: int | None) -> BinaryIO:
     """An object, in ranges; what a web server has, or a file system of this machine, as fsspec opens it."""
     fs, path = file_system(url)
     if {"s3", "gs", "abfs"} & protocols(fs):
         from pipeline.ranged import RangedFile
 
-        return cast(BinaryIO, RangedFile(url, fs, path, at=at))
+        return cast(BinaryIO, RangedFile(url, fs, path, at=at, until=until))
     file = cast(BinaryIO, fs.open(path, "rb"))
     file.seek(at)
     return file

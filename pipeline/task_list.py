@@ -143,7 +143,7 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
         sources=tuple(Source(**source) for source in there["sources"]),
         passed_over=(),
         ranges=tuple((s, begin, end) for s, begin, end in there["ranges"]),
-        hashed=tuple(there["hashed"]),
+        hashed=tuple((s, begin, end) for s, begin, end in there["hashed"]),
         partitions=there["partitions"],
     )
     return TaskList(options=options, plan=planned, site=site)

@@ -68,7 +68,7 @@ class MapTask:
 
     def identity(self) -> dict[str, Any]:
         return {
-            "source": [self.source.name, self.source.fingerprint, self.source.format, self.source.compression],
+            "source": [self.source.name, self.source.fingerprint, self.source.format, self.source.compression, self.source.piece],
             "url": self.source.url if is_url(self.source.url) else "",  # a web server's marks tell versions of one address apart, not addresses
             "range": [self.begin, self.end],
             "partitions": self.partitions,
@@ -83,10 +83,12 @@ class MapTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashTask:
-    """Take the content hash of an input that no single map task reads from first byte to last."""
+    """Take the content hash of the bytes [begin, end) of `source`, which map tasks do not read from first to last."""
 
     index: int
     source: Source
+    begin: int
+    end: int
     work: Folder
 
     @property
@@ -94,12 +96,12 @@ class HashTask:
         return f"hash-{self.index:06d}"
 
     def identity(self) -> dict[str, Any]:
-        return {"url": self.source.url, "fingerprint": self.source.fingerprint}
+        return {"url": self.source.url, "fingerprint": self.source.fingerprint, "range": [self.begin, self.end], "piece": self.source.piece}
 
     def run(self, on_bytes: OnBytes) -> dict[str, Any]:
-        from pipeline.storage import hash_file
+        from pipeline.formats import hash_range
 
-        return {"input_xxh3_128": hash_file(self.source.url)[1]}
+        return {"pieces": hash_range(self.source, self.begin, self.end, on_bytes)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,6 +44,10 @@ def sample() -> Path:
     return REPO / "data" / "sample.fasta"
 
 
+PIECE_BYTES = 1_000
+"""Of inputs, in builds of many small tasks."""
+
+
 def command(*arguments: str, task_bytes: int | None = None, partition_bytes: int | None = None) -> list[str]:
     """`thdpack …` as a command line; with sizes, a build in many small tasks instead of one."""
     if task_bytes is None and partition_bytes is None:
@@ -52,7 +56,7 @@ def command(*arguments: str, task_bytes: int | None = None, partition_bytes: int
 import sys
 if __name__ == "__main__":
     import pipeline.plan, pipeline.sources, pipeline.stages
-    pipeline.sources.TASK_BYTES = {task_bytes or 128 << 20}
+    pipeline.sources.TASK_BYTES, pipeline.sources.PIECE_BYTES = {task_bytes or 128 << 20}, {PIECE_BYTES}
     pipeline.plan.PARTITION_BYTES = {partition_bytes or 64 << 20}
     pipeline.stages.RESTS_TOGETHER = 4
     from pipeline.cli import main

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schemas.manifest import Manifest
-from tests.conftest import Run
+from tests.conftest import PIECE_BYTES, Run
 from tests.corpus import as_read, digest, fasta, made_records, read_buckets, read_manifest, read_records, sequences_in
 
 SMALL = ("--capacity", "2048", "--max-seq-len", "512", "--valid-fraction", "0.2")
@@ -138,6 +138,7 @@ def test_how_spills_are_laid_out_does_not_show(
     """From GROUPED_FROM partitions on they lie partition by partition, also of inputs so small that some partitions of a spill are empty."""
     monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 20_000)
     monkeypatch.setattr("pipeline.sources.TASK_BYTES", task_bytes)
+    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
     build_here(corpus, tmp_path / "blocks", capacity=2048, max_seq_len=512)
     monkeypatch.setattr("pipeline.spill.GROUPED_FROM", 4)
     build_here(corpus, tmp_path / "grouped", capacity=2048, max_seq_len=512)

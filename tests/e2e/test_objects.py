@@ -23,7 +23,7 @@ from pipeline.reader import ShardReader
 from pipeline.storage import file_system
 from schemas.errors import BuildError
 from schemas.manifest import Manifest
-from tests.conftest import REPO, Run, command, environment, preprocess
+from tests.conftest import PIECE_BYTES, REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.e2e.test_kill import kill_all
 from tests.faulty_proxy import KINDS, Faults, faulty_proxy
@@ -113,7 +113,12 @@ def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes_of_objects_in_r
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     quick_s3(monkeypatch)
-    sizes = {"sources.TASK_BYTES": SIZES["task_bytes"], "plan.PARTITION_BYTES": SIZES["partition_bytes"], "stages.RESTS_TOGETHER": 4}
+    sizes = {
+        "sources.TASK_BYTES": SIZES["task_bytes"],
+        "sources.PIECE_BYTES": PIECE_BYTES,
+        "plan.PARTITION_BYTES": SIZES["partition_bytes"],
+        "stages.RESTS_TOGETHER": 4,
+    }
     for name, value in {**sizes, "ranged.RANGE": 20_000, "objects.RANGE": 20_000, "objects.UPLOAD_PART": MIN_PART}.items():
         monkeypatch.setattr(f"pipeline.{name}", value)
     proxied.rate, proxied.stall_seconds = 0.08, 1.0

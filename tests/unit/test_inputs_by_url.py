@@ -99,7 +99,7 @@ def test_web_inputs_that_cannot_be_recognised_are_never_taken_for_what_was_read_
 
 def test_what_was_read_of_one_address_is_not_believed_of_another(tmp_path: Path) -> None:
     def identity(url: str) -> dict[str, Any]:
-        source = Source(url=url, name="x.fa", bytes=1, fingerprint="1", format="fasta", compression="none")
+        source = Source(url=url, name="x.fa", bytes=1, fingerprint="1", format="fasta", compression="none", piece=1)
         work = LocalFolder(tmp_path, tmp_path)
         return MapTask(index=0, source=source, begin=0, end=1, partitions=1, options=PreprocessOptions(inputs=(), out=""), work=work).identity()
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -25,7 +27,7 @@ from pipeline.task_list import STAGES, TaskList, commit, load_task_list, plan_ta
 from pipeline.tasks import HashTask, MapTask, VerifyTask
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
-from tests.conftest import InThisProcess
+from tests.conftest import PIECE_BYTES, InThisProcess
 from tests.corpus import digest, fasta, made_records
 
 OUT = "memory://bucket/out"
@@ -37,6 +39,7 @@ BuildHere = Callable[..., Manifest]
 def _store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds in a few small tasks; fsspec's store in memory, empty, which says of a missing object what the others say."""
     monkeypatch.setattr("pipeline.sources.TASK_BYTES", 60_000)
+    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
     monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 60_000)
     monkeypatch.setattr(MemoryFileSystem, "store", {})
 
@@ -100,9 +103,14 @@ def test_who_commits_what_another_build_removed_says_so_and_mends_it(build_here:
 def test_an_input_replaced_before_its_last_byte_was_read_is_refused(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: type
 ) -> None:
-    """Other residues in as many bytes, after what other tasks have read."""
+    """Other residues in as many bytes, after what other tasks have read. Hash tasks read tables."""
     other = tmp_path / "other"
-    other.write_bytes(corpus.read_bytes().replace(b"MW", b"WM"))
+    if reader is HashTask:
+        corpus = tmp_path / "made.parquet"
+        for path, residues in ((corpus, "MWA"), (other, "WMA")):
+            pq.write_table(pa.table({"id": [f"r{i}" for i in range(9_000)], "sequence": [residues] * 9_000}), path, compression="none", use_dictionary=False)
+    else:
+        other.write_bytes(corpus.read_bytes().replace(b"MW", b"WM"))
     once(monkeypatch, reader, "run", lambda *_: other.replace(corpus))
     with pytest.raises(InputError, match="changed while it was read"):
         build_here(corpus, tmp_path / "out", **SMALL)
@@ -250,7 +258,7 @@ def test_a_file_that_is_replaced_is_never_missing(tmp_path: Path, monkeypatch: p
 
 def test_a_task_is_small_however_many_inputs_there_are(tmp_path: Path) -> None:
     options = PreprocessOptions(inputs=tuple(f"/a/rather/long/path/to/the/sequences/{i:05d}.fasta.gz" for i in range(10_000)), out=str(tmp_path), **SMALL)
-    sources = tuple(Source(url=u, name=u, bytes=9, fingerprint="9-1-1-1", format="fasta", compression="gzip") for u in options.inputs)
+    sources = tuple(Source(url=u, name=u, bytes=9, fingerprint="9-1-1-1", format="fasta", compression="gzip", piece=9) for u in options.inputs)
     planned = Plan(sources=sources, passed_over=(), ranges=tuple((i, 0, 9) for i in range(9)), hashed=(), partitions=3)
     listed = TaskList(options=options, plan=planned, site=site_of(str(tmp_path)))
     assert max(len(pickle.dumps(task)) for task in (*listed.maps, *reduce_tasks(listed.job("0" * 16), 3))) < 2500
