@@ -27,6 +27,7 @@ from pipeline.manifest_of import manifest_of
 from pipeline.options import PreprocessOptions
 from pipeline.records import RecordRows, write_records
 from pipeline.statistics import SplitStatistics
+from pipeline.storage import Finisher
 from schemas.manifest import InputEntry, Manifest
 from schemas.records import Status
 from schemas.shard import SPLITS
@@ -130,7 +131,8 @@ def _part(rng: np.random.Generator, ordinal: Any, rows: int, name: str, names: t
         shard_names=["train/made-0.arrow"],
     )
     table.duplicate_of[duplicate] = ordinal[original]
-    entry = write_records(table, name, names=names, out=folder_of(options.out))
+    with Finisher() as finisher:
+        entry = write_records(table, name, names=names, out=folder_of(options.out), finisher=finisher)
     empty = SplitStatistics(capacity=options.capacity, longest=options.longest_span).to_json()
     lengths = np.minimum(residues[kept], options.max_seq_len - 2) + 2
     return {

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
 from multiprocessing import connection, parent_process
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
@@ -50,6 +51,8 @@ class ProcessExecutor:
     def __init__(self, workers: int, out: Folder) -> None:
         self._out = out
         self._bytes = _CONTEXT.Value("q", 0)
+        for name in ("pipeline.markers", "pipeline.manifest_of"):  # for outcomes and the end, while the server that forks workers loads the same
+            import_module(name)
         self._pool = ProcessPoolExecutor(workers, mp_context=_CONTEXT, initializer=_start_worker, initargs=(self._bytes,))
 
     def __enter__(self) -> Self:

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol
 
 from pipeline.remote import local_path
-from pipeline.storage import HashingWriter, hash_file, sync_files, written_atomically
+from pipeline.storage import Finisher, HashingWriter, hash_file, sync_files, written_atomically
 from schemas.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # the driver of a build starts without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ class Folder(Protocol):
         """A folder in it, which need not exist."""
         ...
 
-    def written(self, name: str, *, durable: bool = True) -> AbstractContextManager[HashingWriter]:
-        """Write a file; it is there when the context ends without an error.
+    def written(self, name: str, *, durable: bool = True, finisher: Finisher | None = None) -> AbstractContextManager[HashingWriter]:
+        """Write a file; it is there when the context ends without an error, or, given a finisher, when that one's does.
 
         durable: it has to survive a power cut, once the commit says that it matters.
         Raises:
@@ -120,8 +121,8 @@ class LocalFolder:
     def sub(self, name: str) -> LocalFolder:
         return LocalFolder(self.path / name, self.scratch)
 
-    def written(self, name: str, *, durable: bool = True) -> AbstractContextManager[HashingWriter]:
-        return written_atomically(self.path / name, scratch=self.scratch, durable=durable)
+    def written(self, name: str, *, durable: bool = True, finisher: Finisher | None = None) -> AbstractContextManager[HashingWriter]:
+        return written_atomically(self.path / name, scratch=self.scratch, durable=durable, finisher=finisher)
 
     def sync(self, names: Sequence[str]) -> None:
         sync_files([self.path / name for name in names])
@@ -133,6 +134,8 @@ class LocalFolder:
             return None
 
     def parts(self, wanted: Sequence[Part]) -> list[pa.Buffer]:
+        import pyarrow as pa
+
         found = []
         for part in wanted:
             with pa.memory_map(self.where(part.name)) as file:
@@ -141,6 +144,8 @@ class LocalFolder:
         return found
 
     def buffer(self, name: str) -> pa.Buffer:
+        import pyarrow as pa
+
         with pa.memory_map(self.where(name)) as file:  # the mapping outlives the file, its descriptor does not
             return file.read_buffer()
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from schemas.manifest import MANIFEST_NAME, Manifest
 
 WORK: Final = ".build"
 """Where in a dataset's folder work in progress lies."""
+_AT_ONCE: Final = 4
 _OURS: Final = re.compile(r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)")
 
 
@@ -109,16 +111,18 @@ class LocalSite:
         named = {entry.name for entry in manifest.files()}
         try:
             (self.path / PLAN).unlink(missing_ok=True)  # first: killed after this, it is known to be done
-            for folder in ("train", "valid", "records"):
-                for path in (self.path / folder).glob("*"):
-                    if _OURS.fullmatch(path.name) and f"{folder}/{path.name}" not in named:
-                        path.unlink()
-            for path in self._scratch.iterdir():
-                if path.name != "lock":  # which is ours until we leave
-                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            files = [path for folder in ("train", "valid", "records") for path in (self.path / folder).glob("*")]
+            left = [path for path in files if _OURS.fullmatch(path.name) and str(path.relative_to(self.path)) not in named]
+            left += [path for path in self._scratch.iterdir() if path.name != "lock"]  # which is ours until we leave
+            with ThreadPoolExecutor(_AT_ONCE) as threads:  # the kernel gives back a GB in 0.1 s
+                list(threads.map(_remove, left))
         except OSError as error:
             not_removed(error)
         self._cleared = True
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def not_removed(error: Exception) -> None:

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
-import pyarrow as pa
-
 from pipeline.folders import Folder, Part
 from pipeline.interrupt import INTERRUPTED
 from pipeline.ranged import RANGE
 from pipeline.remote import AT_ONCE, Remote, answer_of, in_time, is_missing
-from pipeline.storage import HashingWriter, WholeWrites, marks_of, protocols
+from pipeline.storage import Finisher, HashingWriter, WholeWrites, marks_of, protocols
 from schemas.errors import BuildError, DatasetError
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # as in pipeline.folders
     from fsspec import AbstractFileSystem
 
 UPLOAD_PART: Final = 16 << 20
@@ -61,12 +60,29 @@ class ObjectFolder:
         return ObjectFolder(self.where(name))
 
     @contextmanager
-    def written(self, name: str, *, durable: bool = True) -> Iterator[HashingWriter]:
-        try:
-            with tempfile.NamedTemporaryFile(prefix="thdpack-", buffering=0) as file:
-                writer = HashingWriter(cast(BinaryIO, WholeWrites(file)))
+    def written(self, name: str, *, durable: bool = True, finisher: Finisher | None = None) -> Iterator[HashingWriter]:
+        with self._spool_errors(name):
+            file = tempfile.NamedTemporaryFile(prefix="thdpack-", buffering=0)  # noqa: SIM115 (it may be uploaded later)
+            writer = HashingWriter(cast(BinaryIO, WholeWrites(file)))
+            try:
                 yield writer
+            except BaseException:
+                file.close()
+                raise
+
+        def finish() -> None:
+            with self._spool_errors(name), file:
                 self.upload(name, Path(file.name), writer.bytes)
+
+        if finisher is None:
+            finish()
+        else:
+            finisher.finish(finish)
+
+    @contextmanager
+    def _spool_errors(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             if isinstance(error, InterruptedError):
                 raise
@@ -115,6 +131,8 @@ class ObjectFolder:
             return list(threads.map(self._part, wanted))
 
     def _part(self, part: Part) -> pa.Buffer:
+        import pyarrow as pa
+
         if part.end == part.begin:
             return pa.py_buffer(b"")
         fs, path = self._reached(part.name)
@@ -129,6 +147,8 @@ class ObjectFolder:
         return pa.py_buffer(self._reading(part.name, get))
 
     def buffer(self, name: str) -> pa.Buffer:
+        import pyarrow as pa
+
         content = bytearray()
         with ThreadPoolExecutor(_RANGES_AHEAD) as threads:
             for piece in threads.map(self._part, self._ranges(name)):

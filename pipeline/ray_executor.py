@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.metadata import version
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -237,9 +238,7 @@ class Likeness:
 
 def versions() -> str:
     """Of what shapes a dataset's bytes, here."""
-    import pyarrow as pa
-
-    return f"thdpack {__version__} with pyarrow {pa.__version__}"
+    return f"thdpack {__version__} with pyarrow {version('pyarrow')}"
 
 
 def _work(task: Task, out: Folder, durable: bool, driver: Likeness) -> tuple[Outcome | ThdpackError, int]:

@@ -14,6 +14,7 @@ from pipeline.arrays import numeric, taken, texts
 from pipeline.folders import Folder
 from pipeline.hashing import HASH
 from pipeline.shards import WrittenSplit
+from pipeline.storage import Finisher
 from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 
@@ -78,11 +79,12 @@ class RecordRows:
         return self.take(np.argsort(self.ordinal))
 
 
-def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: Folder) -> dict[str, Any]:
+def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: Folder, finisher: Finisher) -> dict[str, Any]:
     """Write rows, in order of their ordinals, as the records/ file `name`; returns its manifest entry.
 
     Args:
         names: the inputs' names, by source index.
+        out: the dataset's folder; the file is there when the finisher has finished.
     Raises:
         BuildError: the file cannot be written.
     """
@@ -103,7 +105,7 @@ def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: F
         ],
         schema=records_schema(),
     )
-    with out.written(name) as file:
+    with out.written(name, finisher=finisher) as file:
         pq.write_table(
             table,
             file,

@@ -24,6 +24,7 @@ from pipeline.records import RecordRows, write_records
 from pipeline.shards import Sequences, WrittenSplit, write_split
 from pipeline.spill import read_partition
 from pipeline.spill_kernel import unpack
+from pipeline.storage import Finisher
 from pipeline.tasks import Job, OnBytes, ReduceTask, RestTask
 from schemas.records import Status
 from schemas.shard import SPLITS
@@ -153,17 +154,18 @@ def _pack_and_write(
     mentioned[row[sequences.start == 0]] = True
     left_over: list[pa.Table] = []
     written: dict[str, WrittenSplit] = {}
-    for code, split in enumerate(SPLITS):
-        chosen = np.flatnonzero(rows.split[row] == code)
-        part = sequences.take(chosen)
-        result = write_split(tokens, part, job.options, split=split, stem=stem, final=rest is None, out=job.out)
-        rows.place(row[chosen], part.start, result)
-        mentioned[row[chosen][result.left & (part.start == 0)]] = False
-        left_over.append(_rest_table(code, part.take(result.left), row[chosen][result.left], rows, tokens))
-        written[split] = result
-    spills = [] if rest is None else [_write_rest(rest, pa.concat_tables(left_over), job.work)]
-    named = rows.take(np.flatnonzero(mentioned)).in_order()
-    records = write_records(named, f"records/{stem}.parquet", names=load_mapped(job.work, job.mapped).names, out=job.out)
+    with Finisher() as finisher:
+        for code, split in enumerate(SPLITS):
+            chosen = np.flatnonzero(rows.split[row] == code)
+            part = sequences.take(chosen)
+            result = write_split(tokens, part, job.options, split=split, stem=stem, final=rest is None, out=job.out, finisher=finisher)
+            rows.place(row[chosen], part.start, result)
+            mentioned[row[chosen][result.left & (part.start == 0)]] = False
+            left_over.append(_rest_table(code, part.take(result.left), row[chosen][result.left], rows, tokens))
+            written[split] = result
+        spills = [] if rest is None else [_write_rest(rest, pa.concat_tables(left_over), job.work)]
+        named = rows.take(np.flatnonzero(mentioned)).in_order()
+        records = write_records(named, f"records/{stem}.parquet", names=load_mapped(job.work, job.mapped).names, out=job.out, finisher=finisher)
     return {
         "spills": spills,
         "records": records,

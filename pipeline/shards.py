@@ -15,6 +15,7 @@ from pipeline.bucket_kernel import fill_buckets, fill_cu_seqlens
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.statistics import SplitStatistics
+from pipeline.storage import Finisher
 from schemas.manifest import ShardEntry
 from schemas.shard import BATCH_BUCKETS, shard_schema
 from schemas.vocabulary import ESM2
@@ -70,14 +71,14 @@ class WrittenSplit:
 
 
 def write_split(
-    tokens: NDArray[np.uint8], sequences: Sequences, options: PreprocessOptions, *, split: str, stem: str, final: bool, out: Folder
+    tokens: NDArray[np.uint8], sequences: Sequences, options: PreprocessOptions, *, split: str, stem: str, final: bool, out: Folder, finisher: Finisher
 ) -> WrittenSplit:
     """Pack sequences and write the buckets as `<split>/<stem>-<n>.arrow`.
 
     Args:
         tokens: uint8[T], residues that `sequences.begin` points into.
         final: write the last, part-filled bucket too.
-        out: the dataset's folder.
+        out: the dataset's folder; the shards are there when the finisher has finished.
     Raises:
         BuildError: a shard cannot be written.
     """
@@ -105,7 +106,7 @@ def write_split(
     packed = _Packed(tokens, sequences.take(order), spans[order], edges, options)
     for n, (first, last) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
         name = f"{split}/{stem}-{n}.arrow"
-        result.entries.append(_write_shard(packed, first, last, name, out, result))
+        result.entries.append(_write_shard(packed, first, last, name, result, out, finisher))
     return result
 
 
@@ -155,11 +156,11 @@ class _Packed:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), int(tokens.sum())
 
 
-def _write_shard(packed: _Packed, first: int, last: int, name: str, out: Folder, result: WrittenSplit) -> ShardEntry:
+def _write_shard(packed: _Packed, first: int, last: int, name: str, result: WrittenSplit, out: Folder, finisher: Finisher) -> ShardEntry:
     """Write buckets `first` … `last` - 1 as one shard."""
     tokens = 0
     options = pa.ipc.IpcWriteOptions(compression=packed.compression, use_threads=False)
-    with out.written(name) as file, pa.ipc.new_file(file, packed.schema, options=options) as writer:
+    with out.written(name, finisher=finisher) as file, pa.ipc.new_file(file, packed.schema, options=options) as writer:
         for at in range(first, last, BATCH_BUCKETS):
             batch, real = packed.batch(at, min(at + BATCH_BUCKETS, last), result)
             writer.write_batch(batch)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-import pyarrow as pa
 import xxhash
 
 from pipeline.folders import Folder, LocalFolder
@@ -147,6 +146,8 @@ class ObjectSite:
             return self.out.where(self._spooled)
 
     def work(self, planned: Plan, options: PreprocessOptions) -> Folder:
+        import pyarrow as pa
+
         sources = [[s.name, s.fingerprint, s.format, s.compression] for s in planned.sources]
         plan = {"options": options.shape(), "sources": sources, "ranges": planned.ranges, "partitions": planned.partitions}
         versions = {"thdpack": __version__, "pyarrow": pa.__version__}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self, cast
 
 import xxhash
 
@@ -220,25 +222,78 @@ def input_errors(source: str) -> Iterator[None]:
         raise InputError(f"cannot be read: {type(error).__name__}: {error}", source=source) from error
 
 
+class Finisher:
+    """Finishes files beside whoever writes them: a disk's fsync, or the upload to a store, goes on while the next file is computed.
+
+    When its context ends all are there.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="thdpack-finish")
+        self._begun: list[Future[None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Wait.
+
+        Raises:
+            ThdpackError: what finishing a file raised, unless the context itself ended by an error.
+        """
+        self._threads.shutdown(wait=True)
+        if error is None:
+            for begun in self._begun:
+                begun.result()
+
+    def finish(self, how: Callable[[], None]) -> None:
+        """Have it done, soon."""
+        self._begun.append(self._threads.submit(how))
+
+
 @contextmanager
-def written_atomically(final: Path, *, scratch: Path, durable: bool = True) -> Iterator[HashingWriter]:
+def written_atomically(final: Path, *, scratch: Path, durable: bool = True, finisher: Finisher | None = None) -> Iterator[HashingWriter]:
     """Write a file under a temporary name in `scratch` (same file system); it appears as `final` complete or not at all.
 
     durable: fsync before the rename. The name itself survives a power cut only after `sync_folder`; whoever relies on
     many files does that once for all.
+    finisher: does both, later; the file is there when it says so.
 
     Raises:
         BuildError: the disk is full or cannot be written.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    temporary = scratch / f"{final.name}.{os.uname().nodename}.{os.getpid()}.tmp"  # of this process, whichever machines share the folder
-    try:
-        with open(temporary, "wb", buffering=0) as file:
-            writer = HashingWriter(cast(BinaryIO, WholeWrites(file)))
-            yield writer
+    own = f"{os.uname().nodename}.{os.getpid()}"  # this process, whichever machines share the folder
+    temporary = scratch / f"{final.parent.name}.{final.name}.{own}.tmp"  # a split's shards are called as another's
+    with _unfinished(temporary, final):
+        file = open(temporary, "wb", buffering=0)  # noqa: SIM115 (it may be finished later)
+        try:
+            yield HashingWriter(cast(BinaryIO, WholeWrites(file)))
+        except BaseException:
+            file.close()
+            raise
+
+    def finish() -> None:
+        with _unfinished(temporary, final), file:
             if durable:
                 os.fsync(file.fileno())
-        os.replace(temporary, final)
+            os.replace(temporary, final)
+
+    if finisher is None:
+        finish()
+    else:
+        finisher.finish(finish)
+
+
+@contextmanager
+def _unfinished(temporary: Path, final: Path) -> Iterator[None]:
+    """Whatever goes wrong, the temporary file goes.
+
+    Raises:
+        BuildError: the disk is full or cannot be written.
+    """
+    try:
+        yield
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, InterruptedError):
