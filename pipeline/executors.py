@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline.tasks import Task
 
 _KILLED = "a worker process was killed, perhaps for lack of memory (see --memory); run the same command to go on"
-TASK_MODULES: Final = ("pipeline.markers", "pipeline.partition", "pipeline.reduce", "pipeline.verify")
+TASK_MODULES: Final = ("pipeline.markers", "pipeline.memory", "pipeline.partition", "pipeline.reduce", "pipeline.verify")
 """What workers need, and load before there is a task."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -119,6 +119,9 @@ _counter: Any = None
 
 def _start_worker(counter: Any) -> None:
     """In a new worker: Ctrl-C is the parent's business, and the parent's death is ours."""
+    from pipeline.memory import keep_memory
+
+    keep_memory()
     global _counter
     _counter = counter
     signal.signal(signal.SIGINT, signal.SIG_IGN)

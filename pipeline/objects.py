@@ -149,18 +149,15 @@ class ObjectFolder:
     def buffer(self, name: str) -> pa.Buffer:
         import pyarrow as pa
 
-        content = bytearray()
-        with ThreadPoolExecutor(_RANGES_AHEAD) as threads:
-            for piece in threads.map(self._part, self._ranges(name)):
-                content += piece
-        return pa.py_buffer(content)
-
-    def _ranges(self, name: str) -> list[Part]:
         size = self.size(name)
         if size is None:
             raise FileNotFoundError(self.where(name))
-        cuts = [*range(0, size, RANGE), size]
-        return [Part(name, begin, end) for begin, end in zip(cuts[:-1], cuts[1:], strict=True)]
+        content = pa.allocate_buffer(size)
+        parts = [Part(name, begin, min(begin + RANGE, size)) for begin in range(0, size, RANGE)]
+        with ThreadPoolExecutor(_RANGES_AHEAD) as threads:
+            for part, piece in zip(parts, threads.map(self._part, parts), strict=True):
+                memoryview(content)[part.begin : part.end] = piece
+        return content
 
     def size(self, name: str) -> int | None:
         found = self._info(name)

@@ -152,6 +152,9 @@ def _load() -> None:
     """On a worker: what tasks need."""
     for name in TASK_MODULES:
         import_module(name)
+    from pipeline.memory import keep_memory
+
+    keep_memory()
 
 
 def _ray() -> Any:
