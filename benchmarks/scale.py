@@ -31,7 +31,7 @@ from pipeline.mapped_stage import load_mapped, mapped_of
 from pipeline.options import PreprocessOptions
 from pipeline.plan import PARTITION_BYTES, Plan
 from pipeline.reader import ShardReader
-from pipeline.sources import PIECE_BYTES, Source, cut
+from pipeline.sources import PIECE_BYTES, Source, cut, task_bytes
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
 from pipeline.statistics import SplitStatistics
 from pipeline.task_list import TaskList
@@ -64,7 +64,7 @@ def made_plan(records: int) -> Plan:
         )
         for i in range(files)
     )
-    ranges = tuple((i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source))
+    ranges = tuple((i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, task_bytes(sources)))
     return Plan(sources=sources, passed_over=(), ranges=ranges, hashed=(), partitions=-(-size // PARTITION_BYTES))
 
 

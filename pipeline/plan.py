@@ -12,7 +12,7 @@ import xxhash
 
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
-from pipeline.sources import Source, cut, cut_anywhere, find_sources
+from pipeline.sources import Source, cut, cut_anywhere, find_sources, task_bytes
 from pipeline.storage import is_url
 from schemas import __version__
 from schemas.manifest import Manifest
@@ -86,11 +86,12 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
         InputError: an input is missing, unreadable or named twice.
     """
     sources, passed_over = find_sources(options, spool=spool)
-    ranges = [(i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source)]
+    size = task_bytes(sources)
+    ranges = [(i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, size)]
     return Plan(
         sources=tuple(sources),
         passed_over=tuple(passed_over),
         ranges=tuple(ranges),
-        hashed=tuple((i, begin, end) for i, source in enumerate(sources) if not source.streamed for begin, end in cut_anywhere(source)),
+        hashed=tuple((i, begin, end) for i, source in enumerate(sources) if not source.streamed for begin, end in cut_anywhere(source, size)),
         partitions=max(1, -(-fasta_bytes(sources) // PARTITION_BYTES)),
     )
