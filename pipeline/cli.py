@@ -83,10 +83,18 @@ def _run(arguments: list[str]) -> int:
 
 
 def _begin(arguments: list[str]) -> None:
-    """Have started beside us, before anything is loaded, what takes longest: workers."""
-    if arguments[:1] not in (["preprocess"], ["verify"]) or {"-h", "--help"} & set(arguments):
+    """Have started beside us, before anything is loaded, what takes longest: workers.
+
+    Raises:
+        BuildError: no Ray cluster is at the address.
+    """
+    if arguments[:1] not in (["preprocess"], ["verify"]) or {"-h", "--help", "--dry-run"} & set(arguments):
         return
     if "ray" in arguments:
+        if "--ray-address" in arguments[:-1]:
+            from pipeline.ray_executor import join
+
+            join(arguments[arguments.index("--ray-address") + 1])
         return
     from pipeline.executors import preload
 
@@ -115,10 +123,6 @@ def _preprocess(options: PreprocessOptions) -> int:
 
         return run_array_command(options)
     started = time.perf_counter()
-    if options.ray_address is not None:
-        from pipeline.ray_executor import join
-
-        join(options.ray_address)
     from pipeline.array_commands import print_built
     from pipeline.build import build
     from pipeline.progress import reporter
