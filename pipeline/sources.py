@@ -24,7 +24,7 @@ from schemas.redact import without_credentials
 
 TASK_BYTES: Final = 128 << 20
 """About how much of an input one map task reads, of large jobs."""
-_TASKS: Final = 32
+FEWEST_TASKS: Final = 32
 """Into at least so many a job is cut, if a quarter of TASK_BYTES is enough for each: the last ones to end leave fewer cores idle."""
 PIECE_BYTES: Final = 16 << 20
 """An input's content hash is taken over pieces of so many bytes, so that tasks and machines share the work. It shows in the manifest."""
@@ -274,7 +274,7 @@ def unchanged(source: Source) -> bool:
 
 def task_bytes(sources: Sequence[Source]) -> int:
     """How much of the inputs a task reads: a function of their sizes."""
-    return max(TASK_BYTES // 4, min(TASK_BYTES, sum(source.bytes for source in sources) // _TASKS))
+    return max(TASK_BYTES // 4, min(TASK_BYTES, sum(source.bytes for source in sources) // FEWEST_TASKS))
 
 
 def cut(source: Source, size: int) -> list[tuple[int, int]]:

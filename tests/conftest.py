@@ -56,7 +56,7 @@ def command(*arguments: str, task_bytes: int | None = None, partition_bytes: int
 import sys
 if __name__ == "__main__":
     import pipeline.plan, pipeline.sources, pipeline.stages
-    pipeline.sources.TASK_BYTES, pipeline.sources.PIECE_BYTES = {task_bytes or 128 << 20}, {PIECE_BYTES}
+    pipeline.sources.TASK_BYTES, pipeline.sources.PIECE_BYTES, pipeline.sources.FEWEST_TASKS = {task_bytes or 128 << 20}, {PIECE_BYTES}, 1
     pipeline.plan.PARTITION_BYTES = {partition_bytes or 64 << 20}
     pipeline.stages.RESTS_TOGETHER = 4
     from pipeline.cli import main

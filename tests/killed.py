@@ -46,7 +46,7 @@ def start(corpus: Path, out: Path) -> int:
 def main(corpus: Path, folder: Path, kills: int) -> None:
     pipeline.build.ProcessExecutor = InThisProcess  # type: ignore[assignment, misc, attr-defined]
     pipeline.sources.TASK_BYTES = pipeline.plan.PARTITION_BYTES = 25_000  # type: ignore[misc]
-    pipeline.sources.PIECE_BYTES = 5_000  # type: ignore[misc]
+    pipeline.sources.PIECE_BYTES, pipeline.sources.FEWEST_TASKS = 5_000, 1  # type: ignore[misc]
     pipeline.stages.RESTS_TOGETHER = 4  # type: ignore[misc]
     out = folder / "out"
     build(corpus, folder / "first")

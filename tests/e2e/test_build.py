@@ -139,6 +139,7 @@ def test_how_spills_are_laid_out_does_not_show(
     monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 20_000)
     monkeypatch.setattr("pipeline.sources.TASK_BYTES", task_bytes)
     monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
     build_here(corpus, tmp_path / "blocks", capacity=2048, max_seq_len=512)
     monkeypatch.setattr("pipeline.spill.GROUPED_FROM", 4)
     build_here(corpus, tmp_path / "grouped", capacity=2048, max_seq_len=512)

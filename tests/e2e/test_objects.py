@@ -116,6 +116,7 @@ def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes_of_objects_in_r
     sizes = {
         "sources.TASK_BYTES": SIZES["task_bytes"],
         "sources.PIECE_BYTES": PIECE_BYTES,
+        "sources.FEWEST_TASKS": 1,
         "plan.PARTITION_BYTES": SIZES["partition_bytes"],
         "stages.RESTS_TOGETHER": 4,
     }
@@ -318,7 +319,7 @@ def test_the_reader_serves_every_bucket_once_in_order_under_faults_without_listi
     assert limit < sum(entry.bytes for entry in shards)
     quick_s3(monkeypatch)
     proxied.refuse = ("GET list-type", "GET prefix=", "GET delimiter=")
-    proxied.rate, proxied.stall_seconds = 0.1, 2.0
+    proxied.rate, proxied.stall_seconds = 0.2, 2.0
     cache = tmp_path / "cache"
     largest, stop = [0], threading.Event()
 

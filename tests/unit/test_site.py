@@ -40,6 +40,7 @@ def _store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds in a few small tasks; fsspec's store in memory, empty, which says of a missing object what the others say."""
     monkeypatch.setattr("pipeline.sources.TASK_BYTES", 60_000)
     monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
     monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 60_000)
     monkeypatch.setattr(MemoryFileSystem, "store", {})
 
