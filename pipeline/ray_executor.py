@@ -152,9 +152,6 @@ def _load() -> None:
     """On a worker: what tasks need."""
     for name in TASK_MODULES:
         import_module(name)
-    from pipeline.memory import keep_memory
-
-    keep_memory()
 
 
 def _ray() -> Any:
@@ -247,7 +244,9 @@ def versions() -> str:
 def _work(task: Task, out: Folder, durable: bool, driver: Likeness) -> tuple[Outcome | ThdpackError, int]:
     """On a worker: the task's outcome, or what is wrong with the user's data or this node, and the bytes read."""
     from pipeline.markers import run_once
+    from pipeline.memory import keep_memory
 
+    keep_memory()
     read = 0
 
     def count(number: int) -> None:

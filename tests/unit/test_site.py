@@ -257,6 +257,24 @@ def test_a_file_that_is_replaced_is_never_missing(tmp_path: Path, monkeypatch: p
     assert there == [False, True]
 
 
+def test_a_file_that_cannot_be_finished_ends_the_build_and_is_not_left_behind(
+    build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards are finished in threads beside the task."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(BuildError, match=r"cannot write .*-0\.arrow: No space left on device"):
+            build_here(corpus, tmp_path / "out", **SMALL)
+    assert not list(tmp_path.glob("out/**/*.tmp")) + list(tmp_path.glob("out/train/*"))
+    build_here(corpus, tmp_path / "out", **SMALL)
+    build_here(corpus, tmp_path / "whole", **SMALL)
+    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+
+
 def test_a_task_is_small_however_many_inputs_there_are(tmp_path: Path) -> None:
     options = PreprocessOptions(inputs=tuple(f"/a/rather/long/path/to/the/sequences/{i:05d}.fasta.gz" for i in range(10_000)), out=str(tmp_path), **SMALL)
     sources = tuple(Source(url=u, name=u, bytes=9, fingerprint="9-1-1-1", format="fasta", compression="gzip", piece=9) for u in options.inputs)
