@@ -64,7 +64,8 @@ def made_plan(records: int) -> Plan:
         )
         for i in range(files)
     )
-    ranges = tuple((i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, task_bytes(sources)))
+    each = task_bytes(sources)
+    ranges = tuple((i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, each))
     return Plan(sources=sources, passed_over=(), ranges=ranges, hashed=(), partitions=-(-size // PARTITION_BYTES))
 
 

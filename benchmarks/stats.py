@@ -27,7 +27,7 @@ from pipeline.manifest_of import manifest_of
 from pipeline.options import PreprocessOptions
 from pipeline.records import RecordRows, write_records
 from pipeline.statistics import SplitStatistics
-from pipeline.storage import Finisher
+from pipeline.writing import Finisher
 from schemas.manifest import InputEntry, Manifest
 from schemas.records import Status
 from schemas.shard import SPLITS

@@ -208,7 +208,8 @@ class Build:
 
     def _map(self) -> Mapped:
         maps, hashes = map_tasks(self._plan, self._options, self._work), hash_tasks(self._plan, self._work)
-        results = self._phase("read, tokenize, partition", [*maps, *hashes], self._plan.input_bytes)
+        hashed = sum(task.end - task.begin for task in hashes)  # read a second time
+        results = self._phase("read, tokenize, partition", [*maps, *hashes], self._plan.input_bytes + hashed)
         return mapped_of(self._options, self._plan, maps, hashes, results)
 
     def _same_inputs(self, existing: Manifest) -> bool:

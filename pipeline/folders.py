@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.remote import local_path
-from pipeline.storage import Finisher, HashingWriter, hash_file, sync_files, written_atomically
+from pipeline.storage import hash_file
+from pipeline.writing import Finisher, HashingWriter, sync_files, written_atomically
 from schemas.errors import InputError
 
 if TYPE_CHECKING:

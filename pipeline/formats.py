@@ -30,9 +30,8 @@ def read_fasta(source: Source, vocabulary: Vocabulary, begin: int, end: int, on_
     Raises:
         FastaError: a rule of the format is broken; InputError: unreadable, or a damaged archive.
     """
-    whole = begin == 0 and end == source.bytes
-    with open_input(source.url, at=begin, until=None if whole else end) as raw, _archive_errors(source):
-        hashing = HashingReader(cast(BinaryIO, _Counting(raw, on_bytes)), piece=source.piece, size=None if whole else end - begin)
+    whole = _is_whole(source, begin, end)
+    with _hashed(source, begin, end, on_bytes) as hashing, _archive_errors(source):
         stream = decompressed(cast(BinaryIO, hashing), source.compression)
         parser = FastaParser(vocabulary)
         try:
@@ -49,9 +48,21 @@ def hash_range(source: Source, begin: int, end: int, on_bytes: Callable[[int], N
     Raises:
         InputError: it cannot be read.
     """
-    whole = begin == 0 and end == source.bytes  # the size of what a web server has may not be known
+    with _hashed(source, begin, end, on_bytes) as hashing:
+        return hashing.finish()
+
+
+@contextmanager
+def _hashed(source: Source, begin: int, end: int, on_bytes: Callable[[int], None]) -> Iterator[HashingReader]:
+    """A source from byte `begin` on, hashed up to `end`."""
+    whole = _is_whole(source, begin, end)
     with open_input(source.url, at=begin, until=None if whole else end) as raw:
-        return HashingReader(cast(BinaryIO, _Counting(raw, on_bytes)), piece=source.piece, size=None if whole else end - begin).finish()
+        yield HashingReader(cast(BinaryIO, _Counting(raw, on_bytes)), piece=source.piece, size=None if whole else end - begin)
+
+
+def _is_whole(source: Source, begin: int, end: int) -> bool:
+    """Whether a range is all of a source, which is read to its end: the size of what a web server has may not be known."""
+    return begin == 0 and end == source.bytes
 
 
 def line_at(source: Source, offset: int) -> int:
@@ -175,8 +186,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
     """
     from Bio import SeqIO
 
-    with open_input(source.url) as raw, _archive_errors(source):
-        hashing = HashingReader(cast(BinaryIO, _Counting(raw, on_bytes)), piece=source.piece, size=None)
+    with _hashed(source, 0, source.bytes, on_bytes) as hashing, _archive_errors(source):
         stream = decompressed(cast(BinaryIO, hashing), source.compression)
         lines = _CountedLines(io.TextIOWrapper(io.BufferedReader(_Raw(stream)), encoding="utf-8", errors="replace"))
         ids: list[str] = []

@@ -18,7 +18,8 @@ from typing import BinaryIO, Final, cast
 from pipeline.folders import Folder, LocalFolder
 from pipeline.options import PreprocessOptions
 from pipeline.plan import PLAN, Plan
-from pipeline.storage import input_errors, sync_folder, written_atomically
+from pipeline.storage import input_errors
+from pipeline.writing import sync_folder, written_atomically
 from schemas.errors import BuildError
 from schemas.manifest import MANIFEST_NAME, Manifest
 

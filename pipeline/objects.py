@@ -18,7 +18,8 @@ from pipeline.folders import Folder, Part
 from pipeline.interrupt import INTERRUPTED
 from pipeline.ranged import RANGE
 from pipeline.remote import AT_ONCE, Remote, answer_of, in_time, is_missing
-from pipeline.storage import Finisher, HashingWriter, WholeWrites, marks_of, protocols
+from pipeline.storage import marks_of, protocols
+from pipeline.writing import Finisher, HashingWriter, WholeWrites, finish_by
 from schemas.errors import BuildError, DatasetError
 
 if TYPE_CHECKING:
@@ -74,10 +75,7 @@ class ObjectFolder:
             with self._spool_errors(name), file:
                 self.upload(name, Path(file.name), writer.bytes)
 
-        if finisher is None:
-            finish()
-        else:
-            finisher.finish(finish)
+        finish_by(finisher, finish)
 
     @contextmanager
     def _spool_errors(self, name: str) -> Iterator[None]:

@@ -12,7 +12,7 @@ import xxhash
 
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
-from pipeline.sources import Source, cut, cut_anywhere, find_sources, task_bytes
+from pipeline.sources import Source, cut, every_range, find_sources, task_bytes
 from pipeline.storage import is_url
 from schemas import __version__
 from schemas.manifest import Manifest
@@ -92,6 +92,6 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
         sources=tuple(sources),
         passed_over=tuple(passed_over),
         ranges=tuple(ranges),
-        hashed=tuple((i, begin, end) for i, source in enumerate(sources) if not source.streamed for begin, end in cut_anywhere(source, size)),
+        hashed=tuple((i, begin, end) for i, begin, end in every_range(sources) if not sources[i].streamed),
         partitions=max(1, -(-fasta_bytes(sources) // PARTITION_BYTES)),
     )

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from types import TracebackType
@@ -236,6 +237,7 @@ class Likeness:
             raise BuildError(f"node {socket.gethostname()} has {versions()}, the driver {self.versions}: the same versions write the same bytes")
 
 
+@cache
 def versions() -> str:
     """Of what shapes a dataset's bytes, here."""
     return f"thdpack {__version__} with pyarrow {version('pyarrow')}"

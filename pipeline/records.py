@@ -14,7 +14,7 @@ from pipeline.arrays import numeric, taken, texts
 from pipeline.folders import Folder
 from pipeline.hashing import HASH
 from pipeline.shards import WrittenSplit
-from pipeline.storage import Finisher
+from pipeline.writing import Finisher
 from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 

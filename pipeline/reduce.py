@@ -24,8 +24,8 @@ from pipeline.records import RecordRows, write_records
 from pipeline.shards import Sequences, WrittenSplit, write_split
 from pipeline.spill import read_partition
 from pipeline.spill_kernel import unpack
-from pipeline.storage import Finisher
 from pipeline.tasks import Job, OnBytes, ReduceTask, RestTask
+from pipeline.writing import Finisher
 from schemas.records import Status
 from schemas.shard import SPLITS
 

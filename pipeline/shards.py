@@ -15,7 +15,7 @@ from pipeline.bucket_kernel import fill_buckets, fill_cu_seqlens
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.statistics import SplitStatistics
-from pipeline.storage import Finisher
+from pipeline.writing import Finisher
 from schemas.manifest import ShardEntry
 from schemas.shard import BATCH_BUCKETS, shard_schema
 from schemas.vocabulary import ESM2

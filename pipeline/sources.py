@@ -49,7 +49,7 @@ class Source:
     name: relative to the inputs' common folder; how the manifest and records/ call it.
     bytes: as stored, compressed or not.
     fingerprint: changes when the file does, as far as its store can tell without reading it.
-    piece: PIECE_BYTES.
+    piece: PIECE_BYTES, as whoever planned had it.
     """
 
     url: str
@@ -279,12 +279,18 @@ def task_bytes(sources: Sequence[Source]) -> int:
 
 def cut(source: Source, size: int) -> list[tuple[int, int]]:
     """Byte ranges for map tasks, of about `size`. What cannot be cut is one range."""
-    return cut_anywhere(source, size) if source.cuttable else [(0, source.bytes)]
+    return _cut_anywhere(source, size) if source.cuttable else [(0, source.bytes)]
 
 
-def cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
+def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
     """Byte ranges of about `size`, each of whole pieces."""
     pieces = max(1, -(-source.bytes // source.piece))
     tasks = min(pieces, max(1, -(-source.bytes // size)))
     edges = [min(source.bytes, pieces * i // tasks * source.piece) for i in range(tasks + 1)]
     return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def every_range(sources: Sequence[Source]) -> list[tuple[int, int, int]]:
+    """(source index, begin, end) of ranges to hash that tile all sources, whatever their formats."""
+    size = task_bytes(sources)
+    return [(i, begin, end) for i, source in enumerate(sources) for begin, end in _cut_anywhere(source, size)]

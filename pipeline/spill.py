@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.folders import Folder, Part
-from pipeline.storage import HashingWriter, written_atomically
+from pipeline.writing import HashingWriter, written_atomically
 
 SPILL_SCHEMA = pa.schema(
     [

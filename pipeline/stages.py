@@ -11,7 +11,7 @@ from typing import Final
 from pipeline.folders import Folder
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan
-from pipeline.sources import cut_anywhere, task_bytes
+from pipeline.sources import every_range
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, RestTask
 
 RESTS_TOGETHER: Final = 64
@@ -29,10 +29,7 @@ def map_tasks(planned: Plan, options: PreprocessOptions, work: Folder) -> list[M
 
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
     """For inputs that map tasks do not read from first byte to last, or for every input."""
-    ranges = planned.hashed
-    if every:
-        size = task_bytes(planned.sources)
-        ranges = tuple((i, begin, end) for i, source in enumerate(planned.sources) for begin, end in cut_anywhere(source, size))
+    ranges = every_range(planned.sources) if every else planned.hashed
     return [HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work) for n, (i, begin, end) in enumerate(ranges)]
 
 

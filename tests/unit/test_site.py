@@ -22,9 +22,9 @@ from pipeline.progress import reporter
 from pipeline.site import ObjectSite, missing_file, site_of
 from pipeline.sources import Source
 from pipeline.stages import reduce_tasks
-from pipeline.storage import written_atomically
 from pipeline.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
 from pipeline.tasks import HashTask, MapTask, VerifyTask
+from pipeline.writing import written_atomically
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 from tests.conftest import PIECE_BYTES, InThisProcess
