@@ -186,6 +186,7 @@ class Build:
             left_out = ", ".join(f"{count:,} {status}" for status, count in manifest.records_by_status.items() if count)
             raise DatasetError(f"no record was kept ({left_out}): nothing was committed; see --min-residues, --long and --on-invalid")
         self._verify(manifest, tasks, parts)
+        self._executor.end()
         self._site.commit(manifest)
         self._site.clear(manifest, self._work)
         return Built(manifest=manifest, fresh=True)

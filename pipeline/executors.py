@@ -41,6 +41,9 @@ class Executor(Protocol):
 
     def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None: ...
 
+    def end(self) -> None:
+        """No task follows: what ran them may go, beside what else is to do."""
+
 
 class ProcessExecutor:
     """Tasks in processes of this machine.
@@ -63,6 +66,10 @@ class ProcessExecutor:
             child.kill()
         # waits for the pool's thread too: left running, it races the interpreter's exit for its pipe and prints a traceback
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def end(self) -> None:
+        """Let the workers go."""
+        self._pool.shutdown(wait=False)
 
     def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
         """Run all tasks; the first error ends it.
@@ -101,6 +108,9 @@ class SerialExecutor:
     def __init__(self, out: Folder, *, durable: bool = False) -> None:
         self._out = out
         self._durable = durable
+
+    def end(self) -> None:
+        """Nothing ran beside this process."""
 
     def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
         """Run all tasks; the first error ends it.

@@ -6,10 +6,12 @@ only tasks and their results, a few KB each. Starting Ray takes 3 to 5 seconds: 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +36,6 @@ RETRIES: Final = 8
 """How often a task is run again after its worker or node died."""
 _QUEUED: Final = 2
 """Tasks that Ray is given for each core: one to run, one to follow without asking us."""
-_WARMED: Final = 64
-"""Workers that are started before there is a task, at most."""
 _LOOK_SECONDS: Final = 1.0
 """How often the cluster is asked for its size: each time takes some milliseconds."""
 _CONNECT_SECONDS: Final = 5.0
@@ -61,10 +61,12 @@ class RayExecutor:
         self._shared = address is not None and out.local
         self._driver = Likeness(None, versions())
         self._running: dict[Any, int] = {}
+        self._ended = False
+        self._leaving: threading.Thread | None = None
         there = self._ray.is_initialized()
         if not there:
             _connect(self._ray, address, workers)
-        self._connected = _joined or not there
+        self._connected = _first_load is not None or not there
         self._looked, self._most, self._durable = 0.0, 0, False
         self._task = self._ray.remote(_work).options(num_cpus=1, max_retries=RETRIES)
 
@@ -72,13 +74,24 @@ class RayExecutor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+        if self._leaving is not None and (error is not None or _first_load is None):
+            self._leaving.join()
+
+    def end(self) -> None:
+        """No task follows: leave the cluster, beside what else is to do. It is told at once; then Ray waits 0.25 s for a thread of its own."""
+        if self._ended:
+            return
+        self._ended = True
         if self._driver.file is not None:
             self._out.remove(self._driver.file)
-        if self._connected:
-            self._ray.shutdown()  # the cluster kills what still runs for a driver that left; ray.cancel(force=True) sometimes aborts the driver instead
+        if not self._connected:
+            for reference in self._running:
+                self._ray.cancel(reference)
             return
-        for reference in self._running:
-            self._ray.cancel(reference)
+        # the cluster kills what still runs for a driver that left; ray.cancel(force=True) sometimes aborts the driver instead
+        self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
+        self._leaving.start()
 
     def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
         """Run all tasks; the first error ends it.
@@ -93,6 +106,8 @@ class RayExecutor:
         with _cluster_errors(self._ray):
             if self._shared and self._driver.file is None:
                 self._leave_a_file()
+            while _first_load is not None and not self._ray.wait([_first_load], timeout=1.0)[0]:
+                on_bytes(0)
             self._submit(tasks, waiting)
             while self._running:
                 done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=1.0)
@@ -131,22 +146,23 @@ class RayExecutor:
             self._running[self._task.remote(tasks[index], self._out, self._durable, self._driver)] = index
 
 
-_joined = False
+_first_load: Any = None
+"""What `join` asked of the cluster."""
 
 
 def join(address: str) -> None:
-    """Connect to a cluster before anything else is loaded, and have its workers start meanwhile: they take a second.
+    """For the command alone: connect to a cluster before anything else is loaded, and have workers start meanwhile, which takes a second.
+
+    Asked for one task, Ray starts a process for each core of a node; for each more that it is asked for before these are there, it starts one too many.
 
     Raises:
         BuildError: Ray is not installed, or there is no cluster at the address.
     """
-    global _joined
+    global _first_load
     ray = _ray()
+    atexit.unregister(ray.shutdown)  # which would wait for the thread that leaves; the command ends without
     _connect(ray, address, None)
-    _joined = True
-    warm = ray.remote(_load).options(num_cpus=1)
-    for _ in range(min(_WARMED, int(ray.cluster_resources().get("CPU", 1)))):
-        warm.remote()
+    _first_load = ray.remote(_load).options(num_cpus=1).remote()
 
 
 def _load() -> None:
