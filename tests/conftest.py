@@ -84,6 +84,9 @@ class InThisProcess:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def end(self) -> None:
+        pass
+
     def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
         for i, task in enumerate(tasks):
             on_outcome(i, run_once(task, self._out, on_bytes))
