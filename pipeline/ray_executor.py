@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RETRIES: Final = 8
 """How often a task is run again after its worker or node died."""
 _QUEUED: Final = 2
-"""Tasks that Ray is given for each core: one to run, one to follow without asking us."""
+"""Lots of tasks that Ray is given for each core: one to run, one to follow without asking us."""
 _TOGETHER: Final = 8
 """Tasks that Ray is given as one, at most: from one to the next a worker waits 3 ms, 2 % of a short task. Towards a stage's end they are fewer."""
 _LOOK_SECONDS: Final = 1.0
@@ -66,7 +66,6 @@ class RayExecutor:
         self._shared = address is not None and out.local
         self._driver = Likeness(None, versions())
         self._running: dict[Any, int] = {}  # what Ray was given, with the index of its first task
-        self._ended = False
         self._leaving: threading.Thread | None = None
         there = self._ray.is_initialized()
         if not there:
@@ -85,9 +84,8 @@ class RayExecutor:
 
     def end(self) -> None:
         """No task follows: leave the cluster, beside what else is to do. It is told at once; then Ray waits 0.25 s for a thread of its own."""
-        if self._ended:
+        if self._leaving is not None:
             return
-        self._ended = True
         if self._driver.file is not None:
             self._out.remove(self._driver.file)
         if not self._connected:
