@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline.tasks import Task
 
 _KILLED = "a worker process was killed, perhaps for lack of memory (see --memory); run the same command to go on"
-TASK_MODULES: Final = ("pipeline.markers", "pipeline.memory", "pipeline.partition", "pipeline.reduce", "pipeline.verify")
+_TASK_MODULES: Final = ("pipeline.markers", "pipeline.memory", "pipeline.partition", "pipeline.reduce", "pipeline.verify")
 """What workers need, and load before there is a task."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -32,7 +32,7 @@ def preload(*more: str) -> None:
     """Start importing what workers need, and `more` modules, in the background; called first thing, it costs the user no time."""
     from multiprocessing import forkserver
 
-    _CONTEXT.set_forkserver_preload([*TASK_MODULES, *more])
+    _CONTEXT.set_forkserver_preload([*_TASK_MODULES, *more])
     forkserver.ensure_running()
 
 

@@ -19,14 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from importlib.metadata import version
 from itertools import islice
 from operator import length_hint
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from pipeline.executors import TASK_MODULES
 from schemas import __version__
 from schemas.errors import BuildError, ThdpackError
 
@@ -70,7 +68,7 @@ class RayExecutor:
         there = self._ray.is_initialized()
         if not there:
             _connect(self._ray, address, workers)
-        self._connected = _first_load is not None or not there
+        self._connected = _first_task is not None or not there
         self._looked, self._most, self._durable = 0.0, 0, False
         self._task = self._ray.remote(_work).options(num_cpus=1, max_retries=RETRIES)
 
@@ -79,7 +77,7 @@ class RayExecutor:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.end()
-        if self._leaving is not None and (error is not None or _first_load is None):
+        if self._leaving is not None and (error is not None or _first_task is None):
             self._leaving.join()
 
     def end(self) -> None:
@@ -109,7 +107,7 @@ class RayExecutor:
         with _cluster_errors(self._ray):
             if self._shared and self._driver.file is None:
                 self._leave_a_file()
-            while _first_load is not None and not self._ray.wait([_first_load], timeout=1.0)[0]:
+            while _first_task is not None and not self._ray.wait([_first_task], timeout=1.0)[0]:
                 on_bytes(0)
             self._submit(tasks, waiting)
             while self._running:
@@ -150,7 +148,7 @@ class RayExecutor:
             self._running[self._task.remote([tasks[index] for index in together], self._out, self._durable, self._driver)] = together[0]
 
 
-_first_load: Any = None
+_first_task: Any = None
 """What `join` asked of the cluster."""
 
 
@@ -162,17 +160,15 @@ def join(address: str) -> None:
     Raises:
         BuildError: Ray is not installed, or there is no cluster at the address.
     """
-    global _first_load
+    global _first_task
     ray = _ray()
     atexit.unregister(ray.shutdown)  # which would wait for the thread that leaves; the command ends without
     _connect(ray, address, None)
-    _first_load = ray.remote(_load).options(num_cpus=1).remote()
+    _first_task = ray.remote(_nothing).options(num_cpus=1).remote()
 
 
-def _load() -> None:
-    """On a worker: what tasks need."""
-    for name in TASK_MODULES:
-        import_module(name)
+def _nothing() -> None:
+    """On a worker: being there is all."""
 
 
 def _ray() -> Any:
