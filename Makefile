@@ -13,6 +13,8 @@ TESTS ?= tests
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# pip compiles on one core, which takes a minute and a half for torch and what tests need; torch holds a file of Python 3.12's, which 3.11 cannot compile and nobody imports
+COMPILE_ALL := $(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true
 KERNELS := $(wildcard packers/*.pyx pipeline/*.pyx)
 
 help: ## list the targets
@@ -40,7 +42,8 @@ $(VENV)/train: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/
 
 $(VENV)/dev: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and all that tests need into $(VENV); once, about two minutes'
-	$(PIP) --editable '.[report,train,hf,dev]'
+	$(PIP) --no-compile --editable '.[report,train,hf,dev]'
+	$(COMPILE_ALL)
 	$(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
 	touch $@ $(VENV)/core $(VENV)/report $(VENV)/train
 

@@ -62,6 +62,7 @@ class Faults:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits 40 ms for its head's acknowledgement
     faults: ClassVar[Faults]
     target: ClassVar[tuple[str, int]]
 

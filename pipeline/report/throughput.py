@@ -11,7 +11,7 @@ from typing import Final
 GPU: Final = "NVIDIA H200"
 
 _MEASURED: Final = 'thdpack, one NVIDIA H200, 2026-11-21: docs/benchmarks.md, "The training step"'
-_MANY: Final = 'thdpack, four NVIDIA H200, a figure for each, 2026-11-21: docs/benchmarks.md, "Many GPUs"'
+_MANY: Final = 'thdpack, four NVIDIA H200, a figure for each, 2026-11-22: docs/benchmarks.md, "Many GPUs"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ THROUGHPUT: Final = (
     Throughput("esm2-650m", "fp8-delayed", 145_600, _MEASURED),
     Throughput("esm2-3b", "bf16", 31_400, _MEASURED),
     Throughput("esm2-3b", "fp8-delayed", 45_700, _MEASURED),
-    Throughput("esm2-15b", "fp8-delayed", 8_484, _MANY),
+    Throughput("esm2-15b", "fp8-delayed", 8_843, _MANY),
 )
 
 _USUAL: Final = Run(steps=500_000, tokens_per_step=2_097_152)
