@@ -102,7 +102,7 @@ def _begin(arguments: list[str]) -> None:
 
 
 def _plan(options: PlanOptions) -> int:
-    from pipeline.training_plan import run_plan
+    from pipeline.plan_command import run_plan
 
     try:
         run_plan(options.data, options.model, options.gpus, precision=options.precision, tokens=options.tokens, as_json=options.log_json)

@@ -1,0 +1,151 @@
+"""What a run starts from: the last checkpoint of its folder or a Hugging Face model, and readers of a dataset that suits both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipeline.reader import ShardReader
+from schemas.errors import ThdpackError
+from schemas.manifest import Manifest
+from schemas.models import ModelOptions
+from schemas.vocabulary import ESM2
+from trainer import huggingface, precision
+from trainer.checkpoint import read_state
+from trainer.config import DataOptions, TrainOptions
+from trainer.parallel import Parallel
+
+_FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
+"""Data options that a run cannot change when it goes on."""
+
+
+def last_state(options: TrainOptions, parallel: Parallel) -> dict[str, Any]:
+    """The state of the last checkpoint in the run's folder, on all ranks; empty if there is none.
+
+    Raises:
+        ValueError: there is one, and it is not to be used, or cannot be read.
+    """
+    state: dict[str, Any] = _from_main(parallel, partial(_last_state, Path(options.output.out), resume=options.output.resume))
+    return state
+
+
+def _last_state(out: Path, *, resume: str) -> dict[str, Any]:
+    """`last_state` on rank 0, which may also raise a CheckpointError."""
+    folder = out / "checkpoints"
+    if not (folder / "latest").exists():
+        if any(folder.glob("step-*[0-9]")):
+            raise ValueError(f"{folder} has checkpoints, but no file `latest`: write the name of one into it, or remove them")
+        return {}
+    if resume == "never":
+        raise ValueError(f"{out} holds a run, and --resume is never: choose another --out, or remove that folder")
+    return read_state(folder / (folder / "latest").read_text().strip())
+
+
+def _from_main(parallel: Parallel, ask: Any) -> Any:
+    """What rank 0 finds, on all ranks; what it raises, they raise."""
+    box: list[Any] = [None]
+    if parallel.is_main:
+        try:
+            box = [ask()]
+        except (ValueError, OSError, ThdpackError) as error:
+            box = [ValueError(str(error))]
+    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
+    if isinstance(box[0], ValueError):
+        raise box[0]
+    return box[0]
+
+
+def continued(options: TrainOptions, before: Mapping[str, Any]) -> TrainOptions:
+    """Options of a run that goes on: its model and its batch are what they were.
+
+    Raises:
+        ValueError: others were asked for.
+    """
+    model, data, out = ModelOptions(**before["model"]), before["data"], options.output.out
+    if options.output.init_from not in ("", before["output"]["init_from"]):
+        raise ValueError(f"{out} holds a run that did not start from {options.output.init_from}: choose another --out")
+    if model != options.model and not options.output.init_from:
+        raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
+    for name in _FIXED:
+        now = getattr(options.data, name)
+        if data[name] != now:
+            raise ValueError(f"{out} holds a run with --{name.replace('_', '-')} {data[name]}, not {now}: choose another --out")
+    batch = data["buckets_per_step"]
+    if options.data.buckets_per_step not in (0, batch):
+        raise ValueError(f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out")
+    output = replace(options.output, init_from=before["output"]["init_from"])
+    return replace(options, model=model, data=replace(options.data, buckets_per_step=batch), output=output)
+
+
+def from_hugging_face(options: TrainOptions, parallel: Parallel) -> tuple[TrainOptions, dict[str, Tensor]]:
+    """Options with the shape of the Hugging Face model that is named, and its tensors: on rank 0, and empty ones of the meta device elsewhere."""
+    found: list[dict[str, Tensor]] = []
+
+    def shape() -> tuple[ModelOptions, dict[str, torch.Size]]:
+        model, tensors = huggingface.load(options.output.init_from)
+        found.append(tensors)
+        return model, {name: tensor.shape for name, tensor in tensors.items()}
+
+    model, shapes = _from_main(parallel, shape)
+    tensors = found[0] if found else {name: torch.empty(size, device="meta") for name, size in shapes.items()}
+    return replace(options, model=replace(model, gelu=options.model.gelu)), tensors
+
+
+def open_readers(options: TrainOptions, parallel: Parallel, stack: ExitStack) -> tuple[ShardReader, ShardReader | None, TrainOptions]:
+    """Readers of both splits (no second one if it is empty), and the options with the batch in buckets.
+
+    Raises:
+        ValueError: a batch that does not divide among ranks, or a dataset that the model cannot take.
+    """
+    data = options.data
+    storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
+    with ShardReader(data.data, prefetch=0, **storage) as first:
+        manifest = first.manifest
+    if manifest.vocabulary != ESM2.name:
+        raise ValueError(f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}")
+    if manifest.length_multiple > 1:
+        raise ValueError(f"{data.data} was built with --length-multiple {manifest.length_multiple}: tokens would attend to padding; build it without")
+    _check_slices(options, manifest)
+    slice_tokens = manifest.capacity // options.compute.context_parallel
+    precision.check(options.compute, options.model, data=data.data, slice_tokens=slice_tokens, world_size=parallel.world_size)
+    batch = _batch(data, manifest, parallel)
+    ranks = {"rank": parallel.data_rank, "world_size": parallel.data_ranks, "buckets_per_step": batch}
+    reader = stack.enter_context(ShardReader(data.data, seed=data.seed, prefetch=data.prefetch, **ranks, **storage))
+    valid = None
+    if "valid" in manifest.splits and manifest.splits["valid"].buckets:
+        valid = stack.enter_context(ShardReader(data.data, split="valid", prefetch=0, **storage))
+    return reader, valid, replace(options, data=replace(data, buckets_per_step=batch))
+
+
+def _check_slices(options: TrainOptions, manifest: Manifest) -> None:
+    """Raises: ValueError, if the dataset's buckets or the model's heads cannot be shared out as --context-parallel says."""
+    ranks, heads = options.compute.context_parallel, options.model.heads
+    if manifest.capacity % ranks:
+        raise ValueError(
+            f"{options.data.data} has buckets of {manifest.capacity} tokens, which --context-parallel {ranks} does not divide: "
+            f"change it, or build the dataset with a --capacity that is a multiple of it"
+        )
+    if heads < ranks:
+        raise ValueError(f"--context-parallel {ranks} shares out attention heads, and the model has {heads}: use at most that many")
+
+
+def _batch(data: DataOptions, manifest: Manifest, parallel: Parallel) -> int:
+    """Buckets of a step, over all ranks."""
+    unit = parallel.data_ranks * data.buckets_per_micro_batch
+    if not data.buckets_per_step:
+        return max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
+    if data.buckets_per_step % unit:
+        those = f"{parallel.data_ranks} ranks" if parallel.slices.ranks == 1 else f"{parallel.data_ranks} groups of {parallel.slices.ranks} ranks"
+        raise ValueError(
+            f"{data.buckets_per_step} buckets a step do not divide among {those} × {data.buckets_per_micro_batch} buckets a micro-batch: "
+            f"change the number of ranks, --buckets-per-micro-batch or, for a new run, --buckets-per-step"
+        )
+    return data.buckets_per_step
