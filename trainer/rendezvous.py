@@ -10,15 +10,22 @@ from typing import Any, Final
 import torch.distributed as dist
 
 _EVERY_SECONDS: Final = 0.02
+JOIN_MINUTES: Final = 10.0
+"""How long ranks wait for each other to start, at least. Importing torch takes seconds on an idle machine and minutes on a
+busy one or over a network file system, whatever --timeout-minutes says about ranks that already run."""
 
 
 def this_start(store: Any, rank: int, world_size: int, *, timeout: timedelta) -> Any:
-    """The store, for what ranks tell each other in this start of the job: rank 0 names it, and each other rank knows the answer by a number of its own.
+    """Return the store, under a prefix that belongs to this start of the job.
 
+    Rank 0 draws the prefix; each other rank recognises its answer by a number of its own.
+
+    Args:
+        timeout: longest that ranks wait for each other once they run. To start they have at least JOIN_MINUTES.
     Raises:
-        DistNetworkError: ranks are missing for longer than the timeout.
+        DistNetworkError: ranks are missing for longer than that.
     """
-    deadline = time.monotonic() + timeout.total_seconds()
+    deadline = time.monotonic() + max(timeout, timedelta(minutes=JOIN_MINUTES)).total_seconds()
     name = _name_it(store, world_size, deadline) if rank == 0 else _ask(store, rank, deadline)
     return dist.PrefixStore(f"start/{name}", store)
 
@@ -51,5 +58,6 @@ def _ask(store: Any, rank: int, deadline: float) -> str:
 
 def _wait(deadline: float, otherwise: str) -> None:
     if time.monotonic() > deadline:
-        raise dist.DistNetworkError(f"{otherwise} within --timeout-minutes")
+        limit = f"the larger of --timeout-minutes and {JOIN_MINUTES:.0f} minutes"
+        raise dist.DistNetworkError(f"{otherwise} within {limit}")
     time.sleep(_EVERY_SECONDS)

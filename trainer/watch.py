@@ -37,6 +37,7 @@ class Watch:
         self._vote: Any = None
         self._main_waits = threading.Event()
         self._called, self._ended = threading.Event(), threading.Event()
+        self._speaker = threading.Lock()  # held by the one thread of this rank that says who is lost
         self._said = ""  # who is lost, once that is known
         self._thread = threading.Thread(target=self._run, name="thdpack-watch", daemon=True)
 
@@ -61,11 +62,14 @@ class Watch:
         """
         try:
             yield
-        except RuntimeError as error:
+        except (RuntimeError, ThdpackError) as error:
             if not _is_of_a_collective(error):
                 raise
             self._main_waits.set()
-            self._called.wait(timeout=4 * _ROLL_CALL_SECONDS)
+            while not self._called.wait(timeout=_ROLL_CALL_SECONDS) and self._thread.is_alive():
+                pass
+            if not self._speaker.acquire(blocking=False):
+                self._thread.join()  # it is saying so, and ends this process
             if not self._said:
                 raise
             raise LostRankError(self._said) from error
@@ -82,10 +86,12 @@ class Watch:
         except dist.DistError:  # torchrun's store went, with the torchrun of rank 0's node: that ends when a rank of its own does
             self._said = f"the node of rank 0 does not answer: a rank of it was killed or ended by an error of its own, or the node is gone. {_GO_ON}"
         self._called.set()
-        if not self._main_waits.wait(timeout=_EVERY_SECONDS):  # it waits for the others, perhaps on a GPU, and for ever
-            said = self._said or f"a collective failed, though all ranks answer: the first error says why. {_GO_ON}"
-            print(f"trainer, rank {self._rank}: {said}", file=sys.stderr, flush=True)
-            os._exit(1)
+        if self._main_waits.wait(timeout=_EVERY_SECONDS) or not self._speaker.acquire(blocking=False):
+            return
+        # the main thread waits for the others, perhaps on a GPU, and for ever
+        said = self._said or f"a collective failed, though all ranks answer: the first error says why. {_GO_ON}"
+        print(f"trainer, rank {self._rank}: {said}", file=sys.stderr, flush=True)
+        os._exit(1)
 
     def _silent(self) -> list[int]:
         """Ranks that do not answer within a few seconds."""
@@ -114,6 +120,17 @@ def _names(lost: list[int]) -> str:
     return f"{who} not answer: killed, out of memory, its machine gone, or ended by an error of its own, which it says itself. {_GO_ON}"
 
 
-def _is_of_a_collective(error: RuntimeError) -> bool:
-    """gloo raises plain RuntimeErrors."""
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL", "Connection closed by peer", "Connection reset"))
+def _is_of_a_collective(error: BaseException | None) -> bool:
+    """Whether a collective that failed is what an error began with.
+
+    A checkpoint that breaks off because a rank is lost is a CheckpointError, raised from the error of the collective.
+    gloo raises plain RuntimeErrors.
+    """
+    while error is not None:
+        if isinstance(error, dist.DistError):
+            return True
+        words = ("gloo", "NCCL", "Connection closed by peer", "Connection reset")
+        if isinstance(error, RuntimeError) and any(word in str(error) for word in words):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
