@@ -36,29 +36,44 @@ class Context:
         """Attention output [t, H, R] of each sequence on itself, softmax scale 1/√R, from fused QKV before the rotary embedding."""
         heads = qkv_tH3R.shape[1]
         q_THR, k_THR, v_THR = self.slices.to_heads(qkv_tH3R).unbind(2)
-        return self.slices.to_tokens(self._attend(self.rotate(q_THR), self.rotate(k_THR), v_THR), heads)
+        half = q_THR.dtype in (torch.bfloat16, torch.float16)
+        if self.mask is None and q_THR.is_cuda and half:
+            out_THR = self._varlen(self.rotate(q_THR), self.rotate(k_THR), v_THR)
+        else:
+            # scaled here, in fp32: a kernel would scale the scores, which rounds each of them once more
+            q_THR = self.rotate(q_THR, scale=q_THR.shape[-1] ** -0.5)
+            out_THR = self._attend(q_THR, self.rotate(k_THR), v_THR)
+        return self.slices.to_tokens(out_THR, heads)
 
     @torch.compiler.disable  # each row has other lengths: it would be compiled again and again
+    def _varlen(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
+        from torch.nn.attention.varlen import varlen_attn
+
+        cu_seqlens, longest = self.sequences.cu_seqlens, self.sequences.max_seqlen
+        return varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
+
+    @torch.compiler.disable  # for the same reason
     def _attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
+        """Attention with scaled_dot_product_attention, on queries that are scaled already."""
         if self.mask is not None:
             rows = (q.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2) for q in (q_THR, k_THR, v_THR))
-            return F.scaled_dot_product_attention(*rows, attn_mask=self.mask).transpose(1, 2).flatten(0, 1)
-        if q_THR.is_cuda and q_THR.dtype in (torch.bfloat16, torch.float16):
-            from torch.nn.attention.varlen import varlen_attn
-
-            cu_seqlens, longest = self.sequences.cu_seqlens, self.sequences.max_seqlen
-            return varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
+            out = F.scaled_dot_product_attention(*rows, attn_mask=self.mask, scale=1.0)
+            return out.transpose(1, 2).flatten(0, 1)
         if not self.lengths:
             self.lengths = self.sequences.cu_seqlens.diff().tolist()  # on a GPU in fp32: waits for it, once a row
         each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
         # with a batch of one: without a batch, torch writes out all scores, 4 GB a head for the longest proteins
-        return torch.cat([F.scaled_dot_product_attention(*(t.transpose(0, 1)[None] for t in qkv))[0].transpose(0, 1) for qkv in each if qkv[0].numel()])
+        batches = ((t.transpose(0, 1)[None] for t in qkv) for qkv in each if qkv[0].numel())
+        parts = [F.scaled_dot_product_attention(*qkv_1HTR, scale=1.0) for qkv_1HTR in batches]
+        return torch.cat([part[0].transpose(0, 1) for part in parts])
 
-    def rotate(self, x_THR: Tensor) -> Tensor:
-        """Rotary embedding in fp32, first half of a head against its second half."""
+    def rotate(self, x_THR: Tensor, *, scale: float = 1.0) -> Tensor:
+        """Rotary embedding in fp32, times `scale`: first half of a head against its second half."""
         with torch.autocast(x_THR.device.type, enabled=False):
             first, second = x_THR.float().chunk(2, dim=-1)
             turned = torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
+            if scale != 1.0:
+                turned = turned * scale
         return turned.to(x_THR.dtype)
 
 
