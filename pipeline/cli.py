@@ -10,44 +10,61 @@ import sys
 import time
 import traceback
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pipeline.interrupt import interrupt
 from schemas.errors import ThdpackError
 from schemas.redact import without_credentials
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pipeline.arguments import BenchReaderOptions, InspectOptions, PlanOptions, VerifyOptions
     from pipeline.options import PreprocessOptions
 
+_BROKEN_PIPE: Final = 141
+"""Exit code of a command whose reader went away: 128 + SIGPIPE, as shells have it."""
+
 
 def main() -> None:
-    """Entry point. Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 130 interrupted."""
+    """Handle signals, run the command of this process, and exit with its code."""
     code = 1
     # runs after every other exit handler: taking the interpreter apart would take 0.2 s more, a tenth of a short run
     atexit.register(lambda: os._exit(code))
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
         signal.signal(signal.SIGINT, interrupt)
-    try:
-        code = _run(sys.argv[1:])
-        sys.stdout.flush()
-    except ThdpackError as error:
-        print(f"thdpack: {error}", file=sys.stderr)
-        code = 1
-    except KeyboardInterrupt:
-        print("thdpack: interrupted; nothing is broken, the same command goes on from here", file=sys.stderr)
-        code = 130
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    code = run_command(sys.argv[1:])
+    if code == _BROKEN_PIPE:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141
-    except Exception:  # a bug, of ours or of what we use; whatever it says holds no credentials
-        print(without_credentials(traceback.format_exc()), file=sys.stderr)
-    except SystemExit as leaving:  # tyro's --help and usage errors
-        code = leaving.code if isinstance(leaving.code, int) else 0
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(code)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run a command, print its errors, and return its exit code.
+
+    Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 130 interrupted,
+    141 the reader of standard output went away.
+    """
+    try:
+        code = _run(list(arguments))
+        sys.stdout.flush()
+        return code
+    except ThdpackError as error:
+        print(f"thdpack: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("thdpack: interrupted; nothing is broken, the same command goes on from here", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        return _BROKEN_PIPE
+    except Exception:  # a bug, of ours or of what we use; whatever it says holds no credentials
+        print(without_credentials(traceback.format_exc()), file=sys.stderr)
+        return 1
+    except SystemExit as leaving:  # tyro's --help and usage errors
+        return leaving.code if isinstance(leaving.code, int) else 0
 
 
 def _run(arguments: list[str]) -> int:

@@ -1,34 +1,86 @@
-"""Shared fixtures: where the real data is, and ways to build datasets and to run the command as users do."""
+"""Shared fixtures: the corpora, datasets for several tests, and ways to run the command."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import random
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 import pipeline.build
-from pipeline.folders import Folder
-from pipeline.markers import Outcome, run_once
 from pipeline.options import PreprocessOptions
 from pipeline.progress import reporter
-from pipeline.tasks import Task
 from schemas.manifest import Manifest
+from tests.command_line import (
+    PIECE_BYTES,
+    REPO,
+    InThisProcess,
+    Run,
+    command,
+    environment,
+    preprocess,
+    run_here,
+    run_process,
+)
+from tests.corpus import fasta, made_records
 
-REPO = Path(__file__).parents[1]
+__all__ = ["PIECE_BYTES", "REPO", "InThisProcess", "Run", "command", "environment", "preprocess"]
+
 SHARED = REPO.parent / "shared" / "data"
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 OurThreads = Callable[[], list[threading.Thread]]
 
 
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the processes that tests start, also where a script runs in the background.
+
+    There SIGINT is ignored, and so it would be in every child.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TOGETHER = {
+    "tests/e2e/test_ray.py": "ray",
+    "tests/e2e/test_page.py": "chromium",
+    "tests/e2e/test_objects.py": "store",
+    "tests/e2e/test_many_inputs.py": "store",
+    "tests/e2e/test_train.py": "trainer",
+    "tests/e2e/test_parallel.py": "trainer",
+    "tests/e2e/test_lost_ranks.py": "trainer",
+}
+"""Files whose tests run in one worker, one after another: a cluster, a browser, a server and a trained model are made once."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """Begin with what takes longest; shuffle everything where `make soak` asks for it."""
+    items.sort(key=lambda item: (_file(item.nodeid) not in TOGETHER, item.get_closest_marker("long") is None))
+    if "THDPACK_TEST_ORDER" in os.environ:
+        random.Random(os.environ["THDPACK_TEST_ORDER"]).shuffle(items)
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+class TogetherScheduling(LoadScopeScheduling):
+    """Gives each worker one test after another, or all tests of a group.
+
+    xdist's own groups (`xdist_group`) do nothing in pytest-xdist 3.8 with pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return TOGETHER.get(_file(nodeid), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TogetherScheduling:
+    return TogetherScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -44,54 +96,6 @@ def sample() -> Path:
     return REPO / "data" / "sample.fasta"
 
 
-PIECE_BYTES = 1_000
-"""Of inputs, in builds of many small tasks."""
-
-
-def command(*arguments: str, task_bytes: int | None = None, partition_bytes: int | None = None) -> list[str]:
-    """`thdpack …` as a command line; with sizes, a build in many small tasks instead of one."""
-    if task_bytes is None and partition_bytes is None:
-        return [sys.executable, "-m", "pipeline", *arguments]
-    program = f"""
-import sys
-if __name__ == "__main__":
-    import pipeline.plan, pipeline.sources, pipeline.stages
-    pipeline.sources.TASK_BYTES, pipeline.sources.PIECE_BYTES, pipeline.sources.FEWEST_TASKS = {task_bytes or 128 << 20}, {PIECE_BYTES}, 1
-    pipeline.plan.PARTITION_BYTES = {partition_bytes or 64 << 20}
-    pipeline.stages.RESTS_TOGETHER = 4
-    from pipeline.cli import main
-    main()
-"""
-    return [sys.executable, "-c", program, *arguments]
-
-
-def preprocess(source: Path, out: Path, *options: str, **sizes: int) -> Path:
-    """Build a dataset for several tests, in a process of its own; `out`."""
-    arguments = command("preprocess", str(source), "--out", str(out), *options, **sizes)
-    subprocess.run(arguments, cwd=REPO, env=environment(), check=True, capture_output=True)
-    return out
-
-
-class InThisProcess:
-    """An executor without processes, for tests of what is read and written rather than of what runs it: ten times as fast."""
-
-    def __init__(self, workers: int, out: Folder) -> None:
-        self._out = out
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
-        for i, task in enumerate(tasks):
-            on_outcome(i, run_once(task, self._out, on_bytes))
-
-
 @pytest.fixture
 def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
     """Build a dataset in this process: `build_here(input, out, **options)`."""
@@ -104,17 +108,16 @@ def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
     return build_it
 
 
-@pytest.fixture
-def run() -> Run:
-    """Run `thdpack` to its end in a process of its own."""
+@pytest.fixture(name="run")
+def _run() -> Run:
+    """Run `thdpack` in the test's process: `run("verify", dataset)`."""
+    return run_here
 
-    def run_it(*arguments: object, stdin: bytes | None = None, timeout: float = 120, **sizes: int) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(*map(str, arguments), **sizes), cwd=REPO, input=stdin, capture_output=True, timeout=timeout, env=environment(), check=False
-        )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    return run_it
+@pytest.fixture(name="run_process")
+def _run_process() -> Run:
+    """Run `thdpack` in a process of its own, for claims about processes."""
+    return run_process
 
 
 @pytest.fixture
@@ -127,8 +130,6 @@ def our_threads() -> OurThreads:
 @pytest.fixture(scope="session")
 def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of about 240 buckets in about 20 shards, as `thdpack preprocess` builds it. Not to be changed: copy it."""
-    from tests.corpus import fasta, made_records
-
     folder = tmp_path_factory.mktemp("many_shards")
     (folder / "made.fasta").write_bytes(fasta(made_records(1600, longest=150)))
     return preprocess(folder / "made.fasta", folder / "dataset", "--capacity", "512", "--max-seq-len", "256", partition_bytes=4000)
@@ -137,11 +138,18 @@ def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def whole(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted training run of one process on many_shards. Not to be changed: copy it."""
-    from tests.runs import train
+    from tests.runs import train  # torch, which few tests need
 
     return train(many_shards, tmp_path_factory.mktemp("whole") / "run")
 
 
-def environment() -> dict[str, str]:
-    """Ours, with output that does not depend on a terminal."""
-    return {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+@pytest.fixture
+def numerics() -> Iterator[None]:
+    """Compute with one thread and seed 0, or with the threads and the seed that `make soak` asks for."""
+    import torch  # slow to import, and few tests need it
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(int(os.environ.get("THDPACK_TEST_THREADS", "1")))
+    torch.manual_seed(int(os.environ.get("THDPACK_TEST_SEED", "0")))
+    yield
+    torch.set_num_threads(threads)

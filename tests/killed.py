@@ -1,7 +1,9 @@
-"""A build killed again and again, at a few milliseconds a kill: `python -m tests.killed CORPUS FOLDER KILLS`.
+"""A build killed at many moments: `python -m tests.killed CORPUS FOLDER KILLS`.
 
-This process builds once, so that all is imported, and then forks; each child is driver and worker of a build, and is killed after a random time.
-Prints, as JSON, how many kills there were and how much was done at each.
+This process builds once, so that all is imported, and then forks. Each child is driver and worker
+of a build, and kills itself right before a change of the dataset's folder, or halfway into a write.
+Moments are drawn from all of an uninterrupted build, from the plan to the clearing up.
+Prints, as JSON, how many tasks had finished at each kill.
 """
 
 from __future__ import annotations
@@ -12,62 +14,103 @@ import random
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pipeline.build
 import pipeline.plan
 import pipeline.sources
 import pipeline.stages
+import pipeline.writing
 from pipeline.options import PreprocessOptions
 from pipeline.progress import reporter
-from tests.conftest import InThisProcess
+from tests.command_line import without_workers
 from tests.corpus import digest
+from tests.stopped import at_change
 
 
 def build(corpus: Path, out: Path) -> None:
+    options = PreprocessOptions(inputs=(str(corpus),), out=str(out), capacity=1024, max_seq_len=512)
     with reporter(as_json=False) as report:
-        pipeline.build.build(PreprocessOptions(inputs=(str(corpus),), out=str(out), capacity=1024, max_seq_len=512), report)
+        pipeline.build.build(options, report)
 
 
-def start(corpus: Path, out: Path) -> int:
-    """A child that builds and leaves with 0; its process id."""
+def start(corpus: Path, out: Path, moment: int, *, in_write: bool) -> int:
+    """Fork a child that builds, and dies at a moment if it comes so far; return its id."""
     child = os.fork()
     if child:
         return child
     code = 1
     try:
+        if in_write:
+            die_in_write(moment)
+        else:
+            at_change(moment, str(out), die)
         build(corpus, out)
         code = 0
     finally:
         os._exit(code)
 
 
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_write(moment: int) -> None:
+    """Have this process write half of what it writes for the time `moment`, and die."""
+    whole, left = pipeline.writing.WholeWrites.write, [moment]
+
+    def write(file: pipeline.writing.WholeWrites, data: Any) -> int:
+        left[0] -= 1
+        if left[0]:
+            return whole(file, data)
+        view = memoryview(data).cast("B")
+        whole(file, view[: len(view) // 2])
+        die()
+        raise AssertionError("killed")
+
+    pipeline.writing.WholeWrites.write = write  # type: ignore[method-assign]
+
+
+def count_moments(corpus: Path, out: Path) -> tuple[int, int]:
+    """Build without interruption; return how many changes and writes there were."""
+    writes = [0]
+    whole = pipeline.writing.WholeWrites.write
+
+    def write(file: pipeline.writing.WholeWrites, data: Any) -> int:
+        writes[0] += 1
+        return whole(file, data)
+
+    pipeline.writing.WholeWrites.write = write  # type: ignore[method-assign]
+    changes = at_change(0, str(out), die)
+    build(corpus, out)
+    pipeline.writing.WholeWrites.write = whole  # type: ignore[method-assign]
+    return next(changes) - 1, writes[0]
+
+
 def main(corpus: Path, folder: Path, kills: int) -> None:
-    pipeline.build.ProcessExecutor = InThisProcess  # type: ignore[assignment, misc, attr-defined]
+    without_workers()
     pipeline.sources.TASK_BYTES = pipeline.plan.PARTITION_BYTES = 25_000  # type: ignore[misc]
     pipeline.sources.PIECE_BYTES, pipeline.sources.FEWEST_TASKS = 5_000, 1  # type: ignore[misc]
     pipeline.stages.RESTS_TOGETHER = 4  # type: ignore[misc]
+    os.fsync = lambda descriptor: None  # a killed process loses nothing; fsync is for power cuts
     out = folder / "out"
-    build(corpus, folder / "first")
-    began = time.monotonic()
-    build(corpus, folder / "whole")
-    takes, expected = time.monotonic() - began, digest(folder / "whole")
+    changes, writes = count_moments(corpus, folder / "whole")
+    expected = digest(folder / "whole")
     rng = random.Random(1)
     killed: list[int] = []
     while len(killed) < kills:
-        child = start(corpus, out)
-        time.sleep(rng.uniform(0, takes))
-        os.kill(child, signal.SIGKILL)  # nobody has waited for it: it is there, if only as what it left
-        status = os.waitpid(child, 0)[1]
+        in_write = len(killed) % 2 == 1
+        moment = rng.randint(1, writes if in_write else changes)
+        status = os.waitpid(start(corpus, out, moment, in_write=in_write), 0)[1]
         if os.WIFSIGNALED(status):
             killed.append(len(list(out.glob(".build/*-*[0-9].json"))))
         else:
             assert status == 0, "it did not go on from where it was killed"
-        if (out / "manifest.json").exists():  # killed while it cleared up, or too late: the next begins anew
+        if (out / "manifest.json").exists():  # it was committed: the next build begins anew
             assert digest(out) == expected
             shutil.rmtree(out)
-    assert os.waitpid(start(corpus, out), 0)[1] == 0
+    assert os.waitpid(start(corpus, out, 0, in_write=False), 0)[1] == 0
     assert digest(out) == expected
     print(json.dumps(killed))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from schemas.manifest import Manifest
-from tests.conftest import PIECE_BYTES, Run
+from tests.command_line import PIECE_BYTES, Run
 from tests.corpus import as_read, digest, fasta, made_records, read_buckets, read_manifest, read_records, sequences_in
 
 SMALL = ("--capacity", "2048", "--max-seq-len", "512", "--valid-fraction", "0.2")
@@ -25,7 +26,7 @@ def build(run: Run, source: Path | list[Path], out: Path, *options: object, **si
 
 @pytest.fixture(scope="module")
 def records() -> list[tuple[str, str]]:
-    return made_records(1500)
+    return made_records(700)
 
 
 @pytest.fixture
@@ -38,12 +39,12 @@ def corpus(tmp_path: Path, records: list[tuple[str, str]]) -> Path:
 @pytest.mark.parametrize(
     "options", [(), ("--long", "split", "--length-multiple", "8"), ("--long", "drop", "--min-residues", "30"), ("--dedup", "none"), ("--on-invalid", "skip")]
 )
-@pytest.mark.parametrize("partition_bytes", [64 << 20, 100_000])
+@pytest.mark.parametrize("partition_bytes", [64 << 20, 50_000])
 def test_every_record_has_one_fate_and_every_kept_residue_is_in_one_bucket(
     run: Run, tmp_path: Path, corpus: Path, records: list[tuple[str, str]], options: tuple[str, ...], partition_bytes: int
 ) -> None:
     out = tmp_path / "out"
-    build(run, corpus, out, *options, task_bytes=120_000, partition_bytes=partition_bytes)
+    build(run, corpus, out, *options, task_bytes=60_000, partition_bytes=partition_bytes)
     rows = read_records(out)
     assert [row["ordinal"] for row in rows] == list(range(len(records)))
     assert [row["id"] for row in rows] == [header.split()[0] for header, _ in records]
@@ -86,7 +87,7 @@ def fate(residues: str, ordinal: int, seen: dict[str, int], options: tuple[str, 
 
 def test_buckets_are_what_the_format_says(run: Run, tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
-    build(run, corpus, out, "--length-multiple", "8", task_bytes=120_000, partition_bytes=100_000)
+    build(run, corpus, out, "--length-multiple", "8", task_bytes=60_000, partition_bytes=50_000)
     manifest = read_manifest(out)
     part_filled = dict.fromkeys(manifest.splits, 0)
     for bucket in read_buckets(out):
@@ -106,7 +107,7 @@ def test_buckets_are_what_the_format_says(run: Run, tmp_path: Path, corpus: Path
 
 def test_duplicates_never_straddle_train_and_valid(run: Run, tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
-    build(run, corpus, out, "--dedup", "none", task_bytes=120_000, partition_bytes=100_000)
+    build(run, corpus, out, "--dedup", "none", task_bytes=60_000, partition_bytes=50_000)
     splits: dict[bytes, set[str]] = {}
     for row in read_records(out):
         if row["split"] is not None:
@@ -116,27 +117,36 @@ def test_duplicates_never_straddle_train_and_valid(run: Run, tmp_path: Path, cor
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_same_inputs_and_options_give_the_same_bytes_with_any_number_of_workers(run: Run, tmp_path: Path, corpus: Path, compression: str) -> None:
-    digests = []
-    for workers in (1, 2, 5):
-        build(run, corpus, tmp_path / str(workers), "--workers", workers, "--compression", compression, task_bytes=50_000, partition_bytes=60_000)
-        digests.append(digest(tmp_path / str(workers)))
-    assert digests[0] == digests[1] == digests[2]
-    assert len(digests[0]) > 10
+def test_same_inputs_and_options_give_the_same_bytes_with_any_number_of_workers(
+    run: Run,
+    run_process: Run,
+    tmp_path: Path,
+    corpus: Path,
+    compression: str,
+) -> None:
+    """One process that does all, as in most tests, is one of these numbers."""
+    sizes = {"task_bytes": 25_000, "partition_bytes": 30_000}
+    build(run, corpus, tmp_path / "here", "--compression", compression, **sizes)
+    expected = digest(tmp_path / "here")
+    assert len(expected) > 10
+    for workers in (2, 5):
+        options = ("--workers", workers, "--compression", compression)
+        build(run_process, corpus, tmp_path / str(workers), *options, **sizes)
+        assert digest(tmp_path / str(workers)) == expected
 
 
 def test_the_cut_into_tasks_does_not_show(run: Run, tmp_path: Path, corpus: Path) -> None:
     for name, task_bytes in (("whole", 1 << 30), ("cut", 7_001)):
-        build(run, corpus, tmp_path / name, task_bytes=task_bytes, partition_bytes=100_000)
+        build(run, corpus, tmp_path / name, task_bytes=task_bytes, partition_bytes=50_000)
     assert digest(tmp_path / "whole") == digest(tmp_path / "cut")
 
 
-@pytest.mark.parametrize("task_bytes", [50_000, 1 << 30])
+@pytest.mark.parametrize("task_bytes", [25_000, 1 << 30])
 def test_how_spills_are_laid_out_does_not_show(
     build_here: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Path, task_bytes: int
 ) -> None:
     """From GROUPED_FROM partitions on they lie partition by partition, also of inputs so small that some partitions of a spill are empty."""
-    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 20_000)
+    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 10_000)
     monkeypatch.setattr("pipeline.sources.TASK_BYTES", task_bytes)
     monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
     monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
@@ -207,9 +217,7 @@ def test_a_finished_dataset_is_recognised_and_another_refused(run: Run, tmp_path
 
 def test_changes_the_clock_does_not_show_are_noticed(run: Run, tmp_path: Path, corpus: Path) -> None:
     """An unfinished build whose input changes, same size and mtime, does not reuse what it read before."""
-    import os
-
-    out, sizes = tmp_path / "out", {"task_bytes": 50_000, "partition_bytes": 60_000}
+    out, sizes = tmp_path / "out", {"task_bytes": 25_000, "partition_bytes": 30_000}
     stat = corpus.stat()
     corpus_before = corpus.read_bytes()
     broken = tmp_path / "zz_broken.fasta"
@@ -231,7 +239,7 @@ def summary_value(text: str, name: str) -> str:
 
 def test_summary_and_manifest_agree_with_the_records(run: Run, tmp_path: Path, corpus: Path, records: list[tuple[str, str]]) -> None:
     out = tmp_path / "out"
-    printed = build(run, corpus, out, task_bytes=120_000, partition_bytes=100_000)
+    printed = build(run, corpus, out, task_bytes=60_000, partition_bytes=50_000)
     rows, buckets, manifest = read_records(out), read_buckets(out), read_manifest(out)
     by_status: dict[str, int] = {}
     for row in rows:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPO, Run, environment
+from tests.command_line import REPO, Run, environment
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/reader.md", "docs/statistics.md"])

@@ -6,7 +6,11 @@ import bz2
 import gzip
 import http.server
 import lzma
+import os
+import shutil
 import struct
+import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
-from tests.conftest import Run
-from tests.corpus import as_read, fasta, made_records, read_buckets, read_records, sequences_in
+from tests.command_line import REPO, Run, environment
+from tests.corpus import as_read, digest, fasta, made_records, read_buckets, read_records, sequences_in
 
 RECORDS = [(header.split()[0], residues) for header, residues in made_records(300)]
 TEXT = fasta(made_records(300))
@@ -79,8 +83,8 @@ def test_every_archive_gives_the_same_records(run: Run, tmp_path: Path, name: st
     check(run, tmp_path / "out", tmp_path / name)
 
 
-def test_standard_input(run: Run, tmp_path: Path) -> None:
-    check(run, tmp_path / "out", "-", stdin=gzip.compress(TEXT))
+def test_standard_input(run_process: Run, tmp_path: Path) -> None:
+    check(run_process, tmp_path / "out", "-", stdin=gzip.compress(TEXT))
 
 
 def test_folders_and_globs_expand_in_byte_order_and_say_what_they_pass_over(run: Run, tmp_path: Path) -> None:
@@ -193,8 +197,6 @@ def test_a_protocol_without_its_package_names_the_remedy(run: Run, tmp_path: Pat
 def test_a_broken_input_is_a_clear_error_and_the_previous_dataset_stays(
     run: Run, tmp_path: Path, sample: Path, name: str, content: bytes, message: str
 ) -> None:
-    from tests.corpus import digest
-
     out = tmp_path / "out"
     assert run("preprocess", sample, "--out", out).returncode == 0
     before = digest(out)
@@ -209,6 +211,22 @@ def test_a_broken_input_is_a_clear_error_and_the_previous_dataset_stays(
     assert digest(out) == before
 
 
+def test_an_error_of_a_worker_reads_as_one_of_this_process(
+    run: Run,
+    run_process: Run,
+    tmp_path: Path,
+) -> None:
+    """It comes from another process, with its file and line."""
+    for name, content in (
+        ("cut.fasta.gz", gzip.compress(TEXT)[:-2000]),
+        ("binary.fasta", b">a\nMK\nM\x00K\n"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        said = [way("preprocess", tmp_path / name, "--out", tmp_path / "out").stderr.splitlines()[-1] for way in (run, run_process)]
+        assert said[0] == said[1]
+        assert name in said[0]
+
+
 def test_on_invalid_error_names_the_letter_and_its_line(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     path.write_text(">a\nMKT*\n\n>b\nMKT\n;1\nMK1T\n")
@@ -218,11 +236,13 @@ def test_on_invalid_error_names_the_letter_and_its_line(run: Run, tmp_path: Path
 
 
 def test_an_input_that_cannot_be_opened(run: Run, tmp_path: Path, sample: Path) -> None:
+    (tmp_path / "in").mkdir()
+    sample = Path(shutil.copy(sample, tmp_path / "in"))
     for arguments, message in (
         (["missing.fasta"], "no such file"),
         (["missing*.fasta"], "no file matches"),
         ([sample, sample], "named twice"),
-        ([sample.parent / "..", sample], "named twice"),
+        ([sample.parent / ".." / "in", sample], "named twice"),
     ):
         done = run("preprocess", *arguments, "--out", tmp_path / "out")
         assert done.returncode == 1, done.stdout
@@ -232,8 +252,6 @@ def test_an_input_that_cannot_be_opened(run: Run, tmp_path: Path, sample: Path) 
 
 def test_a_full_disk_is_a_clear_error(run: Run, tmp_path: Path) -> None:
     """A real file system of 1 MB; needs to be root, as CI is."""
-    import subprocess
-
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], capture_output=True, check=False).returncode:
@@ -251,17 +269,22 @@ def test_a_full_disk_is_a_clear_error(run: Run, tmp_path: Path) -> None:
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_a_line_of_gigabytes_does_not_exhaust_the_memory(run: Run, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    from tests.conftest import REPO, environment
-
-    program = "import sys\nsys.stdout.buffer.write(b'>')\nfor _ in range(1200): sys.stdout.buffer.write(b'M' * (1 << 20))"
+def test_a_line_of_gigabytes_does_not_exhaust_the_memory(tmp_path: Path) -> None:
+    """Of 8 GB, of which the disk holds what a task may look at; no more memory than 4 GB is there."""
     path = tmp_path / "long.fasta"
     with path.open("wb") as file:
-        subprocess.run([sys.executable, "-c", program], stdout=file, check=True)
-    limited = f"ulimit -v 4000000; exec {sys.executable} -m pipeline preprocess {path} --workers 1 --out {tmp_path / 'out'}"
-    done = subprocess.run(["bash", "-c", limited], cwd=REPO, env=environment(), capture_output=True, check=False)
+        file.write(b">")
+        for _ in range(150):
+            file.write(b"M" * (1 << 20))
+        file.truncate(8 << 30)
+    build = f"{sys.executable} -m pipeline preprocess {path} --workers 1 --out {tmp_path / 'out'}"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -v 4000000; exec {build}"],
+        cwd=REPO,
+        env=environment(),
+        capture_output=True,
+        check=False,
+    )
+    os.truncate(path, 0)
     assert done.returncode == 1
     assert f"{path}:1: a record of more than 128 MiB".encode() in done.stderr

@@ -18,13 +18,13 @@ from pipeline.options import PreprocessOptions
 from pipeline.plan import plan
 from pipeline.sources import unchanged
 from schemas.errors import InputError
-from tests.conftest import Run
+from tests.command_line import Run
 from tests.corpus import digest, fasta, made_records, read_manifest, read_records
 from tests.faulty_proxy import faulty_proxy
 from tests.object_store import MIN_PART, ObjectStore, client, object_store, objects, point_s3_at, put
 
 RECORDS = made_records(120)
-OPTIONS = ("--capacity", "1024", "--max-seq-len", "512", "--workers", "1")
+OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_an_input_that_was_replaced_is_read_again_and_one_that_was_not_is_not(ru
 
 
 def test_many_inputs_are_found_in_few_requests(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 5000 if os.environ.get("THDPACK_LONG") else 300
+    count = 5000 if os.environ.get("THDPACK_LONG") else 150
     content = {f"in/{i:05d}.fasta": f">r{i}\nMKV\n".encode() for i in range(count)}
     client().pipe({f"bucket/{name}": data for name, data in content.items()})
     with faulty_proxy(store.endpoint) as (address, faults):

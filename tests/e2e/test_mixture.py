@@ -18,7 +18,7 @@ from pipeline.mixture import Mixture, assigned, whole_shares
 from pipeline.reader import ShardReader
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError, StateError
-from tests.conftest import Run, preprocess
+from tests.command_line import Run, preprocess
 from tests.corpus import fasta, made_records
 
 

@@ -23,11 +23,12 @@ from pipeline.reader import ShardReader
 from pipeline.storage import file_system
 from schemas.errors import BuildError
 from schemas.manifest import Manifest
-from tests.conftest import PIECE_BYTES, REPO, Run, command, environment, preprocess
+from tests.command_line import PIECE_BYTES, REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.e2e.test_kill import kill_all
 from tests.faulty_proxy import KINDS, Faults, faulty_proxy
 from tests.object_store import KEY, MIN_PART, SECRET, ObjectStore, digests, object_store, objects, point_s3_at, put
+from tests.stopped import wait_until_stopped
 from tests.stores import http_store
 
 SIZES = {"task_bytes": 150_000, "partition_bytes": 100_000}
@@ -64,32 +65,26 @@ def near(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return preprocess(corpus, tmp_path_factory.mktemp("near") / "out", *OPTIONS, **SIZES)
 
 
-def test_a_dataset_built_on_a_store_is_the_one_built_on_a_disk_and_is_read_back(run: Run, store: ObjectStore, corpus: Path, near: Path, tmp_path: Path) -> None:
+def test_a_dataset_built_on_a_store_is_the_one_built_on_a_disk_and_is_read_back(
+    run: Run,
+    run_process: Run,
+    store: ObjectStore,
+    corpus: Path,
+    near: Path,
+    tmp_path: Path,
+) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    done = run("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS, "--workers", "2", **SIZES)
+    words = ("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS)
+    done = run_process(*words, "--workers", "2", **SIZES)
     assert done.returncode == 0, done.stderr
     assert digests(OUT) == digest(near)
     assert set(objects("s3://bucket")) == {f"sets/made/{name}" for name in digest(near)} | {"in/made.fasta"}, "something was left behind"
-    again = run("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS, **SIZES)
+    again = run(*words, **SIZES)
     assert "already built" in again.stdout, again.stderr
     with ShardReader(OUT, cache_dir=tmp_path / "cache") as far, ShardReader(near) as local:
         pairs = list(islice(zip(far, local, strict=False), 2 * len(local)))
     assert len(pairs) == 2 * len(local)
     assert all(there.input_ids.tobytes() == here.input_ids.tobytes() for there, here in pairs)
-
-
-def test_work_in_progress_on_this_machine_changes_no_byte_and_is_gone_on_from(store: ObjectStore, corpus: Path, near: Path, tmp_path: Path) -> None:
-    put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    process = start(OUT, "--scratch", str(tmp_path))
-    until(lambda: list(tmp_path.glob("*/map-*.json")), process)
-    kill_all(process)
-    assert not objects("s3://bucket/sets")
-    process = start(OUT, "--scratch", str(tmp_path))
-    printed = process.communicate(timeout=60)[0]
-    assert process.returncode == 0, printed
-    assert "finished by an earlier run" in printed
-    assert digests(OUT) == digest(near)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
@@ -130,26 +125,63 @@ def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes_of_objects_in_r
     assert digests(OUT) == digest(near)
 
 
-def start(out: str, *more: str, workers: int = 1, source: str = "s3://bucket/in/made.fasta") -> subprocess.Popen[str]:
-    arguments = command("preprocess", source, "--out", out, *OPTIONS, "--workers", str(workers), *more, **SIZES)
-    return subprocess.Popen(arguments, cwd=REPO, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+STOP = "import tests.stopped; tests.stopped.stop_after_outcomes(1)"
+ONE_PROCESS = "import tests.command_line; tests.command_line.without_workers()"
+"""For claims about what two builds do to each other, where workers would only take time."""
 
 
-def until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> bool:
-    """Wait for a condition; False if the process ended before."""
-    deadline = time.monotonic() + 60
+def start(out: str, *more: str, workers: int = 1, setup: str = "") -> subprocess.Popen[str]:
+    """Start a build.
+
+    setup: a Python statement to run first.
+    """
+    source = "s3://bucket/in/made.fasta"
+    words = ("preprocess", source, "--out", out, *OPTIONS, "--workers", str(workers), *more)
+    return subprocess.Popen(
+        command(*words, setup=setup, **SIZES),
+        cwd=REPO,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def until(condition: Callable[[], object], *processes: subprocess.Popen[str]) -> None:
+    """Wait for a condition; a process that ends before is an error."""
+    deadline = time.monotonic() + 100
     while not condition():
-        if process is not None and process.poll() is not None:
-            return False
+        for process in processes:
+            assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    return True
 
 
 def asked(faults: Faults, rule: str) -> int:
     """How many requests there were of a method for a path."""
     method, part = rule.split(" ")
     return sum(request.startswith(method) and part in request for request in list(faults.requests))
+
+
+def test_work_in_progress_on_this_machine_changes_no_byte_and_is_gone_on_from(
+    run: Run,
+    store: ObjectStore,
+    corpus: Path,
+    near: Path,
+    tmp_path: Path,
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    process = start(OUT, "--scratch", str(tmp_path), setup=STOP)
+    wait_until_stopped(process)
+    assert list(tmp_path.glob("*/map-*.json"))
+    kill_all(process)
+    assert not objects("s3://bucket/sets")
+    words = ("--out", OUT, *OPTIONS, "--scratch", tmp_path)
+    done = run("preprocess", "s3://bucket/in/made.fasta", *words, **SIZES)
+    assert done.returncode == 0, done.stderr
+    assert "finished by an earlier run" in done.stderr
+    assert digests(OUT) == digest(near)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_before_its_time(proxied: Faults, corpus: Path, near: Path) -> None:
@@ -164,7 +196,7 @@ def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_bef
         assert "manifest.json" not in digests(OUT)
         proxied.requests.clear()
     process = start(OUT, workers=2)
-    assert until(lambda: asked(proxied, "PUT manifest.json"), process), process.communicate()[0]
+    until(lambda: asked(proxied, "PUT manifest.json"), process)
     held = digests(OUT)
     assert held == {name: content for name, content in digest(near).items() if name != "manifest.json"}
     release.set()
@@ -183,7 +215,7 @@ def test_ctrl_c_ends_a_build_whose_store_stalls(proxied: Faults, corpus: Path, m
     until(lambda: proxied.waiting, process)
     process.send_signal(signal.SIGINT)
     try:
-        printed = process.communicate(timeout=10)[0]
+        printed = process.communicate(timeout=40)[0]  # the store would stall for 60
     finally:
         release.set()
         process.kill()
@@ -257,8 +289,8 @@ def test_of_two_writers_one_wins_the_other_says_so_and_nothing_is_mixed(
     monkeypatch.delenv("FSSPEC_S3")  # each waits for its answer: two requests are two writers
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
-    writers = [start(OUT), start(OUT, "--seed", "1")]
-    until(lambda: len(proxied.waiting) >= 2)
+    writers = [start(OUT, setup=ONE_PROCESS), start(OUT, "--seed", "1", setup=ONE_PROCESS)]
+    until(lambda: len(proxied.waiting) >= 2, *writers)
     release.set()
     said = [writer.communicate(timeout=60)[0] for writer in writers]
     assert sorted(writer.returncode for writer in writers) == [0, 1], said
@@ -277,8 +309,8 @@ def test_the_same_build_twice_at_once_ends_in_one_dataset(proxied: Faults, corpu
     monkeypatch.delenv("FSSPEC_S3")  # each waits for its answer: two requests are two writers
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
-    writers = [start(OUT), start(OUT)]
-    until(lambda: len(proxied.waiting) >= 2)
+    writers = [start(OUT, setup=ONE_PROCESS) for _ in range(2)]
+    until(lambda: len(proxied.waiting) >= 2, *writers)
     release.set()
     said = [writer.communicate(timeout=60)[0] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], said
@@ -294,8 +326,8 @@ def test_a_dataset_that_was_replaced_meanwhile_is_not_replaced_again(
     monkeypatch.delenv("FSSPEC_S3")  # it has to wait for an answer
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
-    slow = start(OUT, "--seed", "1", "--overwrite")
-    until(lambda: proxied.waiting)
+    slow = start(OUT, "--seed", "1", "--overwrite", setup=ONE_PROCESS)
+    until(lambda: proxied.waiting, slow)
     del proxied.hold["PUT manifest.json"]
     quick = run("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS, "--seed", "2", "--overwrite", **SIZES)
     assert quick.returncode == 0, quick.stderr

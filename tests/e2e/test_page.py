@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import REPO, command, environment, preprocess
+from tests.command_line import preprocess, run_here
 from tests.corpus import fasta, made_records
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
+
+PATIENCE = 100_000.0
+"""Milliseconds that Chromium may take for anything, on a machine that is busy."""
 FILE = "<script>document.title='owned'<img src=x onerror=document.title='owned'>.fasta"
 ID = "<script>document.title='owned'</script>"
 MISLEADING = "\u202egnp.exe\x1b[31m"
@@ -41,7 +45,11 @@ def chromium() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=program,
+            args=["--no-sandbox"],
+            timeout=PATIENCE,
+        )
         yield browser
         browser.close()
 
@@ -58,32 +66,60 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     a, b = preprocess(folder / "in", folder / "a", *options), preprocess(folder / "in" / "plain.fasta", folder / "b", *options)
     made = {"dataset": (a,), "fasta": (folder / "in",), "comparison": (a, b)}
     for kind, named in made.items():
-        arguments = command("stats", *map(str, named), "--html", str(folder / f"{kind}.html"))
-        subprocess.run(arguments, cwd=REPO, env=environment(), check=True, capture_output=True)
+        done = run_here("stats", *named, "--html", folder / f"{kind}.html")
+        assert done.returncode == 0, done.stderr
     return {kind: folder / f"{kind}.html" for kind in made}
 
 
-@pytest.fixture
-def opened(chromium: Browser, pages: dict[str, Path]) -> Iterator[Any]:
-    """Open a page: `opened(kind, width, scheme)`. At the end, nothing may have been logged, thrown or fetched."""
-    trouble: list[str] = []
-    contexts = []
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A page that is open, and what it logged, threw, asked or fetched."""
 
-    def open_it(kind: str, width: int = 1600, scheme: str = "light", **more: Any) -> Page:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+    page: Page
+    trouble: list[str]
+
+
+@pytest.fixture(scope="module")
+def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, bool], Watched]]:
+    """Return a page by kind, with scripts or without: loaded once, for all tests."""
+    contexts: list[BrowserContext] = []
+
+    @cache
+    def load(kind: str, scripts: bool) -> Watched:
+        trouble: list[str] = []
+        address = pages[kind].as_uri()
+        context = chromium.new_context(java_script_enabled=scripts)
         contexts.append(context)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("console", lambda message: trouble.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
         page.on("dialog", lambda dialog: trouble.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda request: trouble.append(f"request: {request.url}") if request.url != pages[kind].as_uri() else None)
-        page.goto(pages[kind].as_uri())
-        return page
+        page.on("request", lambda request: trouble.append(f"request: {request.url}"))
+        page.goto(address)
+        trouble.remove(f"request: {address}")
+        return Watched(page, trouble)
 
-    yield open_it
+    yield load
     for context in contexts:
         context.close()
-    assert trouble == []
+
+
+@pytest.fixture
+def opened(watched: Callable[[str, bool], Watched]) -> Iterator[Any]:
+    """Show a page: `opened(kind, width, scheme)`. It may log, throw, ask and fetch nothing."""
+    used: list[Watched] = []
+
+    def show(kind: str, width: int = 1600, scheme: Any = "light", scripts: bool = True) -> Page:
+        found = watched(kind, scripts)
+        used.append(found)
+        found.page.set_viewport_size({"width": width, "height": 900})
+        found.page.emulate_media(media="screen", color_scheme=scheme)
+        found.page.mouse.move(0, 0)
+        return found.page
+
+    yield show
+    assert [trouble for found in used for trouble in found.trouble] == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -196,7 +232,7 @@ def test_on_paper_it_is_black_on_white_and_fits(opened: Any, scheme: str) -> Non
 
 
 def test_it_shows_the_same_without_scripts(opened: Any, pages: dict[str, Path]) -> None:
-    assert opened("dataset").inner_text("body") == opened("dataset", java_script_enabled=False).inner_text("body")
+    assert opened("dataset").inner_text("body") == opened("dataset", scripts=False).inner_text("body")
 
 
 def test_a_page_is_one_small_file_that_names_no_other(pages: dict[str, Path]) -> None:

@@ -1,21 +1,19 @@
-"""The trainer on several ranks (gloo): however they are arranged, the same losses; and what happens when one dies."""
+"""The trainer on several ranks (gloo): however they are arranged, the same losses, also after a restart."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
-from tests.conftest import REPO, environment
-from tests.runs import EVERY, arguments, await_step, cut, finish, free_port, losses, start, train
+from tests.ranks import Job
+from tests.runs import EVERY, ROUNDING, arguments, await_step, cut, losses, start, torchrun, train
 
 ON_TWO = (
     ("--reshard", "layer"),
@@ -69,25 +67,15 @@ with processes() as everyone:
 """
 
 
-def torchrun(program: str, folder: Path, ranks: int, *arguments: str) -> None:
-    """Run a program on so many ranks, to its end."""
-    file = folder / "program.py"
-    file.write_text(program)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(file), *arguments]
-    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_slices_turn_into_heads_and_back_exactly_also_where_heads_do_not_divide(tmp_path: Path) -> None:
-    torchrun(EXCHANGE, tmp_path, 4)
+def test_slices_turn_into_heads_and_back_exactly_also_where_heads_do_not_divide() -> None:
+    Job(EXCHANGE, [], ranks=4).finish()
 
 
 def arranged(data: Path, out: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]) -> list[Path]:
     """Runs of so many ranks, one for each arrangement, in the same processes."""
     runs = [out / str(number) for number in range(len(arrangements))]
     each = [arguments(data, run, *flags, *WARM, steps=SHORT) for run, flags in zip(runs, arrangements, strict=True)]
-    torchrun(EACH, out, ranks, json.dumps(each))
+    Job(EACH, [json.dumps(each)], ranks=ranks).finish()
     return runs
 
 
@@ -95,7 +83,7 @@ def check_equal(run: Path, whole: Path) -> None:
     for kind in ("train", "valid"):
         found, expected = losses(run, kind), losses(whole, kind)
         assert found.keys() == expected.keys()
-        assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
+        assert max(abs(found[step] - expected[step]) for step in expected) < ROUNDING
 
 
 @pytest.mark.parametrize(("ranks", "arrangements"), [(2, ON_TWO), (4, ON_FOUR)], ids=["2", "4"])
@@ -108,15 +96,16 @@ def test_arrangements_agree(many_shards: Path, tmp_path: Path, ranks: int, arran
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         for name in ("tokens", "overflow", "grad_norm"):
             there, expected = ([line[name] for line in each if line["kind"] == "train"] for each in (lines, alone))
-            assert there == pytest.approx(expected, rel=1e-4), (flags, name)
+            # a norm follows roundings ten times as fast as a loss; a gradient counted twice is off by 0.4
+            assert there == pytest.approx(expected, rel=10 * ROUNDING), (flags, name)
 
 
 def test_a_run_goes_on_however_ranks_are_arranged(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     four = cut(whole, tmp_path / "four", 8)
-    finish(start(many_shards, four, "--replicate", "2", "--context-parallel", "2", ranks=4))  # 8 steps on one rank, the rest on four
+    start(many_shards, four, "--replicate", "2", "--context-parallel", "2", ranks=4).finish()  # 8 steps on one rank, the rest on four
     check_equal(four, whole)
     two = cut(four, tmp_path / "two", 12)
-    finish(start(many_shards, two, ranks=2))
+    start(many_shards, two, ranks=2).finish()
     check_equal(two, whole)
     check_equal(train(many_shards, cut(two, tmp_path / "one", 12)), whole)
 
@@ -138,45 +127,21 @@ def test_arrangements_that_do_not_go_are_refused(
     assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
-def workers(torchrun: subprocess.Popen[str]) -> list[int]:
-    """Its processes, by rank."""
-    return sorted(int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(torchrun.pid)]).split())
+def workers(agent: Job) -> list[int]:
+    """Return the processes that a torchrun started."""
+    return [int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(agent.pid)]).split()]
 
 
+@pytest.mark.long
 def test_after_a_killed_rank_all_nodes_start_again_and_no_bucket_is_lost_or_read_twice(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    nodes = ("--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}")
-    each = [start(many_shards, out, torchrun=nodes) for _ in range(2)]
-    await_step(each[0], out, 6)
-    victim = random.choice(each)
-    os.kill(workers(victim)[0], signal.SIGKILL)  # of one node: only that one's torchrun counts a restart
-    said = "".join(map(finish, each))
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # where the nodes meet
+    meet = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{store.port}", "--rdzv-conf", "is_host=0")
+    flags = ("--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "2", *meet)
+    nodes = [torchrun(many_shards, out, flags=flags) for _ in range(2)]
+    await_step(nodes[0], out, 6)
+    os.kill(workers(nodes[1])[0], signal.SIGKILL)  # of one node: only that one's torchrun counts a restart
+    said = "".join(node.finish() for node in nodes)
     assert re.search(r"trainer(, rank 1)?: (rank [01]|the node of rank 0) does not answer: ", said)
     assert "going on from step 4" in said
     check_equal(out, whole)
-
-
-@pytest.mark.parametrize(("flags", "number"), [((), signal.SIGKILL), (("--replicate", "2"), signal.SIGSTOP)], ids=["killed", "hangs"])
-def test_a_lost_rank_and_no_other_is_named_by_all(many_shards: Path, tmp_path: Path, flags: tuple[str, ...], number: signal.Signals) -> None:
-    out = tmp_path / "run"
-    process = start(many_shards, out, "--timeout-minutes", "0.05", *flags, ranks=4, steps=100_000)
-    ranks: list[int] = []
-    try:
-        await_step(process, out, 3)
-        ranks = workers(process)
-        os.kill(ranks[1], number)
-        assert process.stdout is not None
-        lines: list[str] = []
-        for line in process.stdout:
-            lines.append(line)
-            if sum("not answer" in each for each in lines) == 3:
-                break
-    finally:
-        process.kill()
-        for pid in ranks:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        process.communicate()
-    said = [line for line in lines if "not answer" in line]
-    assert sorted(line.partition(":")[0] for line in said) == ["trainer", "trainer, rank 2", "trainer, rank 3"], "".join(lines)
-    assert all(": rank 1 does not answer" in line for line in said)

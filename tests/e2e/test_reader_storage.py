@@ -26,7 +26,8 @@ import pipeline.remote
 from pipeline.reader import ShardReader
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import Manifest
-from tests.conftest import REPO, OurThreads, Run
+from tests.command_line import REPO, Run
+from tests.conftest import OurThreads
 from tests.corpus import read_manifest
 from tests.stores import Trouble, http_store, open_in
 
@@ -172,7 +173,12 @@ def test_a_local_dataset_is_cached_only_when_asked_for(dataset: Path, tmp_path: 
     "trouble", [{"errors": 5}, {"short_reads": 5}, {"flipped_bits": 5}, {"stalls": 2}, {"errors": 2, "short_reads": 2, "flipped_bits": 2, "stalls": 1}]
 )
 def test_a_store_in_trouble_costs_time_not_data(
-    dataset: Path, truth: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: dict[str, int]
+    dataset: Path,
+    truth: list[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    our_threads: OurThreads,
+    trouble: dict[str, int],
 ) -> None:
     monkeypatch.setattr(pipeline.remote, "STALL_SECONDS", 0.2)
     Trouble.stall_seconds = 100.0  # only giving up helps
@@ -181,8 +187,16 @@ def test_a_store_in_trouble_costs_time_not_data(
             setattr(Trouble, kind, count)
         assert tokens(reader, len(truth)) == truth
     assert all(getattr(Trouble, kind) == 0 for kind in trouble)
-    time.sleep(0.1)
+    Trouble.over.set()
+    await_end(our_threads)
     assert_cache_is_sound(tmp_path / "cache")
+
+
+def await_end(our_threads: OurThreads) -> None:
+    """Wait for threads that a stall held up after their reader was closed."""
+    for thread in our_threads():
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def assert_cache_is_sound(cache: Path) -> None:
@@ -220,8 +234,7 @@ def test_what_failed_while_it_was_prefetched_is_tried_again_when_it_is_needed(da
         deadline = time.monotonic() + 30
         while Trouble.errors > 10**6 - pipeline.remote.ATTEMPTS and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert Trouble.errors == 10**6 - pipeline.remote.ATTEMPTS
-        time.sleep(0.1)  # the thread has given up
+        assert Trouble.errors == 10**6 - pipeline.remote.ATTEMPTS  # the thread gives up
         Trouble.reset()
         assert found + tokens(reader, len(truth) - 1) == truth
 
@@ -238,18 +251,24 @@ def test_a_shard_the_store_does_not_have_fails_at_once(dataset: Path, tmp_path: 
 
 
 def test_closing_does_not_wait_for_a_store_that_stalls(dataset: Path, tmp_path: Path) -> None:
-    Trouble.stall_seconds = 3.0
+    Trouble.stall_seconds = 100.0
     reader = ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache", prefetch=2)
     next(reader)
     Trouble.stalls = 100
     reader.seek(len(reader) // 2)
-    waiting = threading.Timer(0.3, reader.close)
-    waiting.start()
+
+    def close_in_a_stall() -> None:
+        while Trouble.stalls == 100:
+            time.sleep(0.005)
+        reader.close()
+
+    closing = threading.Thread(target=close_in_a_stall)
+    closing.start()
     began = time.monotonic()
     with pytest.raises(ValueError, match="closed"):
         tokens(reader, 100)
-    waiting.join()
-    assert time.monotonic() - began < 2.5
+    closing.join()
+    assert time.monotonic() - began < Trouble.stall_seconds / 2
     Trouble.reset()
 
 
@@ -404,7 +423,7 @@ def test_a_cache_that_is_cleared_while_shards_are_fetched_costs_time_only(datase
 
     def clear() -> None:
         chance = random.Random(0)
-        while not stop.wait(0.003):
+        while not (stop.wait(0.003) and seen):
             for path in list(cache.glob("*")):
                 with contextlib.suppress(FileNotFoundError):
                     if path.suffix == ".arrow":
@@ -510,17 +529,17 @@ def test_jobs_on_one_cache_survive_each_others_death(dataset: Path, tmp_path: Pa
     with ShardReader(dataset, seed=0) as reader:
         truth = [xxhash.xxh3_64_hexdigest(bucket.input_ids) for bucket in islice(reader, 2 * len(reader))]
         survivor = job(0, 6 * len(reader))
-    chance, kills = random.Random(0), 0
+    chance = random.Random(0)
     victims = {seed: job(seed, 10**9) for seed in (1, 2)}
-    deadline = time.monotonic() + 20
-    while kills < 6 and time.monotonic() < deadline:
+    for _ in range(6):
         seed = chance.choice(list(victims))
-        assert victims[seed].stdout is not None
-        assert victims[seed].stdout.readline() == "started\n", victims[seed].communicate()[1]
-        time.sleep(chance.uniform(0, 0.1))
+        said = victims[seed].stdout
+        assert said is not None
+        assert said.readline() == "started\n", victims[seed].communicate()[1]
+        for _bucket in range(chance.randrange(60)):
+            assert said.readline()
         victims[seed].kill()
         victims[seed].communicate()
-        kills += 1
         for path in list(cache.glob("*.arrow"))[: chance.randrange(4)]:
             path.unlink(missing_ok=True)  # and somebody tidies up
         victims[seed] = job(seed, 10**9)
@@ -530,7 +549,6 @@ def test_jobs_on_one_cache_survive_each_others_death(dataset: Path, tmp_path: Pa
         victim.communicate()
     assert survivor.returncode == 0, errors
     assert printed.split()[1:] == truth
-    assert kills == 6
     with ShardReader(url, cache_dir=cache) as reader:  # whoever comes next finds the cache sound, and tidies up
         assert [xxhash.xxh3_64_hexdigest(bucket.input_ids) for bucket in islice(reader, len(truth))] == truth
     assert_cache_is_sound(cache)
@@ -561,7 +579,7 @@ with ShardReader(sys.argv[1], cache_dir=sys.argv[2], rank=int(sys.argv[3]), worl
 def many_linked(dataset: Path, out: Path, shards: int) -> Manifest:
     """A dataset of many shards that are hard links to one."""
     manifest = read_manifest(dataset)
-    entry = max(manifest.shards["train"], key=lambda entry: entry.buckets)
+    entry = min(manifest.shards["train"], key=lambda entry: entry.buckets)
     entries = tuple(replace(entry, name=f"train/linked-{i}.arrow") for i in range(shards))
     (out / "train").mkdir(parents=True)
     for linked in entries:
@@ -615,16 +633,21 @@ def test_memory_files_and_mappings_are_flat_over_ten_epochs(dataset: Path, tmp_p
     assert found[10]["mappings"] == 0
 
 
-def test_five_thousand_shards_need_few_files(dataset: Path, tmp_path: Path) -> None:
-    many_linked(dataset, tmp_path / "many", 5000)
+def test_more_shards_than_a_process_may_open_need_few_files(dataset: Path, tmp_path: Path) -> None:
+    many_linked(dataset, tmp_path / "many", 1500)  # the limit is 1024, see MEASURED
     found = measured(tmp_path / "many", 1)
     assert found[0]["files"] < 20
     assert found[0]["mappings"] <= 9
     assert found[1]["mappings"] == 0
 
 
-def test_bench_reader_tells_what_a_store_gives(dataset: Path, run: Run, tmp_path: Path) -> None:
-    done = run("bench-reader", dataset, "--seconds", "0.2")
+def test_bench_reader_tells_what_a_store_gives(
+    dataset: Path,
+    run: Run,
+    run_process: Run,
+    tmp_path: Path,
+) -> None:
+    done = run_process("bench-reader", dataset, "--seconds", "0.2")
     assert done.returncode == 0, done.stderr
     assert "M tokens/s" in done.stdout
     done = run("bench-reader", f"file://{dataset}", "--seconds", "0.2", "--cache-dir", tmp_path / "cache", "--log-json", "--world-size", "2", "--rank", "1")

@@ -25,7 +25,7 @@ from pipeline.options import PreprocessOptions
 from pipeline.report.throughput import RUNS, THROUGHPUT
 from schemas.errors import ThdpackError
 from schemas.manifest import Manifest
-from tests.conftest import REPO, Run, preprocess
+from tests.command_line import REPO, Run, preprocess
 from tests.corpus import as_read, fasta, made_records, read_manifest, read_records
 from tests.stores import http_store
 
@@ -69,15 +69,20 @@ def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
 
 def test_eighty_columns_are_enough_for_every_number(run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is narrow loses ends of names only."""
-    monkeypatch.setattr("tests.conftest.environment", lambda: {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"})
+    monkeypatch.setattr("tests.command_line.environment", lambda: {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"})
     done = run("stats", dataset)
     assert not re.search(r"[0-9,.%]…", done.stdout)
     for header in ("computed on", "spread", "sequences in a bucket", "an epoch", "the run", "fp8-delayed", "GPU-hours", "residues", "times"):
         assert header in done.stdout
 
 
-def test_json_goes_to_standard_output_or_to_a_file_beside_the_report(run: Run, dataset: Path, tmp_path: Path) -> None:
-    alone = run("stats", dataset, "--json")
+def test_json_goes_to_standard_output_or_to_a_file_beside_the_report(
+    run: Run,
+    run_process: Run,
+    dataset: Path,
+    tmp_path: Path,
+) -> None:
+    alone = run_process("stats", dataset, "--json")
     beside = run("stats", dataset, "--json", tmp_path / "new" / "report.json")
     assert json.loads(alone.stdout) == json.loads((tmp_path / "new" / "report.json").read_text())
     assert "the longest records" in beside.stdout
@@ -294,18 +299,26 @@ def test_a_large_file_is_shared_by_threads_with_the_same_result(run: Run, tmp_pa
 
 
 def test_memory_hardly_grows_with_the_rows_of_records(tmp_path: Path) -> None:
-    manifest = make_records(tmp_path, 1_000_000)
-    program = f"""
-import resource, sys
+    """The peak of a report of 400,000 rows, over that of 100,000 in the same process."""
+    rows = (100_000, 400_000)
+    folders = [tmp_path / str(count) for count in rows]
+    manifests = [make_records(folder, count) for folder, count in zip(folders, rows, strict=True)]
+    program = """
+import re, sys
+from pathlib import Path
 from pipeline.report.dataset import dataset_report
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-report = dataset_report({str(tmp_path)!r})
-print(report.records, sum(flow.records for flow in report.duplicates), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+for folder in sys.argv[1:]:
+    report = dataset_report(folder)
+    peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
+    print(report.records, sum(flow.records for flow in report.duplicates), peak)
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=True)
-    records, duplicates, grown = map(int, done.stdout.split())
-    assert (records, duplicates) == (1_000_000, manifest.records_by_status["duplicate"])
-    assert grown < 250_000  # KiB; all columns as Python objects would take a gigabyte
+    words = [sys.executable, "-c", program, *map(str, folders)]
+    done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=True)
+    small, large = ([int(word) for word in line.split()] for line in done.stdout.splitlines())
+    assert (small[0], large[0]) == rows
+    assert [small[1], large[1]] == [m.records_by_status["duplicate"] for m in manifests]
+    grown = 1024 * (large[2] - small[2]) / (large[0] - small[0])
+    assert grown < 250  # bytes a row; all columns as Python objects would take a thousand
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b">empty\n>none\n", b"MKV\n", b">a\n\x01\x02\n", gzip.compress(b">a\nMKV\n", mtime=0)[:-9]])

@@ -1,4 +1,4 @@
-"""The task list of a build run by real processes, as a scheduler would: the bytes are those of one command, whatever is killed."""
+"""The task list of a build, run as a scheduler does: the bytes are those of one command."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import os
 import random
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPO, Run, command, environment, preprocess
+from tests.command_line import REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.object_store import digests, object_store, objects, point_s3_at, put
+from tests.stopped import wait_until_stopped
 
 SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
-LONG = bool(os.environ.get("THDPACK_LONG"))
+ROUNDS = 4 if os.environ.get("THDPACK_LONG") else 2
+"""How often each element of an array is killed before it may finish."""
 SBATCH = """#!/bin/bash
 # what `sbatch` does with docs/preprocess.sbatch, on this machine and at once: a process for each element of the array
 set -euo pipefail
@@ -46,19 +47,31 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *OPTIONS, **SIZES))
 
 
-def planned(run: Run, corpus: Path, out: Path, *more: str) -> int:
-    """How many tasks there are."""
-    done = run("plan-tasks", corpus, "--out", out, *OPTIONS, *more, **SIZES)
+def planned(run: Run, corpus: Path, out: Path, *more: str, **sizes: int) -> int:
+    """Plan tasks; return how many there are."""
+    done = run("plan-tasks", corpus, "--out", out, *OPTIONS, *more, **(sizes or SIZES))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[0] == "plan"
     return sum(int(line.split()[1]) for line in done.stdout.splitlines() if line.split()[0] in ("map", "reduce"))
 
 
-def started(*arguments: object, **sizes: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command(*map(str, arguments), **sizes), cwd=REPO, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+def started(*arguments: object, setup: str = "", **sizes: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command(*map(str, arguments), setup=setup, **sizes),
+        cwd=REPO,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
-def test_the_list_gives_the_bytes_of_one_command(run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
+def test_the_list_gives_the_bytes_of_one_command(
+    run: Run,
+    run_process: Run,
+    tmp_path: Path,
+    corpus: Path,
+    whole: dict[str, str],
+) -> None:
     out = tmp_path / "out"
     count = planned(run, corpus, out)
     assert count > 8
@@ -70,43 +83,61 @@ def test_the_list_gives_the_bytes_of_one_command(run: Run, tmp_path: Path, corpu
     assert digest(out) == whole
     assert not (out / ".build").exists()
     for again in (("run-task", out, "--index", 3), ("commit", out)):
-        done = run(*again)
+        done = run_process(*again)
         assert done.returncode == 0, done.stderr
         assert "nothing to do" in done.stdout
     assert digest(out) == whole
 
 
-def test_processes_killed_at_random_moments_give_the_same_bytes(run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
-    """Three elements of an array at once, each killed now and then and started again, as Slurm requeues; then the commit likewise."""
+def test_processes_killed_again_and_again_give_the_same_bytes(
+    run: Run,
+    tmp_path: Path,
+    corpus: Path,
+) -> None:
+    """Three elements of an array at once, killed and requeued as Slurm does; then the commit.
+
+    Each is killed right before a change of the dataset's folder. With at most five changes in a
+    round, an element finishes at most one task, so that it has more to do in the next round.
+    """
     out = tmp_path / "out"
-    began = time.monotonic()
-    planned(run, corpus, out)
-    takes = time.monotonic() - began  # about what the shortest of them takes
+    smaller = {"task_bytes": 70_000, "partition_bytes": 80_000}
+    planned(run, corpus, out, **smaller)
     rng = random.Random(1)
-    kills = 0
-
-    def until_done(each: int, count: int, *arguments: object, **sizes: int) -> None:
-        """Start processes 0 … count - 1, kill so many of them, start those again."""
-        nonlocal kills
-        left, to_kill = list(range(count)), each
-        while left:
-            processes = {i: started(*arguments, *(("--index", i) if count > 1 else ()), **sizes) for i in left}
-            for process in processes.values():
-                time.sleep(rng.uniform(0.3, 0.9) * takes / count)
-                if to_kill and process.poll() is None:
-                    process.kill()
-                    to_kill -= 1
-                    kills += 1
-            said = {i: process.communicate(timeout=60)[0].decode() for i, process in processes.items()}
-            assert all(process.returncode in (0, -9) for process in processes.values()), said
-            left = [i for i, process in processes.items() if process.returncode]
-
     for stage in ("map", "reduce"):
-        until_done(15 if LONG else 5, 3, "run-task", out, "--stage", stage, "--array-size", 3)
-    until_done(10 if LONG else 2, 1, "commit", out, **SIZES)
-    assert kills >= (36 if LONG else 10)
-    assert digest(out) == whole
+        share = ("run-task", out, "--stage", stage, "--array-size", 3, "--index")
+        elements = [(*share, index) for index in range(3)]
+        for _ in range(ROUNDS):
+            kill_at_changes([rng.randint(1, 5) for _ in elements], out, *elements)
+        finish(*(started(*words) for words in elements))
+    for moment in range(1, 2 * ROUNDS + 1, 2):
+        kill_at_changes([moment], out, ("commit", out), **smaller)
+    finish(started("commit", out, **smaller))
+    assert digest(out) == digest(preprocess(corpus, tmp_path / "whole", *OPTIONS, **smaller))
     assert run("verify", out, "--deep").returncode == 0
+
+
+def kill_at_changes(
+    moments: list[int],
+    out: Path,
+    *commands: tuple[object, ...],
+    **sizes: int,
+) -> None:
+    """Start commands at once; kill each right before it changes a folder for such a time."""
+    setup = "import tests.stopped; tests.stopped.stop_at_change({}, {!r})"
+    setups = [setup.format(moment, str(out)) for moment in moments]
+    paired = zip(commands, setups, strict=True)
+    processes = [started(*words, setup=setup, **sizes) for words, setup in paired]
+    for process in processes:
+        wait_until_stopped(process)
+    for process in processes:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def finish(*processes: subprocess.Popen[bytes]) -> None:
+    for process in processes:
+        said = process.communicate(timeout=60)[0].decode()
+        assert process.returncode == 0, said
 
 
 def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_list(tmp_path: Path, corpus: Path, whole: dict[str, str]) -> None:
@@ -193,33 +224,40 @@ def test_another_dataset_is_replaced_only_with_overwrite(run: Run, tmp_path: Pat
 
 
 @pytest.mark.parametrize("arguments", [("--executor", "slurm-array"), ()])
-def test_preprocess_may_plan_too(run: Run, tmp_path: Path, corpus: Path, arguments: tuple[str, ...]) -> None:
+def test_preprocess_may_plan_too(run_process: Run, tmp_path: Path, corpus: Path, arguments: tuple[str, ...]) -> None:
     name = "preprocess" if arguments else "plan-tasks"
-    done = run(name, corpus, "--out", tmp_path / "out", *OPTIONS, *arguments, **SIZES)
+    done = run_process(name, corpus, "--out", tmp_path / "out", *OPTIONS, *arguments)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / ".build" / "plan.json").exists()
 
 
 def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
-    run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    run: Run,
+    tmp_path: Path,
+    corpus: Path,
+    whole: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each process has a folder of its own for temporary files; some are killed."""
+    """Each process has a folder of its own for temporary files; one is killed between two tasks."""
     with object_store() as server:
         point_s3_at(server.endpoint, monkeypatch)
         put("s3://bucket/in/made.fasta", corpus.read_bytes())
         out = "s3://bucket/out"
         done = run("plan-tasks", "s3://bucket/in/*.fasta", "--out", out, *OPTIONS, **SIZES)
         assert done.returncode == 0, done.stderr
-        for stage, attempt in (("map", "killed"), ("map", "again"), ("reduce", "again")):
-            mine = tmp_path / f"{stage}-{attempt}"
+        stop = "import tests.stopped; tests.stopped.stop_after_outcomes(1)"
+        for stage, setup in (("map", stop), ("map", ""), ("reduce", "")):
+            mine = tmp_path / f"{stage}-{'killed' if setup else 'whole'}"
             mine.mkdir()
             monkeypatch.setenv("TMPDIR", str(mine))
-            process = started("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1)
-            if attempt == "killed":
-                time.sleep(2)
+            words = ("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1)
+            process = started(*words, setup=setup)
+            if setup:
+                wait_until_stopped(process)
                 process.kill()
-            printed = process.communicate(timeout=100)[0].decode()
-            assert attempt == "killed" or process.returncode == 0, printed
+                process.communicate(timeout=100)
+            else:
+                finish(process)
         monkeypatch.delenv("TMPDIR")
         done = run("commit", out, **SIZES)
         assert done.returncode == 0, done.stderr

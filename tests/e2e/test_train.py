@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -21,8 +20,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from pipeline.reader import ShardReader
 from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
-from tests.conftest import REPO, environment
-from tests.runs import EVERY, STEPS, arguments, await_step, cut, finish, free_port, losses, start, train
+from tests.ranks import Job
+from tests.runs import EVERY, ROUNDING, STEPS, arguments, await_step, cut, losses, start, torchrun, train
 from trainer import huggingface
 from trainer.config import ComputeOptions
 from trainer.initialize import build, fill
@@ -56,11 +55,10 @@ def test_resumed_is_uninterrupted_bit_for_bit(many_shards: Path, whole: Path, tm
 
 def test_killed_at_any_step_it_comes_to_the_same_end(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = start(many_shards, out, "--checkpoint-every", "2")
-    await_step(process, out, random.randrange(3, 13))
-    os.killpg(process.pid, signal.SIGKILL)  # perhaps while a checkpoint is written: there is one after every second step
-    process.communicate()
-    finish(start(many_shards, out, "--checkpoint-every", "2"))
+    for step in (3, 7, 12):
+        with start(many_shards, out, "--checkpoint-every", "2") as job:
+            await_step(job, out, step)  # then SIGKILL, perhaps while a checkpoint is written: there is one every second step
+    start(many_shards, out, "--checkpoint-every", "2").finish()
     assert losses(out) == losses(whole)
 
 
@@ -78,7 +76,7 @@ def test_what_a_dead_save_left_is_cleared_and_the_good_checkpoint_is_used(many_s
 
 def test_merged_micro_batches_change_nothing(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = train(many_shards, tmp_path / "run", "--buckets-per-micro-batch", "2")
-    assert max(abs(losses(out)[step] - loss) for step, loss in losses(whole).items()) < 1e-5
+    assert max(abs(losses(out)[step] - loss) for step, loss in losses(whole).items()) < ROUNDING
 
 
 def test_recomputation_changes_nothing(many_shards: Path, whole: Path, tmp_path: Path) -> None:
@@ -106,12 +104,12 @@ def test_a_signal_saves_and_exits_0(many_shards: Path, tmp_path: Path, capsys: p
 
 def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(many_shards: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    torchrun = ("--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1")
-    process = start(many_shards, out, "--checkpoint-every", "0", "--validate-every", "0", ranks=2, torchrun=torchrun, steps=100_000)
-    await_step(process, out, 3)
-    process.send_signal(signal.SIGUSR1)
-    said = process.communicate(timeout=100)[0]  # torchrun itself exits 1: it was signalled
-    assert "the same command goes on from here" in said
+    flags = ("--standalone", "--nproc-per-node", "2", "--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1")
+    with torchrun(many_shards, out, "--checkpoint-every", "0", "--validate-every", "0", flags=flags, steps=100_000) as job:
+        await_step(job, out, 3)
+        job.ranks[0].send(signal.SIGUSR1)
+        job.wait()  # torchrun itself exits 1: it was signalled
+    assert "the same command goes on from here" in job.said
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
     assert not list((out / "checkpoints").glob("*.partial"))
@@ -177,18 +175,11 @@ def test_going_back_replaces_the_checkpoints_that_came_after(many_shards: Path, 
 
 
 def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_path: Path) -> None:
-    program = "import sys; from trainer.train import main; main(sys.argv[1:])"
-    env = {**environment(), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, *arguments(many_shards, tmp_path / f"node{rank}")],
-            cwd=REPO, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    said = [process.communicate(timeout=100)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [1, 1], said
-    assert all("storage that all nodes share" in text for text in said)
+    program = "import os, sys; from trainer.train import main; main([a.replace('RANK', os.environ['RANK']) for a in sys.argv[1:]])"
+    with Job(program, arguments(many_shards, tmp_path / "node-RANK"), ranks=2) as job:
+        job.wait()
+    assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
+    assert job.said.count("storage that all nodes share") == 2
 
 
 @pytest.mark.parametrize(

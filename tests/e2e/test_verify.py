@@ -21,7 +21,7 @@ from pipeline.verify_dataset import compare_records
 from schemas.errors import ManifestError
 from schemas.manifest import Manifest, _canonical
 from schemas.shard import shard_schema
-from tests.conftest import Run, preprocess
+from tests.command_line import Run, preprocess
 from tests.corpus import fasta, made_records, read_manifest
 
 
@@ -78,8 +78,8 @@ def shallow(dataset: Path) -> list[str]:
     return problems
 
 
-def test_a_good_dataset_verifies(run: Run, dataset: Path) -> None:
-    done = run("verify", dataset, "--deep")
+def test_a_good_dataset_verifies(run_process: Run, dataset: Path) -> None:
+    done = run_process("verify", dataset, "--deep")
     assert (done.returncode, done.stdout) == (0, f"{dataset}: verified, nothing wrong\n")
 
 
@@ -169,10 +169,14 @@ def test_deep_finds_wrong_rows(dataset: Path, change: Callable[[list[dict[str, A
     assert any("records/: " in problem for problem in compare_records(dataset, read_manifest(dataset)))
 
 
-def test_verify_deep_prints_what_is_wrong_and_fails(run: Run, dataset: Path) -> None:
+def test_verify_deep_prints_what_is_wrong_and_fails(
+    run: Run,
+    run_process: Run,
+    dataset: Path,
+) -> None:
     rewrite_records(dataset, misplace)
     assert run("verify", dataset).returncode == 0
-    done = run("verify", dataset, "--deep")
+    done = run_process("verify", dataset, "--deep")
     assert done.returncode == 1
     assert "records/: " in done.stdout
     rewrite_shard(dataset, token(0, 5))

@@ -18,6 +18,7 @@ from schemas.vocabulary import ESM2
 from tests.conftest import SHARED, Run
 from tests.corpus import read_records
 from tests.oracle import beyond_biopython, biopython
+from tests.real_corpora import corpus_text
 from tests.unit.test_fasta import parse, records
 
 
@@ -46,8 +47,9 @@ def test_token_ids_of_whole_proteins(shared: Path, name: str) -> None:
 def test_token_ids_of_a_whole_file(shared: Path) -> None:
     expected = json.loads((shared / "tokens" / "file_token_digests.json").read_text())["bionemo_esm2_train_uniref90_10000.fasta"]
     data = gzip.decompress((shared / "uniref90_10000.fasta.gz").read_bytes())
-    tokens = [[ESM2.cls, *found, ESM2.eos] for _, found in records(parse(data, chunk=1 << 20, block=1 << 24))]
-    flat = np.array([token for sequence in tokens for token in sequence], dtype="<i4")
+    read = records(parse(data, chunk=1 << 20, block=1 << 24))
+    tokens = [bytes([ESM2.cls, *found, ESM2.eos]) for _, found in read]
+    flat = np.frombuffer(b"".join(tokens), dtype=np.uint8).astype("<i4")
     assert (len(tokens), flat.size) == (expected["records"], expected["tokens_with_cls_eos"])
     assert hashlib.sha256(flat.tobytes()).hexdigest() == expected["sha256_int32le_concat"]
 
@@ -81,8 +83,9 @@ def test_edge_cases_are_read_as_biopython_does_or_refused_with_file_and_line(bui
 
 @pytest.mark.parametrize("name", ["yeast_proteome", "uniref90_10000", "one_line_20000"])
 def test_real_corpora_read_as_biopython_reads_them(shared: Path, name: str) -> None:
-    data = gzip.decompress((shared / f"{name}.fasta.gz").read_bytes())
-    assert records(parse(data, chunk=100_003, block=1 << 21, cuts=(len(data) // 3, len(data) // 2))) == biopython(data)
+    data = corpus_text(shared / f"{name}.fasta.gz")
+    cuts = (len(data) // 3, len(data) // 2)
+    assert records(parse(data, chunk=30_011, block=1 << 18, cuts=cuts)) == biopython(data)
 
 
 def test_ten_thousand_records_leave_one_part_filled_bucket_a_split(run: Run, shared: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.report.flow import Node, Stream, flow
@@ -51,6 +51,7 @@ class Tree(HTMLParser):
 printable = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=60)
 
 
+@settings(deadline=None)
 @given(printable, printable)
 def test_text_comes_back_as_it_went_in_whatever_it_holds(inside: str, attribute: str) -> None:
     tree = Tree(tag("p", inside, title=attribute))
@@ -58,6 +59,7 @@ def test_text_comes_back_as_it_went_in_whatever_it_holds(inside: str, attribute:
     assert tree.elements == [("p", {"title": attribute})]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_nothing_that_hides_or_turns_text_reaches_the_page(text: str) -> None:
     written = tag("p", text)
@@ -65,6 +67,7 @@ def test_nothing_that_hides_or_turns_text_reaches_the_page(text: str) -> None:
     assert written.encode("utf-8")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200), st.integers(3, 80))
 def test_a_shortened_name_fits_and_keeps_both_ends(text: str, length: int) -> None:
     short = shortened(text, length)
@@ -72,6 +75,7 @@ def test_a_shortened_name_fits_and_keeps_both_ends(text: str, length: int) -> No
     assert short == text or (short[0] == text[0] and short[-1] == text[-1])
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_only_all_is_written_as_all_and_only_nothing_as_nothing(share: float) -> None:
     text = percent(share)
@@ -97,6 +101,7 @@ def test_numbers_are_written_as_people_read_them() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.integers(1, 10))
 def test_ticks_lie_within_the_axis_and_are_at_most_so_many_steps_apart(low: float, span: float, most: int) -> None:
     high = low + span
@@ -105,6 +110,7 @@ def test_ticks_lie_within_the_axis_and_are_at_most_so_many_steps_apart(low: floa
     assert all(low - 1e-6 * span <= tick <= high + 1e-6 * span for tick in ticks)
 
 
+@settings(deadline=None)
 @given(st.floats(1e-6, 1e6), st.floats(1.001, 1e9), st.booleans(), st.lists(st.floats(0, 1e12), min_size=2, max_size=9))
 def test_an_axis_keeps_the_order_and_stays_within_the_width(low: float, ratio: float, log: bool, values: list[float]) -> None:
     axis = Axis(low=low, high=low * ratio, log=log)
@@ -115,6 +121,7 @@ def test_an_axis_keeps_the_order_and_stays_within_the_width(low: float, ratio: f
     assert axis.at(low * ratio) == pytest.approx(100)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=40))
 def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) -> None:
     edges = [10.0 * i for i in range(len(counts) + 1)]
@@ -128,6 +135,7 @@ def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) 
         assert height == pytest.approx(max(300 * count / top, 1 if count else 0), abs=0.06)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=3, max_size=3), min_size=1, max_size=9))
 def test_streams_leave_and_arrive_as_wide_as_what_they_carry(amounts: list[list[int]]) -> None:
     streams = [Stream(source=i, target=j, amount=n) for i, row in enumerate(amounts) for j, n in enumerate(row)]

@@ -13,12 +13,18 @@ from benchmarks.fit_estimate import MEASURED, setting_of
 from pipeline.estimate import Setting, memory, seconds
 from pipeline.training_plan import Cluster, plan_training
 from schemas.models import ESM2_MODELS
-from tests.conftest import Run
+from tests.command_line import Run, preprocess
 from trainer.config import PRESETS, parse
 from trainer.fits import check_memory, resolve_reshard
 
 ROWS = json.loads(MEASURED.read_text())
 SETTING = Setting(model=ESM2_MODELS["esm2-650m"], tokens=16384, real_tokens=16000.0, squares=8e6, max_seqlen=1024, fp8=False)
+
+
+@pytest.fixture(scope="module")
+def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample in buckets of 4096 tokens. Not to be changed."""
+    return preprocess(sample, tmp_path_factory.mktemp("plan") / "d", "--capacity", "4096")
 
 
 def total(setting: Setting) -> float:
@@ -74,9 +80,13 @@ def test_auto_gathers_once_a_step_where_that_fits() -> None:
     assert resolve_reshard(three, available=85e9) == "layer"  # a quarter would do, but there is no room
 
 
-def test_a_plan_names_flags_that_the_trainer_takes(sample: Path, run: Run, tmp_path: Path) -> None:
-    assert run("preprocess", sample, "--out", tmp_path / "d", "--capacity", "4096").returncode == 0
-    said = json.loads(run("plan", "--data", tmp_path / "d", "--model", "esm2-3b", "--gpus", "4xH200", "--log-json").stdout)
+def test_a_plan_names_flags_that_the_trainer_takes(
+    dataset: Path,
+    run: Run,
+    run_process: Run,
+) -> None:
+    words = ("plan", "--data", dataset, "--model", "esm2-3b", "--gpus", "4xH200")
+    said = json.loads(run_process(*words, "--log-json").stdout)
     launcher, _, flags = said["command"].partition("trainer.train ")
     assert launcher == "torchrun --nproc-per-node 4 -m "
     options = parse(flags.split())
@@ -88,20 +98,19 @@ def test_a_plan_names_flags_that_the_trainer_takes(sample: Path, run: Run, tmp_p
     rates = [said["tokens_per_second"], *(each["tokens_per_second"] for each in said["alternatives"])]
     assert rates == sorted(rates, reverse=True)
     assert len(rates) > 1
-    text = run("plan", "--data", tmp_path / "d", "--model", "esm2-3b", "--gpus", "4xH200").stdout
+    text = run(*words).stdout
     assert "GPU-hours" in text
     assert said["command"] in text
 
 
-def test_what_cannot_be_planned_says_why(sample: Path, run: Run, tmp_path: Path) -> None:
-    assert run("preprocess", sample, "--out", tmp_path / "d").returncode == 0
+def test_what_cannot_be_planned_says_why(dataset: Path, run: Run, tmp_path: Path) -> None:
     for arguments, words in (
         (("--model", "esm2-15b", "--gpus", "1xH200"), "needs at least"),
         (("--model", "esm2-2b", "--gpus", "1xH200"), "there are esm2-8m"),
         (("--gpus", "H200"), "such as 8xH200"),
         (("--gpus", "8xB200"), "none for B200"),
     ):
-        found = run("plan", "--data", tmp_path / "d", *arguments)
+        found = run("plan", "--data", dataset, *arguments)
         assert found.returncode == 2
         assert words in found.stderr
     missing = run("plan", "--data", tmp_path / "none")
@@ -113,17 +122,19 @@ def test_what_cannot_be_planned_says_why(sample: Path, run: Run, tmp_path: Path)
     ("gpus", "nodes", "of_a_node"), [("1xH200", 1, 1), ("6xH200", 1, 6), ("12xH200", 2, 6), ("20xH200", 4, 5), ("48xH200", 6, 8), ("11xH200", 11, 1)]
 )
 def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gpus(
-    sample: Path, run: Run, tmp_path: Path, gpus: str, nodes: int, of_a_node: int
+    dataset: Path,
+    gpus: str,
+    nodes: int,
+    of_a_node: int,
 ) -> None:
-    assert run("preprocess", sample, "--out", tmp_path / "d", "--capacity", "4096").returncode == 0
-    plan = plan_training(str(tmp_path / "d"), "esm2-650m", gpus, precision="bf16", tokens=0)
+    plan = plan_training(str(dataset), "esm2-650m", gpus, precision="bf16", tokens=0)
     assert (plan.cluster.nodes, plan.cluster.of_a_node) == (nodes, of_a_node)
     options = parse(plan.command.partition("trainer.train ")[2].split())
     assert options.data.buckets_per_step % (plan.cluster.number * options.data.buckets_per_micro_batch) == 0
     assert options.data.buckets_per_step * 4096 == pytest.approx(2_097_152, rel=0.15)
     assert options.optimizer.steps * plan.best.setting.step_tokens == pytest.approx(plan.tokens, rel=1e-3)
     assert ("--nnodes" in plan.command) == (nodes > 1)
-    short = plan_training(str(tmp_path / "d"), "esm2-650m", gpus, precision="bf16", tokens=10**8)
+    short = plan_training(str(dataset), "esm2-650m", gpus, precision="bf16", tokens=10**8)
     assert parse(short.command.partition("trainer.train ")[2].split()).optimizer.steps < 60
 
 

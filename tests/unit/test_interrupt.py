@@ -41,5 +41,12 @@ if __name__ == "__main__":
 
 
 def test_an_interrupt_while_a_lock_is_held_ends_the_build(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=REPO, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert done.stdout.splitlines()[-1:] == ["interrupted"], done.stderr

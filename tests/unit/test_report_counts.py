@@ -6,7 +6,7 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packers import pack_next_fit
@@ -23,12 +23,14 @@ from schemas.manifest import Histogram
 LENGTHS = st.lists(st.integers(0, 3000), min_size=1, max_size=200)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 100))
 def test_a_percentile_is_the_smallest_length_that_so_many_percent_do_not_exceed(lengths: list[int], percent: int) -> None:
     found = Counted.of(np.array(lengths)).percentile(percent)
     assert found == sorted(lengths)[ceil(len(lengths) * percent / 100) - 1]
 
 
+@settings(deadline=None)
 @given(LENGTHS, LENGTHS)
 def test_counts_add_up_whichever_way_they_are_taken(a: list[int], b: list[int]) -> None:
     both = Counted.of(np.array(a)).plus(Counted.of(np.array(b)))
@@ -37,6 +39,7 @@ def test_counts_add_up_whichever_way_they_are_taken(a: list[int], b: list[int]) 
     assert (both.number, both.total) == (len(a + b), sum(a + b))
 
 
+@settings(deadline=None)
 @given(LENGTHS)
 def test_a_histogram_counts_every_length_once_in_bins_of_one_round_width_but_for_the_last(lengths: list[int]) -> None:
     found = histogram(Counted.of(np.array(lengths)))
@@ -48,6 +51,7 @@ def test_a_histogram_counts_every_length_once_in_bins_of_one_round_width_but_for
     assert str(int(found.edges[1])).rstrip("0") in ("1", "12", "15", "2", "25", "3", "4", "5", "6", "8") or len(found.edges) == 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=100), st.integers(3, 600), st.sampled_from(["truncate", "split"]))
 def test_records_become_the_sequences_that_a_build_cuts(lengths: list[int], max_seq_len: int, long: str) -> None:
     most = max_seq_len - 2
@@ -55,7 +59,7 @@ def test_records_become_the_sequences_that_a_build_cuts(lengths: list[int], max_
     assert sequences_of(Counted.of(np.array(lengths)), max_seq_len=max_seq_len, long=long).each().tolist() == sorted(pieces)
 
 
-def settings(capacity: int, longest: int, max_seqs: int = 1000) -> Settings:
+def report_settings(capacity: int, longest: int, max_seqs: int = 1000) -> Settings:
     return Settings(
         vocabulary="esm2",
         capacity=capacity,
@@ -76,7 +80,7 @@ def test_next_fit_in_chunks_is_next_fit_in_one_piece(monkeypatch: pytest.MonkeyP
     lengths = np.random.default_rng(0).integers(3, 300, 5000)
     sequences = Counted.of(lengths)
     monkeypatch.setattr("pipeline.report.waste._CHUNK", 97)
-    options = settings(1024, 300)
+    options = report_settings(1024, 300)
     packed = SplitStatistics(capacity=1024, longest=300)
     packed.add_costs(np.array([1]))
     found = {way.name: way for way in waste(sequences, packed.totals(), cost_counts([]), options, predicted=False)}["next-fit"]
@@ -86,12 +90,14 @@ def test_next_fit_in_chunks_is_next_fit_in_one_piece(monkeypatch: pytest.MonkeyP
     assert (found.spread, found.peak) == (pytest.approx(whole.spread), pytest.approx(whole.peak))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=60))
 def test_the_most_repeated_are_the_first_ten_by_number_then_by_ordinal(times: list[int]) -> None:
     expected = sorted((i for i, count in enumerate(times) if count), key=lambda i: (-times[i], i))[:10]
     assert most_repeated(np.array(times, dtype=np.uint32)) == expected
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_bytes_are_counted_as_bincount_does(values: bytes) -> None:
     found = np.ones(256, dtype=np.int64)

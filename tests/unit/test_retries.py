@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -19,15 +18,13 @@ def fails() -> None:
 
 @pytest.mark.parametrize("wait", [lambda: in_time(threading.Event().wait, 0), lambda: Remote("memory://x", threading.Event()).with_retries("x", fails)])
 def test_what_waits_for_a_store_ends_with_ctrl_c(wait: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "FIRST_PAUSE", 60)
-    started = time.monotonic()
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 3600)  # a test that waits for it runs into its limit
     threading.Timer(0.1, INTERRUPTED.set).start()
     try:
         with pytest.raises(ClosedError):
             wait()
     finally:
         INTERRUPTED.clear()
-    assert time.monotonic() - started < 5
 
 
 def test_what_a_closed_file_waits_for_is_left_to_its_fate() -> None:

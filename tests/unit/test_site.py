@@ -27,7 +27,7 @@ from pipeline.tasks import HashTask, MapTask, VerifyTask
 from pipeline.writing import written_atomically
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
-from tests.conftest import PIECE_BYTES, InThisProcess
+from tests.command_line import PIECE_BYTES, InThisProcess
 from tests.corpus import digest, fasta, made_records
 
 OUT = "memory://bucket/out"

@@ -1,0 +1,241 @@
+"""`thdpack` as tests run it: in the test's own process, or in a process of its own.
+
+`run_here` is ten times as fast, for claims about what a command reads, writes and prints.
+`run_process` is for claims about processes: workers, signals, locks, memory, exit codes.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import multiprocessing.forkserver
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Self, TextIO
+from unittest import mock
+
+import pytest
+from fsspec.registry import registry
+
+import pipeline.executors
+from pipeline.cli import run_command
+from pipeline.folders import Folder
+from pipeline.interrupt import INTERRUPTED
+from pipeline.markers import Outcome, run_once
+from pipeline.tasks import Task
+
+REPO = Path(__file__).parents[1]
+PIECE_BYTES = 1_000
+"""Bytes of a piece of an input, in builds of many small tasks."""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+_EXECUTORS = ("pipeline.build", "pipeline.task_list", "pipeline.verify_dataset")
+"""Modules that start worker processes."""
+_QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+"""Warnings that Python does not show by default."""
+_THREADS_END_SECONDS = 20.0
+"""Time limit for the threads of a command that has returned; most have ended before."""
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment, with output that does not depend on a terminal."""
+    return {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+
+
+class InThisProcess:
+    """Executor that runs tasks one after another in this process, for tests of their results."""
+
+    def __init__(self, workers: int, out: Folder) -> None:
+        self._out = out
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def run(
+        self,
+        tasks: Sequence[Task],
+        on_outcome: Callable[[int, Outcome], None],
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        for i, task in enumerate(tasks):
+            on_outcome(i, run_once(task, self._out, on_bytes))
+
+
+def small_tasks(
+    *,
+    task_bytes: int | None = None,
+    partition_bytes: int | None = None,
+) -> dict[str, int]:
+    """Return the constants of the pipeline, by name, that make a build of many small tasks."""
+    return {
+        "pipeline.sources.TASK_BYTES": task_bytes or 128 << 20,
+        "pipeline.sources.PIECE_BYTES": PIECE_BYTES,
+        "pipeline.sources.FEWEST_TASKS": 1,
+        "pipeline.plan.PARTITION_BYTES": partition_bytes or 64 << 20,
+        "pipeline.stages.RESTS_TOGETHER": 4,
+    }
+
+
+def command(*arguments: str, setup: str = "", **sizes: int) -> list[str]:
+    """Return the command line of `thdpack …`.
+
+    setup: a Python statement to run first.
+    sizes: those of `small_tasks`.
+    """
+    if not sizes and not setup:
+        return [sys.executable, "-m", "pipeline", *arguments]
+    settings = small_tasks(**sizes) if sizes else {}
+    lines = [setup, *(f"{name} = {value}" for name, value in settings.items())]
+    program = """
+if __name__ == "__main__":
+    import pipeline.plan, pipeline.sources, pipeline.stages
+    {}
+    from pipeline.cli import main
+    main()
+"""
+    return [sys.executable, "-c", program.format("\n    ".join(lines)), *arguments]
+
+
+def without_workers() -> None:
+    """From now on, have this process run the tasks of its builds itself."""
+    pipeline.executors.preload = lambda *more: None
+    for module in _EXECUTORS:
+        import_module(module).ProcessExecutor = InThisProcess  # type: ignore[attr-defined]
+
+
+def run_process(
+    *arguments: object,
+    stdin: bytes | None = None,
+    timeout: float = 120,
+    **sizes: int,
+) -> subprocess.CompletedProcess[str]:
+    """Run `thdpack` to its end in a process of its own."""
+    done = subprocess.run(
+        command(*map(str, arguments), **sizes),
+        cwd=REPO,
+        input=stdin,
+        capture_output=True,
+        timeout=timeout,
+        env=environment(),
+        check=False,
+    )
+    said = done.stdout.decode(), done.stderr.decode()
+    return subprocess.CompletedProcess(done.args, done.returncode, *said)
+
+
+def run_here(
+    *arguments: object,
+    stdin: bytes | None = None,
+    timeout: float = 120,
+    **sizes: int,
+) -> subprocess.CompletedProcess[str]:
+    """Run `thdpack` to its end in this process; what it changes of the process is undone.
+
+    Tasks run in this process too, unless `--workers` asks for processes. Ray takes a process of
+    its own, and only there does `timeout` hold: pytest's limit ends a test that hangs.
+    """
+    words = [str(argument) for argument in arguments]
+    if "ray" in words:
+        return run_process(*words, stdin=stdin, timeout=timeout, **sizes)
+    out, errors = _text("strict"), _text("backslashreplace")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        mock.patch.dict(os.environ, environment()),
+        _fresh_process(),
+        _threads_ended(),
+        redirect_stdout(out),
+        redirect_stderr(errors),
+    ):
+        patch.chdir(REPO)
+        patch.setattr(sys, "argv", ["thdpack", *words])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin or b"")))
+        for name, value in small_tasks(**sizes).items() if sizes else ():
+            patch.setattr(name, value)
+        if "--workers" not in words:
+            patch.setattr("pipeline.executors.preload", lambda *more: None)
+            for module in _EXECUTORS:
+                patch.setattr(f"{module}.ProcessExecutor", InThisProcess)
+        code = run_command(words)
+    if code == 130:  # no test interrupts itself: somebody pressed Ctrl-C to end the tests
+        raise KeyboardInterrupt
+    said = [file.buffer.getvalue().decode() for file in (out, errors)]
+    return subprocess.CompletedProcess(["thdpack", *words], code, *said)
+
+
+def preprocess(source: Path, out: Path, *options: str, **sizes: int) -> Path:
+    """Build a dataset for several tests, in this process; return `out`."""
+    done = run_here("preprocess", source, "--out", out, *options, **sizes)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def _text(errors: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors, write_through=True)
+
+
+@contextmanager
+def _fresh_process() -> Iterator[None]:
+    """Hide what a new process would not know, and forget afterwards what the command learned."""
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []  # pytest's; without any, warnings go to stderr
+    _forget_stores()
+    try:
+        with warnings.catch_warnings():
+            warnings.resetwarnings()
+            for kind in _QUIET:
+                warnings.simplefilter("ignore", kind)
+            warnings.showwarning = _show_warning
+            yield
+    finally:
+        root.handlers = handlers
+        INTERRUPTED.clear()
+        _forget_stores()
+        # it keeps the environment that it was started in
+        multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, file=sys.stderr, end="")
+
+
+def _forget_stores() -> None:
+    """Drop listings, and the marks of uploaded objects; connections stay open."""
+    for kind in registry.values():
+        for system in kind._cache.values():
+            system.invalidate_cache()
+    objects = sys.modules.get("pipeline.objects")
+    if objects is not None:
+        objects._just_written.clear()
+
+
+@contextmanager
+def _threads_ended() -> Iterator[None]:
+    """Wait for the threads that the command started."""
+    before = set(threading.enumerate())
+    yield
+    for thread in threading.enumerate():
+        if thread not in before and thread.name.startswith("thdpack"):
+            thread.join(_THREADS_END_SECONDS)
+            assert not thread.is_alive(), f"{thread.name} did not end with its command"

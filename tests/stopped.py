@@ -1,0 +1,100 @@
+"""A command that stops itself at a chosen moment, so that a test need not guess when to kill it.
+
+A stopped process (SIGSTOP) waits there until the test kills it or continues it (SIGCONT).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.executors import ProcessExecutor, SerialExecutor
+from pipeline.markers import Outcome
+from pipeline.tasks import Task
+
+_CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
+"""Audit events of Python that change a file system, besides `open`."""
+
+
+def stop_after_outcomes(count: int) -> None:
+    """Stop this process when `count` of its tasks have given their outcome; others may run."""
+    number = itertools.count(1)
+    for executor in (ProcessExecutor, SerialExecutor):
+        executor.run = _stopping(executor.run, number, count)  # type: ignore[method-assign]
+
+
+def _stopping(
+    run: Callable[..., None],
+    number: itertools.count[int],
+    count: int,
+) -> Callable[..., None]:
+    def run_and_stop(
+        executor: object,
+        tasks: Sequence[Task],
+        on_outcome: Callable[[int, Outcome], None],
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        def stop_after(index: int, outcome: Outcome) -> None:
+            on_outcome(index, outcome)
+            if next(number) == count:
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        run(executor, tasks, stop_after, on_bytes)
+
+    return run_and_stop
+
+
+def stop_at_change(count: int, folder: str) -> None:
+    """Stop this process right before it changes a folder for the time `count`."""
+    at_change(count, folder, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+def at_change(count: int, folder: str, then: Callable[[], None]) -> itertools.count[int]:
+    """Call `then` right before this process changes a folder for the time `count`.
+
+    A change is a file opened for writing, renamed or removed, or a folder made or removed.
+    Returns the counter of changes, which gives the number of the next.
+    """
+    number = itertools.count(1)
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in _CHANGES or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+            path = arguments[0]
+            inside = isinstance(path, str | os.PathLike) and os.fspath(path).startswith(folder)
+            if inside and next(number) == count:
+                then()
+
+    sys.addaudithook(look)
+    return number
+
+
+def wait_until_stopped(process: subprocess.Popen[Any]) -> None:
+    """Wait for a process that stops itself; one that ends instead is an error."""
+    states = os.WSTOPPED | os.WEXITED | os.WNOWAIT
+    found = os.waitid(os.P_PID, process.pid, states)
+    assert found is not None
+    if found.si_code != os.CLD_STOPPED:
+        printed = process.communicate()[0]
+        raise AssertionError(f"ended with {process.returncode} before it stopped: {printed!r}")
+
+
+def processes_of(parent: int) -> list[int]:
+    """Return `parent` and every process that descends from it."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
+                continue
+            parents[int(entry.name)] = int(stat.rsplit(")", 1)[1].split()[1])
+    found = [parent]
+    for process in found:
+        found += [child for child, of in parents.items() if of == process]
+    return found
