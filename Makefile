@@ -1,4 +1,4 @@
-# thdpack: `make help` lists what there is. Everything runs in .venv, which the first target makes.
+# thdpack: `make help` lists the targets. All of them run in .venv, which the first one makes.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -12,42 +12,88 @@ RUN ?= runs/$(PRESET)
 TESTS ?= tests
 
 VENV := .venv
-PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-# pip would compile all of it on one core, a minute more; torch holds a file of Python 3.12's, which 3.11 cannot compile and nobody imports
-COMPILE_ALL := $(VENV)/bin/python -m compileall -qq -j 0 -x 'transformers/models/|/tests/' $(VENV)/lib || true
-KERNELS := $(wildcard packers/*.pyx pipeline/*.pyx)
+INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(wildcard packers/*.pyx pipeline/*.pyx)
+
+# Python writes .pyc files on first import. Where this variable is set, every process compiles torch anew.
+export PYTHONDONTWRITEBYTECODE :=
+# Debug symbols of the kernels would take gcc a third more time.
+export CFLAGS += -g0
+
+# --no-compile: pip compiles every module on one core, used or not. --no-build-isolation: pip would
+# install pyarrow and Cython a second time to compile the kernels.
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --progress-bar off --no-compile
+PIP_PINNED := $(PIP) --constraint constraints.txt
+PIP_THDPACK := $(PIP_PINNED) --no-build-isolation --editable
+BUILD_TOOLS := setuptools Cython pyarrow
+# pip's progress goes to a log; its warnings and errors are shown. Only those about folders that the
+# machine's own pip configuration names, and that lack a package, are left out.
+LOG := $(VENV)/install.log
+MISSING_FOLDER := ^WARNING: Location 'file:.* is ignored: it is neither a file nor a directory\.
+show_problems = 2>&1 >> $(LOG) | sed $(1) -e "/$(MISSING_FOLDER)$$/d" >&2 \
+	|| { echo 'pip failed: $(LOG) has its whole output' >&2; exit 1; }
+
+# Four processes install a quarter of constraints.txt each: pip downloads and unpacks on one core.
+INSTALL_PINS := seq 0 3 | xargs -P 4 -I QUARTER bash -c \
+	"awk 'NR % 4 == QUARTER' constraints.txt > $(VENV)/pins-QUARTER \
+	&& $(PIP) --no-deps --requirement $(VENV)/pins-QUARTER"
+# One pip may see a package that another has written in part. The pip that follows them checks all.
+HALF_INSTALLED := -e '/^WARNING: Skipping .* due to invalid metadata entry/d'
+# What several test processes would compile at the same time. A failed import shows in the tests.
+IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.run, \
+	torch.distributed.tensor, torch.profiler, torch.utils.flop_counter, \
+	transformers.models.auto.modeling_auto, transformers.models.esm.modeling_esm, \
+	transformers.models.esm.tokenization_esm, datasets, Bio.SeqIO, flask_cors, \
+	hypothesis.extra.numpy, matplotlib.pyplot, moto.s3.responses, moto.server, \
+	playwright.sync_api, polars, pyarrow.dataset, pyarrow.parquet, pytest_timeout, \
+	ray.cluster_utils, rich.progress, s3fs, tyro, xdist.remote, xdist.workermanage
+COMPILE_IMPORTED := $(VENV)/bin/python -c "import $(IMPORTED_BY_TESTS)" > /dev/null 2>&1 || true
+COMPILE_THDPACK := $(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
+
+# $(call install,WHAT,EXTRAS,SECONDS)
+define install
+	@echo 'installing $(1) into $(VENV) and compiling the kernels (once; about $(3) s)'
+	@$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
+	$(PIP_THDPACK) '.$(2)' $(call show_problems); \
+	$(COMPILE_THDPACK); \
+	echo "installed $(1) in $$SECONDS s"
+endef
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 	@echo 'variables: FASTA="a.fasta.gz dir/*.faa s3://bucket/x.fa" OUT=data/uniref50 OPTS="--capacity 16384" PRESET=esm2-8m RUN=runs/first'
 
+# Python 3.11 adds an old setuptools, which no pip should replace while others run.
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo 'making $(VENV) with $(PYTHON) (once; about 7 s)'
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip uninstall -qq --yes setuptools
 
-$(VENV)/core: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
-	@echo 'installing thdpack into $(VENV) and compiling its kernels; once, about a minute'
-	$(PIP) --editable .
-	$(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
-	touch $@
+$(VENV)/core: $(INSTALLED_FROM) | $(VENV)/bin/python
+	$(call install,thdpack,,40)
+	@touch $@
 
-$(VENV)/report: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
-	@echo 'installing thdpack and polars into $(VENV); once, about a minute'
-	$(PIP) --editable '.[report]'
-	touch $@ $(VENV)/core
+$(VENV)/report: $(INSTALLED_FROM) | $(VENV)/bin/python
+	$(call install,thdpack and polars,[report],45)
+	@touch $@ $(VENV)/core
 
-$(VENV)/train: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
-	@echo 'installing thdpack and torch into $(VENV) and compiling kernels; once, about a minute and a half'
-	$(PIP) --editable '.[train]'
-	touch $@ $(VENV)/core
+$(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
+	$(call install,thdpack and torch,[train],50)
+	@touch $@ $(VENV)/core
 
-$(VENV)/dev: pyproject.toml setup.py constraints.txt $(KERNELS) | $(VENV)/bin/python
-	@echo 'installing thdpack, torch and all that tests need into $(VENV); once, about two minutes'
-	$(PIP) --no-compile --editable '.[report,train,hf,dev]'
-	$(COMPILE_ALL)
-	$(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
-	touch $@ $(VENV)/core $(VENV)/report $(VENV)/train
+# The last pip finds what constraints.txt does not name, such as packages of another platform.
+$(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
+	@echo 'installing thdpack, torch and the packages of the tests into $(VENV)' \
+		'and compiling the kernels (once; about 80 s)'
+	@$(INSTALL_PINS) $(call show_problems,$(HALF_INSTALLED)); \
+	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
+	{ $(PIP_THDPACK) '.[report,train,hf,dev]' $(call show_problems); } & thdpack=$$!; \
+	$(COMPILE_IMPORTED); \
+	wait $$thdpack; \
+	$(COMPILE_THDPACK); \
+	echo "installed thdpack, torch and the packages of the tests in $$SECONDS s"
+	@touch $@ $(VENV)/core $(VENV)/report $(VENV)/train
 
-setup: $(VENV)/dev ## install all that tests and training need, and compile what is compiled once
+setup: $(VENV)/dev ## install the packages of tests and training, and compile the kernels
 
 preprocess: $(VENV)/core ## FASTA → dataset: FASTA="…" OUT=… OPTS="…"; the sample by default
 	$(VENV)/bin/thdpack preprocess $(FASTA) --out $(OUT) $(OPTS)
@@ -71,7 +117,15 @@ check: $(VENV)/dev ## ruff, mypy --strict, import-linter
 	$(VENV)/bin/lint-imports
 
 test: $(VENV)/dev ## all tests, or TESTS=tests/unit
-	$(VENV)/bin/pytest $(TESTS)
+	@echo 'running $(TESTS) (all tests take about 4 minutes on 2 cores)'
+	@$(VENV)/bin/pytest $(TESTS)
+
+test-long: $(VENV)/dev ## all tests with more kills and larger inputs, or TESTS=tests/e2e
+	@echo 'running $(TESTS) with more kills and larger inputs (all tests take about half an hour on 2 cores)'
+	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
+
+soak: $(VENV)/dev ## the tests under everything that must not matter, hours; OPTS="--only threads"
+	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
 
 bench: $(VENV)/dev ## packers on the sample's lengths, and the whole job; see docs/benchmarks.md for more
 	$(VENV)/bin/python -m benchmarks.packing --fasta $(FASTA)
@@ -82,4 +136,4 @@ clean: ## remove .venv, caches and compiled kernels; datasets stay
 	rm -f packers/*.so packers/*.c pipeline/*.so pipeline/*.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup preprocess verify stats train check test bench clean
+.PHONY: help setup preprocess verify stats train check test test-long soak bench clean
