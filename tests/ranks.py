@@ -171,8 +171,17 @@ class _Server:
         return self._ask({"wait": pid}, [])
 
 
-@functools.cache
+_starting = threading.Lock()
+
+
 def _server() -> _Server:
+    """Return this process's one server; several threads may ask for it at the same time."""
+    with _starting:
+        return _only_server()
+
+
+@functools.cache
+def _only_server() -> _Server:
     return _Server()
 
 

@@ -20,6 +20,16 @@ ROUNDING = 1e-5
 other roundings for 16 steps gave 1e-6 at most; a bucket or a mask that differs moves a loss by 1e-2."""
 TORCHRUN = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"
 """torchrun itself; the ranks that it starts are ordinary processes."""
+AGENT = """
+import sys
+from torch.distributed.launcher.api import elastic_launch
+from torch.distributed.run import config_from_args, parse_args
+from trainer.train import main
+config, _, (_, _, *arguments) = config_from_args(parse_args(sys.argv[1:]))
+config.start_method = "fork"
+elastic_launch(config, main)(arguments[1:])
+"""
+"""torchrun's agent, with ranks that are its forks: nothing is imported anew when they start again."""
 
 
 def arguments(data: Path, out: Path, *options: str, steps: int = STEPS) -> list[str]:
@@ -43,9 +53,9 @@ def start(data: Path, out: Path, *options: str, ranks: int = 1, steps: int = STE
     return Job(TRAIN, arguments(data, out, *options, steps=steps), ranks=ranks)
 
 
-def torchrun(data: Path, out: Path, *options: str, flags: tuple[str, ...], steps: int = STEPS) -> Job:
-    """Start a run under torchrun."""
-    return Job(TORCHRUN, [*flags, "-m", "trainer.train", *arguments(data, out, *options, steps=steps)])
+def torchrun(data: Path, out: Path, *options: str, flags: tuple[str, ...], forks: bool = False, steps: int = STEPS) -> Job:
+    """Start a run under torchrun, or under its agent with forked ranks."""
+    return Job(AGENT if forks else TORCHRUN, [*flags, "-m", "trainer.train", *arguments(data, out, *options, steps=steps)])
 
 
 def losses(out: Path, kind: str = "train") -> dict[int, float]:

@@ -40,7 +40,7 @@ class Loss:
 
 def lose(data: Path, out: Path, loss: Loss) -> list[str]:
     """Run four ranks, lose one of them, and wait for the others to end; what they said of lost ranks."""
-    minutes = "0.3" if loss.hangs else "10"  # a rank that hangs is noticed by a timeout, a dead one by its closed connections
+    minutes = "0.25" if loss.hangs else "10"  # a rank that hangs is noticed by a timeout, a dead one by its closed connections
     with start(data, out, "--timeout-minutes", minutes, *loss.flags, ranks=RANKS, steps=100_000) as job:
         await_step(job, out, loss.step)
         job.ranks[loss.victim].send(loss.number)
@@ -78,9 +78,8 @@ def test_a_lost_rank_and_no_other_is_named_by_all(many_shards: Path, tmp_path: P
     losses = [
         Loss(1, signal.SIGKILL, 3, SAVING),
         Loss(2, signal.SIGSTOP, 3, ("--replicate", "2")),
-        Loss(0, signal.SIGKILL, 5, ("--context-parallel", "2")),
     ]
-    lose_all(many_shards, tmp_path, losses, at_once=3)
+    lose_all(many_shards, tmp_path, losses, at_once=2)
 
 
 @pytest.mark.skipif("THDPACK_LONG" not in os.environ, reason="takes minutes: THDPACK_LONG=1")
