@@ -108,7 +108,13 @@ def whole_rows(options: Options) -> Iterator[Row]:
             continue  # every row is
         command = (*IN_A_NAMESPACE, f"ip link set lo up; {script}", *pytest_command())
         yield Row(name=f"whole suite, {name}", command=command, why_not=root)
-    yield Row(name="whole suite, not root", command=(), why_not=root, prepare=as_nobody)
+    yield Row(
+        name="whole suite, as a guest: not root, shuffled, small temporary disk, no ../shared, no network",
+        command=(),
+        env={"THDPACK_TEST_ORDER": "2", "SOAK_TMP_BYTES": str(options.tmp_bytes)},
+        why_not=root,
+        prepare=as_nobody,
+    )
     for python in options.pythons:
         found = shutil.which(python) or ""
         runs = bool(found) and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0
@@ -145,7 +151,8 @@ def as_nobody(folder: Path) -> tuple[str, ...]:
             mkdir -p /mnt/{base.name}; mount --bind {base} /mnt/{base.name}
             mount -t tmpfs -o mode=755 none /root; mkdir -p {base}; mount --bind /mnt/{base.name} {base}
         fi
-        export HOME={folder} TMPDIR={folder}/tmp PYTHONPATH={folder}; mkdir -m 777 {folder}/tmp
+        export HOME={folder} TMPDIR={folder}/tmp PYTHONPATH={folder}; mkdir {folder}/tmp
+        mount -t tmpfs -o mode=777,size=$SOAK_TMP_BYTES none {folder}/tmp
         exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups "$0" "$@"
     """
     return (*IN_A_NAMESPACE, script, *pytest_command())

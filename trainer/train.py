@@ -21,6 +21,7 @@ from trainer.profile import profiler
 from trainer.run import Run
 from trainer.schedule import learning_rate
 from trainer.signals import StopRequest
+from trainer.watch import speaker
 
 
 class TrainingError(ThdpackError):
@@ -93,8 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with parallel.watching():
                 train(options, parallel)
         except (ThdpackError, ValueError, OSError) as error:
-            who = "trainer" if parallel.is_main else f"trainer, rank {parallel.rank}"
-            print(f"{who}: {error}", file=sys.stderr)
+            print(f"{speaker(parallel.rank)}: {error}", file=sys.stderr)
             parallel.leave(1)
         except KeyboardInterrupt:
             print("trainer: interrupted; the last checkpoint is whole, the same command goes on from it", file=sys.stderr)

@@ -90,7 +90,7 @@ class Watch:
             return
         # the main thread waits for the others, perhaps on a GPU, and for ever
         said = self._said or f"a collective failed, though all ranks answer: the first error says why. {_GO_ON}"
-        print(f"trainer, rank {self._rank}: {said}", file=sys.stderr, flush=True)
+        print(f"{speaker(self._rank)}: {said}", file=sys.stderr, flush=True)
         os._exit(1)
 
     def _silent(self) -> list[int]:
@@ -103,6 +103,11 @@ class Watch:
             silent -= {rank for rank in silent if self._store.check([f"here/{rank}"])}
             time.sleep(0.1)
         return sorted(silent)
+
+
+def speaker(rank: int) -> str:
+    """Name a rank at the start of a message: rank 0 speaks for the trainer."""
+    return f"trainer, rank {rank}" if rank else "trainer"
 
 
 def _broke(work: Any) -> bool:

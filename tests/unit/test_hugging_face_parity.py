@@ -167,11 +167,11 @@ def test_backend_torch_computes_what_hugging_face_computes(preset: str, numerics
     shape = shape_of(preset)
     small = shape.hidden_size <= 480
     found = []
-    for number in range(5 if small else 2):
+    for number in range(5 if small else 2 if shape.hidden_size <= 640 else 1):
         theirs = esm(shape, fp16_frequencies=preset == "esm2-8m" and number % 2 == 0)
         lengths = (1, 40, 7, 100) if LONG else (1, 30, 7)
         found.append(compare(theirs, shape, Example.random(*lengths), backward=True))
-    if shape.hidden_size <= 320 or LONG:
+    if preset == "esm2-8m" or LONG:
         found.append(compare(theirs, shape, Example.random(1022, 1), backward=small and LONG))
     for name in ("logits", "gradients"):
         ratios = [each[name] for each in found if name in each]
