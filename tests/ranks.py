@@ -151,7 +151,8 @@ class _Server:
         ours, theirs = socket.socketpair()
         self._socket, self._lock = ours, threading.Lock()
         command = [sys.executable, "-m", "tests.ranks", str(theirs.fileno())]
-        env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
+        path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH", "")]))
+        env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
         self._process = subprocess.Popen(command, cwd=REPO, env=env, pass_fds=[theirs.fileno()])
         theirs.close()
 
@@ -231,6 +232,8 @@ def _run(question: dict[str, Any], output: int) -> NoReturn:
         os.close(output)
         os.environ.clear()
         os.environ.update(question["env"])
+        for stream in (sys.stdout, sys.stderr):  # as torchrun starts its ranks: unbuffered
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr] (real files)
         sys.argv = ["-c", *question["arguments"]]
         exec(compile(question["program"], "<program>", "exec"), {"__name__": "__main__"})
         code = 0

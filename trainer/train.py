@@ -21,7 +21,7 @@ from trainer.profile import profiler
 from trainer.run import Run
 from trainer.schedule import learning_rate
 from trainer.signals import StopRequest
-from trainer.watch import speaker
+from trainer.watch import say
 
 
 class TrainingError(ThdpackError):
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with parallel.watching():
                 train(options, parallel)
         except (ThdpackError, ValueError, OSError) as error:
-            print(f"{speaker(parallel.rank)}: {error}", file=sys.stderr)
+            say(parallel.rank, str(error))
             parallel.leave(1)
         except KeyboardInterrupt:
             print("trainer: interrupted; the last checkpoint is whole, the same command goes on from it", file=sys.stderr)

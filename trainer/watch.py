@@ -90,7 +90,7 @@ class Watch:
             return
         # the main thread waits for the others, perhaps on a GPU, and for ever
         said = self._said or f"a collective failed, though all ranks answer: the first error says why. {_GO_ON}"
-        print(f"{speaker(self._rank)}: {said}", file=sys.stderr, flush=True)
+        say(self._rank, said)
         os._exit(1)
 
     def _silent(self) -> list[int]:
@@ -105,9 +105,14 @@ class Watch:
         return sorted(silent)
 
 
-def speaker(rank: int) -> str:
-    """Name a rank at the start of a message: rank 0 speaks for the trainer."""
-    return f"trainer, rank {rank}" if rank else "trainer"
+def say(rank: int, text: str) -> None:
+    """Write one line to standard error, with the rank's name; rank 0 speaks for the trainer.
+
+    In one write: `print` writes the newline by itself where Python is unbuffered, as under torchrun, and lines of two ranks that
+    share a pipe then run together.
+    """
+    sys.stderr.write(f"trainer, rank {rank}: {text}\n" if rank else f"trainer: {text}\n")
+    sys.stderr.flush()
 
 
 def _broke(work: Any) -> bool:
