@@ -61,7 +61,6 @@ class Row:
     name: str
     command: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
-    folder: Path = REPO
     why_not: str = ""
     busy: int = 0
     prepare: Callable[[Path], tuple[str, ...]] | None = None
@@ -95,17 +94,16 @@ def whole_rows(options: Options) -> Iterator[Row]:
     yield Row(name=f"whole suite, {options.busy} busy loops", command=pytest_command(), busy=options.busy)
     yield Row(name="whole suite, one worker", command=pytest_command("--numprocesses", "1"))
     yield Row(name="whole suite, a worker a core", command=pytest_command("--numprocesses", "auto"))
-    ignored = pytest_command()
-    yield Row(name="whole suite, SIGINT ignored", command=("bash", "-c", 'trap "" INT; exec "$@"', "bash", *ignored))
+    yield Row(name="whole suite, SIGINT ignored", command=("bash", "-c", 'trap "" INT; exec "$@"', "bash", *pytest_command()))
     root = "" if os.geteuid() == 0 and shutil.which("unshare") else "needs root and unshare"
     tmpfs = f'mount -t tmpfs -o size={options.tmp_bytes} none /mnt; TMPDIR=/mnt exec "$0" "$@"'
     for name, script in {
         f"a temporary disk of {options.tmp_bytes >> 30} GiB": tmpfs,
         "without ../shared": 'mount -t tmpfs none ../shared; exec "$0" "$@"',
-        "without a network": 'ip link set lo up; exec "$0" "$@"',
+        "without a network": 'exec "$0" "$@"',
     }.items():
         if name == "without ../shared" and not (REPO.parent / "shared").is_dir():
-            continue  # every row is
+            continue  # all rows run without it then
         command = (*IN_A_NAMESPACE, f"ip link set lo up; {script}", *pytest_command())
         yield Row(name=f"whole suite, {name}", command=command, why_not=root)
     yield Row(
@@ -172,7 +170,7 @@ def run(row: Row) -> tuple[str, str, float]:
     if row.why_not:
         return "not run", row.why_not, 0.0
     with tempfile.TemporaryDirectory(prefix="soak-") as made, busy_loops(row.busy):
-        folder, command = row.folder, row.command
+        folder, command = REPO, row.command
         if row.prepare:
             folder = Path(made) / "thdpack"
             folder.mkdir()

@@ -67,13 +67,12 @@ class Rank:
 class Job:
     """Ranks that were started together, and what they print, standard error included."""
 
-    def __init__(self, program: str, arguments: Sequence[str], *, ranks: int = 1, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, program: str, arguments: Sequence[str], *, ranks: int = 1) -> None:
         """Start the ranks.
 
         Args:
             program: Python text; finds `arguments` in sys.argv[1:].
             ranks: how many. A single one gets no rendezvous: it trains as one process.
-            env: more environment variables.
         """
         reading, writing = os.pipe()
         self._output = os.fdopen(reading, "r", errors="replace")
@@ -89,7 +88,7 @@ class Job:
                 "WORLD_SIZE": str(ranks),
             }
             each = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-        variables = {**environment(), "OMP_NUM_THREADS": "1", **(env or {})}
+        variables = {**environment(), "OMP_NUM_THREADS": "1"}
         self.ranks = [_server().fork(program, arguments, {**variables, **mine}, writing) for mine in each]
         os.close(writing)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -106,7 +105,7 @@ class Job:
 
     @property
     def said(self) -> str:
-        """What the ranks have printed so far."""
+        """Text that the ranks have printed so far."""
         return "".join(self._lines)
 
     def poll(self) -> int | None:
@@ -168,7 +167,7 @@ class _Server:
         return Rank(pid, os.pidfd_open(pid))
 
     def exit_status(self, pid: int) -> int:
-        """Of a process that has ended."""
+        """Return the exit status of a process that has ended."""
         return self._ask({"wait": pid}, [])
 
 

@@ -1,4 +1,4 @@
-"""What an ESM-2 of backend torch is made of: frequencies, names, initial values, recomputation, memory."""
+"""Parts of backend torch's ESM-2: frequencies, names, initial values, recomputation, memory."""
 
 from __future__ import annotations
 
