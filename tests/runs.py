@@ -20,16 +20,18 @@ ROUNDING = 1e-5
 other roundings for 16 steps gave 1e-6 at most; a bucket or a mask that differs moves a loss by 1e-2."""
 TORCHRUN = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"
 """torchrun itself; the ranks that it starts are ordinary processes."""
-AGENT = """
+WITH_FORKS = """
 import sys
+import torch.distributed.run
 from torch.distributed.launcher.api import elastic_launch
-from torch.distributed.run import config_from_args, parse_args
 from trainer.train import main
-config, _, (_, _, *arguments) = config_from_args(parse_args(sys.argv[1:]))
-config.start_method = "fork"
-elastic_launch(config, main)(arguments[1:])
+def launch(config, entrypoint):
+    config.start_method = "fork"
+    return lambda *words: elastic_launch(config, main)([*words[words.index("trainer.train") + 1 :]])
+torch.distributed.run.elastic_launch = launch
+torch.distributed.run.main(sys.argv[1:])
 """
-"""torchrun's agent, with ranks that are its forks: nothing is imported anew when they start again."""
+"""torchrun, with ranks that are its forks: nothing is imported anew when they start. After a signal it would wait for them for 30 s."""
 
 
 def arguments(data: Path, out: Path, *options: str, steps: int = STEPS) -> list[str]:
@@ -54,8 +56,8 @@ def start(data: Path, out: Path, *options: str, ranks: int = 1, steps: int = STE
 
 
 def torchrun(data: Path, out: Path, *options: str, flags: tuple[str, ...], forks: bool = False, steps: int = STEPS) -> Job:
-    """Start a run under torchrun, or under its agent with forked ranks."""
-    return Job(AGENT if forks else TORCHRUN, [*flags, "-m", "trainer.train", *arguments(data, out, *options, steps=steps)])
+    """Start a run under torchrun, with processes or forks as its ranks."""
+    return Job(WITH_FORKS if forks else TORCHRUN, [*flags, "-m", "trainer.train", *arguments(data, out, *options, steps=steps)])
 
 
 def losses(out: Path, kind: str = "train") -> dict[int, float]:
