@@ -82,7 +82,7 @@ class BenchReaderOptions:
     cache_dir: Optional[str] = None  # noqa: UP045
     """Folder for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack; none for a local dataset."""
     cache_bytes: int = 32 << 30
-    """Limit of all files in --cache-dir."""
+    """Limit of all shards in --cache-dir."""
     prefetch: int = 4
     """Shards to fetch, verify and map ahead of those in use."""
     log_json: bool = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +36,11 @@ LOCK_SECONDS: Final = 600.0
 
 _TICK: Final = 0.05
 _LOCK_NAME: Final = "lock"
+_OURS: Final = re.compile(r"[0-9a-f]{32}\.(arrow|part)")
+"""Names of the files that a cache writes. Others in the folder are not its business."""
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW
+_MAKE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+"""Flags for opening: a link that somebody left in the folder leads to a file that is not ours."""
 
 
 class ShardCache:
@@ -44,7 +50,7 @@ class ShardCache:
         """Open or make the folder, and remove what killed processes left in it.
 
         Args:
-            limit: bytes that all files in the folder may have together.
+            limit: bytes that all shards in the folder may have together.
             next_use: hashes of the shards in the order in which they will be used, one that is needed soon first.
         Raises:
             CacheError: the folder cannot be made or written.
@@ -86,7 +92,7 @@ class ShardCache:
         while True:
             with self._errors():
                 try:
-                    descriptor = os.open(path, os.O_RDONLY)
+                    descriptor = os.open(path, _READ)
                 except FileNotFoundError:
                     return None
             with self._closing_on_error(descriptor):
@@ -100,7 +106,7 @@ class ShardCache:
         while True:
             with self._errors():
                 self._folder.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+                descriptor = os.open(part, _MAKE, 0o644)
             with self._closing_on_error(descriptor):
                 locked = self._lock(descriptor, fcntl.LOCK_EX, part)
                 published = self._claim(path)  # by the process we waited for, or just before we made a .part of our own
@@ -198,6 +204,8 @@ class ShardCache:
         with self._errors():
             items = list(os.scandir(self._folder))
         for item in items:
+            if not _OURS.fullmatch(item.name) or item.is_symlink():
+                continue
             try:
                 stat = item.stat()
             except FileNotFoundError:
@@ -225,7 +233,7 @@ class ShardCache:
         """Remove a file unless a process holds a lock on it; whether it was removed."""
         with self._errors():
             try:
-                descriptor = os.open(path, os.O_RDONLY)
+                descriptor = os.open(path, _READ)
             except FileNotFoundError:
                 return False
             try:
@@ -262,7 +270,7 @@ class ShardCache:
         while not locked:  # again, if somebody cleared the folder just now
             with self._errors():
                 self._folder.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+                descriptor = os.open(path, _MAKE, 0o644)
             with self._closing_on_error(descriptor):
                 locked = self._lock(descriptor, fcntl.LOCK_EX, path)
             if not locked:

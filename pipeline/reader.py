@@ -55,7 +55,7 @@ class ShardReader(GlobalCursor):
             buckets_per_step: buckets that all ranks take in one optimizer step, a multiple of W; 0 for W.
             cache_dir: folder on a local disk for shards of a remote dataset, shared by all processes of the node; by default
                 $XDG_CACHE_HOME/thdpack. A local path is not cached unless this is given (do so for a network file system).
-            cache_bytes: limit of all files in cache_dir.
+            cache_bytes: limit of all shards in cache_dir; other files there do not count.
             prefetch: shards to fetch, verify and map ahead of those in use; 0 for none, and no threads.
         Raises:
             DatasetError: no such dataset or split, or it cannot be trusted, or the store cannot be reached.

@@ -21,6 +21,7 @@ from pipeline.storage import file_system, is_url, protocols
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.redact import without_credentials
+from schemas.untrusted_json import MOST_BYTES
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -246,7 +247,7 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
     if folder is None:
         remote = Remote(str(url), stopped or threading.Event())
         try:
-            text = remote.with_retries(MANIFEST_NAME, lambda: b"".join(remote.pieces(MANIFEST_NAME)))
+            text = remote.with_retries(MANIFEST_NAME, lambda: _bounded(remote.pieces(MANIFEST_NAME)))
         except DatasetError as error:
             if is_missing(error.__cause__):
                 raise _no_manifest(url) from error
@@ -254,12 +255,23 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
         return Manifest.from_json(text, where=f"{remote.url}/{MANIFEST_NAME}")
     path = folder / MANIFEST_NAME
     try:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
         raise _no_manifest(url) from error
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
     return Manifest.from_json(text, where=str(path))
+
+
+def _bounded(pieces: Iterator[bytes]) -> bytes:
+    """Join pieces; stop where they are more than any manifest has, for a server may send without end."""
+    found = bytearray()
+    for piece in pieces:
+        found += piece
+        if len(found) > MOST_BYTES:
+            break
+    return bytes(found)
 
 
 def _no_manifest(url: str | Path) -> ManifestError:

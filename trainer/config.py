@@ -41,7 +41,7 @@ class DataOptions:
     cache_dir: str = ""
     """Folder on a local disk for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack; none for a local dataset."""
     cache_bytes: int = 32 << 30
-    """Limit of all files in --cache-dir."""
+    """Limit of all shards in --cache-dir."""
     prefetch: int = 4
     """Shards to fetch, verify and map ahead of those in use."""
 

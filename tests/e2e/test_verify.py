@@ -219,7 +219,7 @@ def signed(raw: dict[str, Any]) -> str:
 def test_a_manifest_whose_paths_leave_the_dataset_is_refused(dataset: Path, name: str) -> None:
     raw = asdict(read_manifest(dataset))
     raw["shards"]["train"] = [{**raw["shards"]["train"][0], "name": name}]
-    with pytest.raises(ManifestError, match="is not a file of the dataset's own folders"):
+    with pytest.raises(ManifestError, match=r"\.name|is not in"):
         Manifest.from_json(signed(raw), where="here")
 
 
@@ -229,9 +229,11 @@ def test_a_manifest_of_another_version_or_edited_is_refused(dataset: Path) -> No
     for bad, message in (
         (text.replace('"seed": 0', '"seed": 1'), "does not match its own digest"),
         (signed({**raw, "format": 2}), "format version 2, this thdpack"),
-        (signed({**raw, "vocabulary_digest": "0"}), "vocabulary 'esm2' is not the one"),
-        (signed({**raw, "surprise": 1}), "missing, unknown or of the wrong type"),
-        ("[]", "format version None"),
+        (signed({**raw, "vocabulary_digest": "0" * 32}), "vocabulary 'esm2' is not the one"),
+        (signed({**raw, "surprise": 1}), "does not match its own digest"),
+        (signed({**raw, "seed": "0"}), "a key is missing or has a wrong value"),
+        ("[]", "not a manifest"),
+        ("{}", "format version None"),
         ("{", "not JSON"),
     ):
         with pytest.raises(ManifestError, match=message):

@@ -1,0 +1,52 @@
+"""JSON that anybody may have written, read by type, range and pattern.
+
+A document is decoded straight into its type, so that wrong values are refused before they take memory.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+MOST_BYTES: Final = 256 << 20
+"""Largest document that is read, in bytes: a manifest of a million files."""
+MOST_TOKENS: Final = 1 << 24
+"""Largest capacity of a bucket, in tokens."""
+
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+"""A number of things that fits into int64, also where a few are added."""
+LargeCount = Annotated[int, Meta(ge=0)]
+"""A number of things, however large."""
+Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS)]
+"""A number of tokens in a bucket or a sequence."""
+Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+"""An xxh3_128 in hexadecimal."""
+Name = Annotated[str, Meta(min_length=1, max_length=4096)]
+"""A name to show, never to open."""
+FileName = Annotated[str, Meta(pattern=r"\A[a-z]+/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")]
+"""A file in a folder of a dataset, such as train/40e2439b9c05a627-00000-0.arrow."""
+
+T = TypeVar("T")
+
+
+def decoded(text: bytes | str, kind: type[T]) -> T:
+    """Return a document as a dataclass, a TypedDict or whatever `kind` is.
+
+    Keys that `kind` does not have are left out.
+
+    Raises:
+        ValueError: it is too large, not JSON, nested too deeply, or of another type; names the place.
+    """
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"larger than {MOST_BYTES >> 20} MiB")
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def is_of_another_type(error: ValueError) -> bool:
+    """Whether a document is JSON, but not of the type that it should be."""
+    return isinstance(error, msgspec.ValidationError)
