@@ -22,6 +22,7 @@ from typing import Final
 
 import xxhash
 
+from pipeline.forks import tell_after_fork
 from pipeline.mapped import BucketShape, DamagedShardError, MappedShard
 from pipeline.remote import CacheError, ClosedError, Remote
 from schemas.errors import DatasetError
@@ -60,6 +61,11 @@ class ShardCache:
         self._count = threading.Lock()
         with self._locked_folder():
             self._evict(0)
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Replace a lock that another thread may have held."""
+        self._count = threading.Lock()
 
     def open(self, entry: ShardEntry, shape: BucketShape) -> MappedShard:
         """A shard, mapped and verified; fetched if it is not here, fetched again if it is here but damaged.

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from operator import index
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.batches import merge
+from pipeline.forks import ForkedReaderError, tell_after_fork
 from pipeline.order import POSITIONS
 from pipeline.remote import ClosedError
 from schemas.bucket import Bucket
@@ -85,7 +86,9 @@ class GlobalCursor(Iterator[Bucket]):
         self._finalizer = weakref.finalize(self, stop)  # when it is dropped, and when the interpreter exits
         self._start = 0
         self._delivered = 0
+        self._forked = False
         self._buckets = self._from_here()
+        tell_after_fork(self)
 
     def __next__(self) -> Bucket:
         try:
@@ -141,7 +144,10 @@ class GlobalCursor(Iterator[Bucket]):
 
         Raises:
             ValueError: it is negative or beyond 2^62, or the reader is closed.
+            ForkedReaderError: another process opened the reader.
         """
+        if self._forked:
+            raise _forked()
         if not self._finalizer.alive:
             raise ClosedError()
         if not 0 <= position < POSITIONS:
@@ -175,7 +181,7 @@ class GlobalCursor(Iterator[Bucket]):
 
     def close(self) -> None:
         """End the threads and let go of shards; buckets that were delivered stay valid."""
-        self._buckets = _closed()
+        self._buckets = _raising(ClosedError())
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -184,9 +190,20 @@ class GlobalCursor(Iterator[Bucket]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def after_fork(self) -> None:
+        """Refuse to go on: the threads are not here, and the other process reads the same buckets."""
+        self._finalizer.detach()  # it would wait for threads that are not here
+        self._forked = True
+        self._buckets = self._from_here()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a reader cannot be sent to another process: open it in that process, with its rank and world_size")
+
     def _from_here(self) -> Iterator[Bucket]:
+        if self._forked:
+            return _raising(_forked())
         if not self._finalizer.alive:
-            return _closed()
+            return _raising(ClosedError())
         ranks = self._ranks
         return self._endless(self._start + (ranks.group - self._start) % ranks.groups + self._delivered * ranks.groups)
 
@@ -197,6 +214,13 @@ def _endless(take: _Take, stride: int, block: int, first: int) -> Iterator[Bucke
         first += block * stride
 
 
-def _closed() -> Iterator[Bucket]:
-    raise ClosedError()
+def _raising(error: Exception) -> Iterator[Bucket]:
+    raise error
     yield
+
+
+def _forked() -> ForkedReaderError:
+    return ForkedReaderError(
+        "this reader was opened in another process, and each process would get the same buckets: open a reader in each one, "
+        "with a rank and a world_size that count them all"
+    )

@@ -8,7 +8,8 @@
             ...
 
 A bucket costs a few microseconds, so there are threads (to fetch, verify and map shards before they are needed), no worker
-processes. Each shard is verified each time it is mapped. Not for: several readers in one thread that are read by turns of
+processes. A reader belongs to the process that opened it: iterated in a fork, it raises ForkedReaderError. Each shard is
+verified each time it is mapped. Not for: several readers in one thread that are read by turns of
 single buckets from many datasets; that is what `pipeline.mixture` does.
 """
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cache import ShardCache, default_folder
+from pipeline.forks import tell_after_fork
 from pipeline.loader import ShardLoader
 from pipeline.mapped import BucketShape, MappedShard
 from pipeline.order import WINDOW_SHARDS, Order
@@ -63,6 +64,11 @@ class Split:
             place = url if folder is None else folder.absolute().as_uri()
             self._cache = ShardCache(Path(cache_dir or default_folder()), cache_bytes, Remote(place, self._stopped), lambda: self.next_use())
         self._loader = ShardLoader(self._open, threads=prefetch, stopped=self._stopped)
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Go on giving buckets by number: locks that another thread held are replaced."""
+        self._asking, self._count = threading.Lock(), threading.Lock()
 
     @property
     def buckets(self) -> int:

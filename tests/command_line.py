@@ -239,3 +239,22 @@ def _threads_ended() -> Iterator[None]:
         if thread not in before and thread.name.startswith("thdpack"):
             thread.join(_THREADS_END_SECONDS)
             assert not thread.is_alive(), f"{thread.name} did not end with its command"
+
+
+def in_a_fork(work: Callable[[], object]) -> str:
+    """Do something in a fork of this process; return what it raised, as `Type: message`, or ""."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = ""
+        try:
+            work()
+        except BaseException as error:  # told to the parent
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answers:
+        said = answers.read()
+    os.waitpid(child, 0)
+    return said
