@@ -70,8 +70,21 @@ def transformer_engine(bucket: Bucket) -> dict[str, Any]:
     }
 
 
-def hugging_face(bucket: Bucket) -> dict[str, Any]:
-    """Arguments of a transformers model run with `attn_implementation="flash_attention_2"`: a batch of one row, int64[1, capacity]."""
+def hugging_face(bucket: Bucket, attn_implementation: str = "sdpa") -> dict[str, Any]:
+    """Return the arguments of a transformers model, by what computes its attention.
+
+    Only flash attention knows packed rows. Others, sdpa as the model's default among them, would let sequences attend to
+    each other; a mask of tokens × tokens does not help ESM-2, whose embeddings take the mask of tokens. They get padded rows.
+
+    Args:
+        attn_implementation: what the model was loaded with, such as "sdpa", "eager" or "flash_attention_2".
+    Returns:
+        With flash attention a batch of one row: input_ids and position_ids int64[1, capacity], cu_seq_lens_q and
+        cu_seq_lens_k int32[slots + 1], max_length_q and max_length_k. Token dropout then scales by the masks of the whole
+        row. With anything else what `bshd` returns.
+    """
+    if "flash" not in attn_implementation:
+        return bshd(bucket)
     return {
         "input_ids": bucket.input_ids.astype(np.int64)[None],
         "position_ids": position_ids(bucket)[None],

@@ -74,7 +74,7 @@ def test_adapters_use_the_names_that_others_use(buckets: list[Bucket]) -> None:
     bucket = buckets[0]
     assert set(flash_attention(bucket)) == {"cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"}
     assert set(transformer_engine(bucket)) == {"cu_seqlens_q", "cu_seqlens_kv", "max_seqlen_q", "max_seqlen_kv"}
-    model = hugging_face(bucket)
+    model = hugging_face(bucket, "flash_attention_2")
     assert set(model) == {"input_ids", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"}
     assert model["input_ids"].shape == model["position_ids"].shape == (1, 512)
     assert model["input_ids"][0].tolist() == bucket.input_ids.tolist()
@@ -84,6 +84,24 @@ def test_adapters_use_the_names_that_others_use(buckets: list[Bucket]) -> None:
                 assert value is bucket.cu_seqlens
             if "max_" in name:
                 assert value == bucket.max_seqlen == 256
+
+
+@pytest.mark.parametrize("attention", ["default", "sdpa", "eager"])
+def test_a_hugging_face_model_computes_of_a_bucket_what_it_computes_of_each_sequence(buckets: list[Bucket], attention: str, numerics: None) -> None:
+    torch = pytest.importorskip("torch")
+    from tests.models import SMALL, esm  # torch and transformers
+
+    model = esm(SMALL).double()
+    model.set_attn_implementation("sdpa" if attention == "default" else attention)
+    bucket = min(buckets, key=lambda bucket: bucket.num_tokens)
+    arguments = hugging_face(bucket) if attention == "default" else hugging_face(bucket, attention)
+    assert len(real(bucket)) > 1
+    with torch.no_grad():
+        found = model(**{name: torch.tensor(value) for name, value in arguments.items()}).logits
+        for row, tokens in enumerate(real(bucket)):
+            alone = model(input_ids=torch.tensor([tokens])).logits[0]
+            # float64 rounds to 1e-13 here; a neighbour that is attended to moves logits by 1e-2
+            assert (found[row, : len(tokens)] - alone).abs().max() < 1e-9
 
 
 def test_the_reader_merges_as_it_goes_and_refuses_what_does_not_divide_a_step(many_shards: Path, buckets: list[Bucket]) -> None:
