@@ -67,16 +67,18 @@ class ShardCache:
         """Replace a lock that another thread may have held."""
         self._count = threading.Lock()
 
-    def open(self, entry: ShardEntry, shape: BucketShape) -> MappedShard:
+    def open(self, entry: ShardEntry, shape: BucketShape, *, look_inside: bool = True) -> MappedShard:
         """A shard, mapped and verified; fetched if it is not here, fetched again if it is here but damaged.
 
+        Args:
+            look_inside: see MappedShard.
         Raises:
             DatasetError: it cannot be fetched, or there is no room for it.
             ClosedError: the reader was closed.
         """
-        return self._remote.with_retries(entry.name, lambda: self._open(entry, shape))
+        return self._remote.with_retries(entry.name, lambda: self._open(entry, shape, look_inside=look_inside))
 
-    def _open(self, entry: ShardEntry, shape: BucketShape) -> MappedShard:
+    def _open(self, entry: ShardEntry, shape: BucketShape, *, look_inside: bool) -> MappedShard:
         path = self._folder / f"{entry.xxh3_128}.arrow"
         descriptor = self._claim(path)
         if descriptor is None:
@@ -85,7 +87,7 @@ class ShardCache:
             with suppress(PermissionError):  # another user's file
                 os.utime(descriptor)  # its last use: who does not know our order goes by that
             try:
-                return MappedShard(path, entry, shape, release=partial(os.close, descriptor))
+                return MappedShard(path, entry, shape, release=partial(os.close, descriptor), look_inside=look_inside)
             except DamagedShardError:
                 if _is_at(descriptor, path):
                     path.unlink(missing_ok=True)  # whoever has it mapped verified it when it was good

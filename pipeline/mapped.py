@@ -1,6 +1,7 @@
 """A shard mapped into memory, verified, its buckets handed out without copying their tokens.
 
 Mapping hashes the whole file (14 GB/s) through the very mapping that is read later, so what was verified is what is served.
+When a shard is first mapped, its buckets are looked at as well: see `bucket_checks`.
 A file that is changed under a live mapping is out of scope. A compressed shard is decompressed whole, into anonymous memory.
 """
 
@@ -10,18 +11,22 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from pipeline.bucket_checks import first_problem
+from pipeline.columns import numbers
 from pipeline.storage import difference
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest, ShardEntry
 from schemas.shard import round_up, shard_schema
+
+_NOT_READABLE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError)
+"""What pyarrow and numpy raise over content that is not what it says it is."""
 
 
 class DamagedShardError(DatasetError):
@@ -35,16 +40,23 @@ class BucketShape:
     capacity: tokens in a bucket
     slots: sequences and tail pieces that cu_seqlens has room for
     max_seqlen: no sequence and no tail piece is longer
+    vocabulary: token ids are below this
     """
 
     capacity: int
     slots: int
     max_seqlen: int
+    vocabulary: int
 
     @classmethod
     def of(cls, manifest: Manifest) -> BucketShape:
         longest = round_up(manifest.max_seq_len, manifest.length_multiple)
-        return cls(capacity=manifest.capacity, slots=manifest.slots, max_seqlen=longest)
+        return cls(
+            capacity=manifest.capacity,
+            slots=manifest.slots,
+            max_seqlen=longest,
+            vocabulary=len(manifest.vocabulary_object),
+        )
 
 
 def nothing() -> None:
@@ -54,31 +66,47 @@ def nothing() -> None:
 class MappedShard:
     """The buckets of one verified shard. It lives as long as a bucket of it does; `release` only ends its claim on a cache."""
 
-    def __init__(self, path: Path, entry: ShardEntry, shape: BucketShape, *, release: Callable[[], None] = nothing) -> None:
+    def __init__(
+        self,
+        path: Path,
+        entry: ShardEntry,
+        shape: BucketShape,
+        *,
+        release: Callable[[], None] = nothing,
+        look_inside: bool = True,
+    ) -> None:
         """Map and verify.
 
         Args:
             release: called once, when the reader needs the shard no longer.
+            look_inside: check buckets, too. Not needed for a shard of the same hash that was checked before.
         Raises:
-            DamagedShardError: the file is missing, or differs from what the manifest says.
+            DamagedShardError: the file is missing, differs from what the manifest says, or holds what no kernel can take.
             DatasetError: it cannot be opened or mapped.
         """
         self.release = release
         self._shape = shape
         content = verified_mapping(path, entry)
         try:
-            reader = pa.ipc.open_file(content, options=pa.ipc.IpcReadOptions(use_threads=False))  # no pool of Arrow's stays behind
-            if not reader.schema.equals(shard_schema(shape.capacity)):
-                raise DamagedShardError(f"{path}: its schema is not that of a shard of capacity {shape.capacity}")
-            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        except (pa.ArrowInvalid, OSError) as error:
+            self._map(content, entry, path, look_inside=look_inside)
+        except _NOT_READABLE as error:
             raise DamagedShardError(f"{path}: not a readable Arrow file: {error}") from error
+
+    def _map(self, content: pa.Buffer, entry: ShardEntry, path: Path, *, look_inside: bool) -> None:
+        shape = self._shape
+        options = pa.ipc.IpcReadOptions(use_threads=False)  # no pool of Arrow's stays behind
+        reader = pa.ipc.open_file(content, options=options)
+        if not reader.schema.equals(shard_schema(shape.capacity)):
+            raise DamagedShardError(f"{path}: its schema is not that of a shard of capacity {shape.capacity}")
+        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         rows = np.cumsum([0, *(batch.num_rows for batch in batches)])
         if int(rows[-1]) != entry.buckets:
             raise DamagedShardError(f"{path}: {rows[-1]} buckets, the manifest says {entry.buckets}")
+        if look_inside and (problem := first_problem(batches, shape)):
+            raise DamagedShardError(f"{path}: {problem}")
         self._first_rows: list[int] = rows[:-1].tolist()
         self._tokens = [numbers(batch.column("input_ids").values, np.uint8).reshape(-1, shape.capacity) for batch in batches]
-        self._cu_seqlens = _static_cu_seqlens([batch.column("cu_seqlens") for batch in batches], shape, path)
+        self._cu_seqlens = _static_cu_seqlens([batch.column("cu_seqlens") for batch in batches], shape)
         # indexing a memoryview gives a Python int, four times faster than numpy
         self._num_seqs = np.concatenate([numbers(batch.column("num_seqs"), np.int32) for batch in batches]).data
         self._num_tokens = np.concatenate([numbers(batch.column("num_tokens"), np.int32) for batch in batches]).data
@@ -125,30 +153,13 @@ def verified(content: pa.Buffer, entry: ShardEntry, name: str) -> pa.Buffer:
     return content
 
 
-def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape, path: Path) -> NDArray[np.int32]:
-    """cu_seqlens of all buckets, int32[buckets, slots + 1], each row filled up with the capacity; read-only.
+def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape) -> NDArray[np.int32]:
+    """Return cu_seqlens of all buckets, int32[buckets, slots + 1], each row filled up with the capacity; read-only.
 
     At 16,384 tokens it takes 1.6 % of the shard's size in memory, at 1,024 tokens 13 %.
     """
     lengths = np.concatenate([np.diff(numbers(column.offsets, np.int32)) for column in columns])
-    if int(lengths.max()) > shape.slots + 1:
-        raise DamagedShardError(f"{path}: a bucket has {lengths.max() - 1} sequences and tail pieces, the manifest says at most {shape.slots}")
     rows = np.full((lengths.size, shape.slots + 1), shape.capacity, dtype=np.int32)
     rows[np.arange(shape.slots + 1) < lengths[:, None]] = np.concatenate([numbers(column.values, np.int32) for column in columns])
     rows.flags.writeable = False
     return rows
-
-
-def numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
-    """A column without nulls as numpy sees it, no copy. pyarrow's own to_numpy loads pandas, 0.2 s, where that is installed.
-
-    Raises:
-        pa.ArrowInvalid: it has nulls.
-    """
-    if array.null_count:
-        raise pa.ArrowInvalid(f"{array.null_count} nulls in a column that has none")
-    if len(array) == 0:
-        return np.empty(0, dtype=dtype)
-    found = np.frombuffer(array.buffers()[-1], dtype=dtype, count=len(array), offset=array.offset * np.dtype(dtype).itemsize)
-    found.flags.writeable = False  # a mapping is read-only anyway, a decompressed shard is not
-    return found

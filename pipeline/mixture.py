@@ -168,4 +168,5 @@ def _common_shape(splits: Sequence[Split]) -> BucketShape:
         capacity=splits[0].shape.capacity,
         slots=max(split.shape.slots for split in splits),
         max_seqlen=max(split.shape.max_seqlen for split in splits),
+        vocabulary=splits[0].shape.vocabulary,
     )

@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.arrays import gathered, numeric, one_chunk, runs, taken
+from pipeline.columns import numbers
 from pipeline.folders import Folder, Part
 from pipeline.hashing import HASH, in_valid, shuffle_keys
-from pipeline.mapped import numbers
 from pipeline.mapped_stage import load_mapped
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES

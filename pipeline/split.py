@@ -51,6 +51,7 @@ class Split:
         self._prefetch = prefetch
         self._place = 0, 0
         self._mapped: dict[int, MappedShard] = {}
+        self._looked_at: set[int] = set()
         self._asked: tuple[int, MappedShard] | None = None  # the last shard that a bucket was asked of by number
         self._asking = threading.Lock()
         self._count = threading.Lock()
@@ -158,12 +159,13 @@ class Split:
         self._loader.want([*now, *islice(self._order.shards_after(epoch, window), self._prefetch)])
 
     def _open(self, shard: int) -> MappedShard:
-        entry = self._entries[shard]
+        entry, first_time = self._entries[shard], shard not in self._looked_at
         if self._cache is not None:
-            mapped = self._cache.open(entry, self.shape)
+            mapped = self._cache.open(entry, self.shape, look_inside=first_time)
         else:
             assert self._folder is not None
-            mapped = MappedShard(self._folder / entry.name, entry, self.shape)
+            mapped = MappedShard(self._folder / entry.name, entry, self.shape, look_inside=first_time)
+        self._looked_at.add(shard)
         with self._count:
             self.bytes_verified += entry.bytes
         return mapped

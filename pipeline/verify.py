@@ -10,8 +10,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from pipeline.bucket_kernel import check_buckets
+from pipeline.columns import numbers
 from pipeline.folders import Folder
-from pipeline.mapped import numbers, verified
+from pipeline.mapped import verified
 from pipeline.storage import difference
 from pipeline.tasks import BucketRules, OnBytes, VerifyTask
 from schemas.errors import DatasetError
