@@ -43,7 +43,7 @@ def _rules(
     lengths = np.concatenate([np.diff(numbers(each.offsets, np.int32)) for each in lists])
     if (lengths < 2).any():
         return [("cu_seqlens has fewer than two values", lengths < 2)]
-    edges = np.concatenate([numbers(each.flatten(), np.int32) for each in lists]).astype(np.int64)
+    edges = np.concatenate([_values(each) for each in lists]).astype(np.int64)
     begins = np.cumsum(lengths, dtype=np.int64) - lengths
     ends = begins + lengths - 1
     spans = np.diff(edges, append=edges[-1] + 1)
@@ -64,3 +64,9 @@ def _rules(
         ("num_tokens is more than its sequences hold", (tokens < 0) | (tokens > real)),
         (f"a token id is not below {shape.vocabulary}", largest >= shape.vocabulary),
     ]
+
+
+def _values(lists: pa.ListArray) -> NDArray[np.int32]:
+    """Return what the lists hold, without importing pyarrow.compute as `flatten` does."""
+    offsets = numbers(lists.offsets, np.int32)
+    return numbers(lists.values, np.int32)[offsets[0] : offsets[-1]]

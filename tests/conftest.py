@@ -54,8 +54,9 @@ TOGETHER = {
     "tests/e2e/test_train.py": "trainer",
     "tests/e2e/test_parallel.py": "trainer",
     "tests/e2e/test_lost_ranks.py": "trainer",
+    "tests/unit/test_house.py": "trainer",
 }
-"""Files whose tests run in one worker, one after another: a cluster, a browser, a server and a trained model are made once."""
+"""Files whose tests run in one worker, one after another: a cluster, a browser, a server, a process that forks ranks and a trained model are made once."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

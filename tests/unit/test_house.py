@@ -58,6 +58,12 @@ pipeline.build.build(PreprocessOptions(inputs=("data/sample.fasta",), out={str(t
     assert not found & {"pandas", "pyarrow.compute", "torch"}
 
 
+def test_reading_loads_neither_pandas_nor_compute(many_shards: Path) -> None:
+    [found] = imported(f"from pipeline.reader import ShardReader; next(ShardReader({str(many_shards)!r}))")
+    assert "pipeline.bucket_checks" in found
+    assert not found & {"pandas", "pyarrow.compute", "torch"}
+
+
 def test_no_file_is_a_drawer_for_everything() -> None:
     names = {path.stem for package in ("schemas", "packers", "pipeline", "trainer") for path in (REPO / package).glob("*.py")}
     assert not names & {"utils", "helpers", "misc", "common"}
