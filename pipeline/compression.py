@@ -1,19 +1,43 @@
-"""Compressed inputs as plain byte streams. The kind is told by content, not by name. Memory is bounded: nothing is inflated whole."""
+"""Compressed inputs as plain byte streams. The kind is told by content, not by name. Memory is bounded: nothing is inflated whole.
+
+Archives may have several parts in a row: gzip members, zstd frames, xz and bzip2 streams. Python's own readers end quietly
+where a later part is damaged near its start, so that everything after it is lost; here every part is read or is an error.
+"""
 
 from __future__ import annotations
 
 import bz2
+import io
 import lzma
-from typing import BinaryIO, Final, Literal, cast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, Literal, Protocol, cast
 
 Compression = Literal["none", "gzip", "zstd", "xz", "bzip2"]
 
+_ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
+"""A frame, or one to skip: pzstd begins with such."""
 _MAGIC: Final[tuple[tuple[bytes, Compression], ...]] = (
     (b"\x1f\x8b", "gzip"),  # bgz too: it is gzip in many members
-    (b"\x28\xb5\x2f\xfd", "zstd"),
+    *((magic, "zstd") for magic in _ZSTD),
     (b"\xfd7zXZ\x00", "xz"),
     (b"BZh", "bzip2"),
 )
+_XZ_MEMORY: Final = 256 << 20
+"""xz -9 takes 65 MiB. More is refused: a few bytes could ask for 4 GiB."""
+_ZSTD_WINDOW_LOG: Final = 27
+"""Of 128 MiB, as the zstd command allows unless told otherwise."""
+_READ: Final = 1 << 18
+_SAYS_NO_MORE: Final = ("Invalid data stream", "Corrupt input data")
+"""What Python says of any damage to bzip2 and xz."""
+
+
+class DamagedArchiveError(Exception):
+    """An archive cannot be read; says why, or nothing where no more is known than that it is damaged."""
+
+
+class ArchiveNeedsError(Exception):
+    """A sound archive that needs more memory than is allowed, or another file; says what to do."""
 
 
 def detect(head: bytes) -> Compression:
@@ -25,9 +49,9 @@ def detect(head: bytes) -> Compression:
 
 
 def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
-    """A stream of the plain bytes; several members, frames or streams in a row read as one.
+    """A stream of the plain bytes; several members, frames or streams in a row read as one. Close it: gzip's has a thread.
 
-    Reading raises EOFError where the archive is cut off, and the library's own error (see `BROKEN`) where it is damaged.
+    Reading raises EOFError where the archive is cut off, ArchiveNeedsError, and for damage one of `broken_archive_errors`.
     """
     if compression == "none":
         return raw
@@ -36,20 +60,120 @@ def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
 
         # two blocks are inflated ahead, while what was read before is parsed
         return cast(BinaryIO, igzip_threaded.open(raw, "rb", threads=1, block_size=8 << 20))  # type: ignore[no-untyped-call]
-    if compression == "zstd":
-        from backports import zstd
-
-        return cast(BinaryIO, zstd.ZstdFile(raw, "rb"))
-    return cast(BinaryIO, lzma.LZMAFile(raw) if compression == "xz" else bz2.BZ2File(raw))
+    return cast(BinaryIO, io.BufferedReader(_Parts(raw, _kind(compression))))
 
 
 def broken_archive_errors() -> tuple[type[Exception], ...]:
-    """What the streams of `decompressed` raise for a damaged or truncated archive; of bzip2, OSError."""
+    """What the streams of `decompressed` raise for a damaged or truncated archive."""
     import gzip
     import zlib
 
-    from backports import zstd
     from isal import isal_zlib
 
-    errors: list[type[Exception]] = [EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstd.ZstdError, cast("type[Exception]", isal_zlib.error)]
-    return tuple(errors)
+    return (EOFError, DamagedArchiveError, gzip.BadGzipFile, zlib.error, cast("type[Exception]", isal_zlib.error))
+
+
+class _Decoder(Protocol):
+    """What the decompressors of bz2, lzma and zstd have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kind:
+    """How the parts of one kind of archive are read. errors: what `new` and its decoder raise. padded: zeros may lie between parts."""
+
+    new: Callable[[], _Decoder]
+    magics: tuple[bytes, ...]
+    errors: tuple[type[Exception], ...]
+    padded: bool = False
+
+
+def _kind(compression: Compression) -> _Kind:
+    if compression == "bzip2":
+        return _Kind(new=bz2.BZ2Decompressor, magics=(b"BZh",), errors=(OSError,))
+    if compression == "xz":
+        return _Kind(new=lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY), magics=(b"\xfd7zXZ\x00",), errors=(lzma.LZMAError,), padded=True)
+    from backports import zstd
+
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG}
+    return _Kind(new=lambda: cast(_Decoder, zstd.ZstdDecompressor(options=options)), magics=_ZSTD, errors=(zstd.ZstdError,))
+
+
+class _Parts(io.RawIOBase):
+    """The plain bytes of all parts of an archive, from the first to the end of the file."""
+
+    def __init__(self, raw: BinaryIO, kind: _Kind) -> None:
+        super().__init__()
+        self._raw = raw
+        self._kind = kind
+        self._decoder = kind.new()
+        self._rest = b""  # read, and not yet given to the decoder
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        while len(view):
+            if self._decoder.eof and not self._next_part():
+                return 0
+            data = b""
+            if self._decoder.needs_input:
+                data, self._rest = self._rest or self._raw.read(_READ), b""
+                if not data:
+                    raise EOFError("the archive ended before its end marker")
+            plain = self._decoded(data, len(view))
+            if plain:
+                view[: len(plain)] = plain
+                return len(plain)
+        return 0
+
+    def _decoded(self, data: bytes, most: int) -> bytes:
+        try:
+            return self._decoder.decompress(data, most)
+        except self._kind.errors as error:
+            said = str(error)
+            if "too much memory" in said or "Memory usage limit" in said:
+                raise ArchiveNeedsError(
+                    "unpacking it takes more memory than is allowed (a window of 128 MiB; xz: 256 MiB); "
+                    "give it unpacked, or through a pipe, as in zstd -dc --long=31 FILE | thdpack preprocess -"
+                ) from error
+            if "Dictionary mismatch" in said:
+                raise ArchiveNeedsError("packed with a zstd dictionary, which is not in the file; give it unpacked") from error
+            raise DamagedArchiveError("" if said in _SAYS_NO_MORE else said) from error
+
+    def _next_part(self) -> bool:
+        """Whether another part follows; it is begun.
+
+        Raises:
+            DamagedArchiveError: something else follows.
+        """
+        self._rest = self._decoder.unused_data
+        if self._kind.padded:
+            self._skip_padding()
+        longest = max(map(len, self._kind.magics))
+        while len(self._rest) < longest and (more := self._raw.read(_READ)):
+            self._rest += more
+        if not self._rest:
+            return False
+        if not self._rest.startswith(self._kind.magics):
+            raise DamagedArchiveError("what follows a complete part of it is no such archive: damaged there, or something was appended")
+        self._decoder = self._kind.new()
+        return True
+
+    def _skip_padding(self) -> None:
+        zeros = 0
+        while found := self._rest or self._raw.read(_READ):
+            self._rest = found.lstrip(b"\0")
+            zeros += len(found) - len(self._rest)
+            if self._rest:
+                break
+        if zeros % 4:
+            raise DamagedArchiveError(f"{zeros} zeros of padding, expected a multiple of 4")

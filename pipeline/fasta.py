@@ -26,8 +26,10 @@ _OVERLAP: Final = 64 << 10
 """How far past the end of a range to read for the end of its last record, at a time."""
 _BLOCK_RECORDS: Final = 1 << 17
 
-_NEXT_RECORD: Final = re.compile(rb"[\r\n]>")
+NEXT_RECORD: Final = re.compile(rb"[\r\n]>")
 _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
+_COMMENT: Final = re.compile(rb"(?<=[\r\n]);[^\r\n]*")
+_AS_ASCII: Final = bytes(range(128)) + 128 * b"?"
 _ASCII_BLANK: Final = re.compile("[ \t\v\f\x1c-\x1f]")
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -155,12 +157,12 @@ class FastaParser:
 
     def _parse_plainly(self, text: memoryview, at: int, base: int, record: int) -> int:
         """Append the one record at `at` by the plain rules; return where the next one starts."""
-        following = _NEXT_RECORD.search(text, at)
+        following = NEXT_RECORD.search(text, at)
         stop = len(text) if following is None else following.end() - 1
         raw = bytes(text[at:stop])
         header = re.match(rb">[^\r\n]*", raw)
         assert header is not None
-        body = raw[header.end() :]
+        body = comments_as_ascii(raw[header.end() :])
         try:
             residues = residues_of(body.decode("utf-8"), comments=True)
         except UnicodeDecodeError as error:
@@ -200,6 +202,11 @@ class FastaParser:
             offset=self._offset[:count],
             unknown=self._unknown[:count],
         )
+
+
+def comments_as_ascii(body: bytes) -> bytes:
+    """A record's lines after its header, as long as before, with `?` for what is not ASCII in comments: these may be in any encoding."""
+    return _COMMENT.sub(lambda comment: comment.group().translate(_AS_ASCII), body)
 
 
 def _belongs_further_on(buffer: bytearray, start: int, filled: int, base: int, end: int, begin: int, found: bool) -> bool:

@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 import io
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import BinaryIO, Final, TextIO, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.compression import broken_archive_errors, decompressed
-from pipeline.fasta import FastaParser, FastaSyntaxError, line_of
+from pipeline.compression import decompressed
+from pipeline.fasta import FastaParser, FastaSyntaxError
+from pipeline.plain_text import archive_errors, fasta_error
 from pipeline.sources import Source
-from pipeline.storage import HashingReader, input_errors, open_input
+from pipeline.storage import HashingReader, open_input
 from pipeline.tokenize import RecordBlock, encode, letter_classes, residues_of
-from schemas.errors import FastaError, InputError
+from schemas.errors import InputError
 from schemas.vocabulary import Vocabulary
+
+Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
+"""Close it, so that a stream that was not read to its end ends its threads and closes its file."""
 
 _BLOCK_RECORDS: Final = 1 << 15
 _BLOCK_RESIDUES: Final = 16 << 20
 
 
-def read_fasta(source: Source, vocabulary: Vocabulary, begin: int, end: int, on_bytes: Callable[[int], None]) -> Iterator[tuple[RecordBlock, list[str]]]:
+def read_fasta(source: Source, vocabulary: Vocabulary, begin: int, end: int, on_bytes: Callable[[int], None]) -> Blocks:
     """Blocks of a FASTA source's byte range; with the last, which is empty, the xxh3_128 of each piece of the range.
 
     Raises:
         FastaError: a rule of the format is broken; InputError: unreadable, or a damaged archive.
     """
     whole = _is_whole(source, begin, end)
-    with _hashed(source, begin, end, on_bytes) as hashing, _archive_errors(source):
-        stream = decompressed(cast(BinaryIO, hashing), source.compression)
+    with (
+        _hashed(source, begin, end, on_bytes) as hashing,
+        archive_errors(source),
+        closing(decompressed(cast(BinaryIO, hashing), source.compression)) as stream,
+    ):
         parser = FastaParser(vocabulary)
         try:
             for block in parser.read(stream, begin=begin, end=None if whole else end):
                 yield block, []
         except FastaSyntaxError as error:
-            raise FastaError(error.message, source=source.url, line=line_at(source, error.offset)) from error
+            raise fasta_error(source, error) from error
         yield _no_records(), hashing.finish()  # with what follows the last member of an archive
 
 
@@ -63,17 +69,6 @@ def _hashed(source: Source, begin: int, end: int, on_bytes: Callable[[int], None
 def _is_whole(source: Source, begin: int, end: int) -> bool:
     """Whether a range is all of a source, which is read to its end: the size of what a web server has may not be known."""
     return begin == 0 and end == source.bytes
-
-
-def line_at(source: Source, offset: int) -> int:
-    """The line of a FASTA source that holds byte `offset` of its decompressed text."""
-    with open_input(source.url) as raw:
-        return line_of(decompressed(raw, source.compression), offset)
-
-
-def last_line(source: Source) -> int | None:
-    """The number of the file's last line, where it has lines to count."""
-    return line_at(source, sys.maxsize) if source.format == "fasta" else None
 
 
 class _Counting:
@@ -107,20 +102,9 @@ class _Counting:
         self.closed = True
 
 
-@contextmanager
-def _archive_errors(source: Source) -> Iterator[None]:
-    """A cut-off or damaged archive as an InputError."""
-    broken = broken_archive_errors()
-    with input_errors(source.url):
-        try:
-            yield
-        except EOFError as error:
-            raise InputError(f"truncated {source.compression} archive: the end is missing; download or copy it again", source=source.url) from error
-        except broken as error:
-            raise InputError(f"damaged {source.compression} archive ({error}); download or copy it again", source=source.url) from error
-
-
-def read_table(source: Source, vocabulary: Vocabulary, sequence_column: str, id_column: str, on_bytes: Callable[[int], None]) -> Iterator[RecordBlock]:
+def read_table(
+    source: Source, vocabulary: Vocabulary, sequence_column: str, id_column: str, on_bytes: Callable[[int], None]
+) -> Generator[RecordBlock, None, None]:
     """Blocks of a Parquet file, an Arrow IPC file or an Arrow stream (what Hugging Face `save_to_disk` writes).
 
     Raises:
@@ -178,7 +162,7 @@ def _checked_columns(schema: pa.Schema, source: Source, sequence_column: str, id
     return [id_column]
 
 
-def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Iterator[tuple[RecordBlock, list[str]]]:
+def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
     """Blocks of a format that Biopython's SeqIO reads (swiss, genbank, embl); with the last, which is empty, the xxh3_128 of each piece.
 
     Raises:
@@ -186,8 +170,11 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
     """
     from Bio import SeqIO
 
-    with _hashed(source, 0, source.bytes, on_bytes) as hashing, _archive_errors(source):
-        stream = decompressed(cast(BinaryIO, hashing), source.compression)
+    with (
+        _hashed(source, 0, source.bytes, on_bytes) as hashing,
+        archive_errors(source),
+        closing(decompressed(cast(BinaryIO, hashing), source.compression)) as stream,
+    ):
         lines = _CountedLines(io.TextIOWrapper(io.BufferedReader(_Raw(stream)), encoding="utf-8", errors="replace"))
         ids: list[str] = []
         texts: list[str] = []

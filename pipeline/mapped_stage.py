@@ -19,7 +19,7 @@ from pipeline.sources import Source
 from pipeline.storage import content_hash
 from pipeline.tasks import HashTask, Job, MapTask
 from schemas import __version__
-from schemas.errors import BuildError, InputError
+from schemas.errors import BuildError
 from schemas.manifest import InputEntry
 
 
@@ -71,9 +71,9 @@ def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask]
         residues[s] += result["residues"]
     for i, source in enumerate(sources):
         if residues[i] == 0:
-            from pipeline.formats import last_line
+            from pipeline.plain_text import no_residue
 
-            raise InputError("no residue in this file", source=source.url, line=last_line(source))
+            raise no_residue(source)
     inputs = input_entries(sources, [*maps, *hashes], results, records)
     return Mapped(build=build_digest(options, inputs), inputs=inputs, spills=tuple(spills), residues=sum(residues))
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
-from typing import Any, BinaryIO, Final, cast
+from contextlib import closing
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.arrays import gathered, numeric
-from pipeline.compression import decompressed
-from pipeline.formats import line_at, read_fasta, read_seqio, read_table
+from pipeline.formats import Blocks, read_fasta, read_seqio, read_table
 from pipeline.hashing import partitions_of, sequence_hashes
 from pipeline.options import PreprocessOptions
-from pipeline.sources import Source
+from pipeline.plain_text import first_unknown
 from pipeline.spill import SPILL_SCHEMA, spill_written
 from pipeline.spill_kernel import pack
-from pipeline.storage import open_input
 from pipeline.tasks import MapTask, OnBytes
-from pipeline.tokenize import Letter, RecordBlock, letter_classes
+from pipeline.tokenize import RecordBlock
 from schemas.errors import InputError
 from schemas.records import Status
 from schemas.vocabulary import ESM2
@@ -39,8 +36,8 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
     """
     records = residues = 0
     pieces: list[str] = []
-    with spill_written(task.work, task.spill, task.partitions) as spill:
-        for block, hashed in record_blocks(task, on_bytes):
+    with closing(record_blocks(task, on_bytes)) as blocks, spill_written(task.work, task.spill, task.partitions) as spill:
+        for block, hashed in blocks:
             pieces += hashed
             if len(block):
                 _refuse_unknown(task, block)
@@ -50,7 +47,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
     return {"spills": [spill.entry], "records": records, "residues": residues, "pieces": pieces}
 
 
-def record_blocks(task: MapTask, on_bytes: OnBytes) -> Iterator[tuple[RecordBlock, list[str]]]:
+def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     """A map task's records, whatever its input's format; with the last block, the xxh3_128 of each piece of what it read, unless that is a table.
 
     Raises:
@@ -76,34 +73,10 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
     first = int(np.flatnonzero(block.unknown)[0])
     offset = int(block.offset[first])
     if task.source.format == "fasta":
-        letter, line = _first_unknown(task.source, offset)
+        letter, line = first_unknown(task.source, offset)
         raise InputError(f"letter {letter!r} is outside the vocabulary (--on-invalid unk would read it as <unk>)", source=task.source.url, line=line)
     name = bytes(block.ids[block.id_ends[first - 1] if first else 0 : block.id_ends[first]]).decode()
     raise InputError(f"record {offset} ({name}) has a letter outside the vocabulary (--on-invalid unk would read it as <unk>)", source=task.source.url)
-
-
-def _first_unknown(source: Source, offset: int) -> tuple[str, int]:
-    """The first unknown letter of the record at `offset`, and its line."""
-    classes = letter_classes(ESM2)
-    with open_input(source.url) as raw:
-        stream = decompressed(cast(BinaryIO, io.BufferedReader(raw)), source.compression)  # lines of an unbuffered file come byte by byte
-        for _ in range(offset // (1 << 20)):
-            stream.read(1 << 20)
-        stream.read(offset % (1 << 20))
-        line, starred = line_at(source, offset), None
-        stream.readline()
-        for number, text in enumerate(stream, line + 1):
-            if text.startswith(b">"):
-                break
-            for letter in "" if text.startswith(b";") else text.decode().rstrip():
-                kind = classes[ord(letter)] if ord(letter) < 128 else Letter.UNKNOWN
-                if kind == Letter.STAR and starred is None:
-                    starred = letter, number  # unknown unless it is the record's last
-                elif kind in (Letter.UNKNOWN, Letter.ODD):
-                    return starred or (letter, number)
-                elif kind < 64 and starred is not None:
-                    return starred
-    return starred or ("?", line)
 
 
 def _write(writer: pa.ipc.RecordBatchWriter, block: RecordBlock, first: int, task: MapTask) -> None:

@@ -53,7 +53,7 @@ class Letter(IntEnum):
 
 _SPACES: Final = b"\t\v\f\x1c\x1d\x1e\x1f"
 _CONTROL: Final = re.compile("[\0-\x08\x0e-\x1b\x7f]")
-_LINE_END: Final = re.compile("\r\n|\r|\n")
+LINE_END: Final = re.compile("\r\n|\r|\n")
 
 
 def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
@@ -82,7 +82,7 @@ def residues_of(lines: str, *, comments: bool) -> str:
     control = _CONTROL.search(lines)
     if control is not None:
         raise ValueError(f"control character {control.group()!r}: binary data", control.start())
-    kept = (line.rstrip() for line in _LINE_END.split(lines) if not (comments and line.startswith(";")))
+    kept = (line.rstrip() for line in LINE_END.split(lines) if not (comments and line.startswith(";")))
     return "".join(kept).replace(" ", "").removesuffix("*")
 
 

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,12 +20,12 @@ from numpy.typing import NDArray
 
 from pipeline.executors import cores
 from pipeline.folders import folder_of
-from pipeline.formats import last_line
 from pipeline.hash_kernel import count_values
 from pipeline.hashing import HASH, sequence_hashes
 from pipeline.local_site import spool_stdin
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES, record_blocks, status_of
+from pipeline.plain_text import no_residue
 from pipeline.plan import Plan, plan
 from pipeline.progress import Reporter
 from pipeline.reduce import without_duplicates
@@ -39,7 +40,6 @@ from pipeline.report.splits import cost_counts, split_report, together
 from pipeline.report.waste import waste
 from pipeline.tasks import MapTask, OnBytes
 from schemas import __version__
-from schemas.errors import InputError
 from schemas.records import Status
 from schemas.shard import slots_for
 from schemas.vocabulary import ESM2
@@ -97,7 +97,7 @@ def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
         part = _read(planned, options, progress)
         for i, source in enumerate(planned.sources):
             if not part.residues[part.source == i].any():
-                raise InputError("no residue in this file", source=source.url, line=last_line(source))
+                raise no_residue(source)
     return Side(_report(part, planned, options), part.hashes, part.residues)
 
 
@@ -137,14 +137,15 @@ def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> _Part:
     ids = []
     letters = np.zeros(256, dtype=np.int64)
     with_unknown = unknown = 0
-    for block, _ in record_blocks(task, on_bytes):
-        residues.append(np.diff(block.ends, prepend=0))
-        status.append(status_of(block, task.options))
-        hashes.append(sequence_hashes(block.tokens, block.ends))
-        ids.append((block.ids.tobytes(), block.id_ends.copy()))
-        count_values(block.tokens, letters)
-        with_unknown += int(np.count_nonzero(block.unknown))
-        unknown += int(block.unknown.sum())
+    with closing(record_blocks(task, on_bytes)) as blocks:
+        for block, _ in blocks:
+            residues.append(np.diff(block.ends, prepend=0))
+            status.append(status_of(block, task.options))
+            hashes.append(sequence_hashes(block.tokens, block.ends))
+            ids.append((block.ids.tobytes(), block.id_ends.copy()))
+            count_values(block.tokens, letters)
+            with_unknown += int(np.count_nonzero(block.unknown))
+            unknown += int(block.unknown.sum())
     sizes = np.concatenate(residues)
     return _Part(
         residues=sizes,

@@ -8,11 +8,9 @@ import http.server
 import lzma
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,22 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
+from tests.archives import bgzip
 from tests.command_line import REPO, Run, environment
 from tests.corpus import as_read, digest, fasta, made_records, read_buckets, read_records, sequences_in
 
 RECORDS = [(header.split()[0], residues) for header, residues in made_records(300)]
 TEXT = fasta(made_records(300))
-
-
-def bgzip(data: bytes, block: int = 5000) -> bytes:
-    """BGZF: gzip members with the BC field and an empty last one (SAM specification, 4.1)."""
-    blocks = []
-    for chunk in [data[i : i + block] for i in range(0, len(data), block)] + [b""]:
-        deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
-        body = deflate.compress(chunk) + deflate.flush()
-        extra = b"BC" + struct.pack("<HH", 2, len(body) + 25)
-        blocks.append(b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" + struct.pack("<H", 6) + extra + body + struct.pack("<II", zlib.crc32(chunk), len(chunk)))
-    return b"".join(blocks)
 
 
 def members(data: bytes) -> bytes:
