@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.executors import Executor, ProcessExecutor, cores
+from pipeline.expand import refuse_inside
 from pipeline.mapped_stage import Mapped, build_digest, input_entries, mapped_of
 from pipeline.options import PreprocessOptions, parse_bytes
 from pipeline.plan import PLAN, Plan, absolute, plan, plan_digest, planned_here
@@ -53,13 +54,14 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
         BuildError: the disk is full, a worker was killed, another build runs here.
     """
     elsewhere = options.executor == "ray"  # its workers start in other folders than this command
+    refuse_inside(options.out, options.inputs)
     site = site_of(options.out if is_url(options.out) or not elsewhere else os.path.abspath(options.out))
     existing = existing_dataset(site, options)
     with site.held():
         planned = plan(options, spool=site.spool(options))
         planned = absolute(planned) if elsewhere else planned
-        for name in planned.passed_over:
-            report.note(f"passed over {without_credentials(name)}: not named like a sequence file; name it on the command line to read it")
+        for line in planned.passed_over:
+            report.note(f"passed over {without_credentials(line)}")
         refuse_other_plan(site, options, planned)
         if existing is not None:
             refuse_if_other(existing, options, planned.sources, site.out.where())

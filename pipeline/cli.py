@@ -151,16 +151,18 @@ def _preprocess(options: PreprocessOptions) -> int:
 
 
 def _dry_run(options: PreprocessOptions) -> int:
+    from pipeline.expand import refuse_inside
     from pipeline.plan import plan
 
     if "-" in options.inputs:
         print("thdpack: --dry-run cannot look at standard input without using it up", file=sys.stderr)
         return 2
+    refuse_inside(options.out, options.inputs)
     planned = plan(options)
     for source in planned.sources:
         print(f"{source.bytes:>16,} bytes  {source.format}, {source.compression}  {without_credentials(source.url)}")
-    for name in planned.passed_over:
-        print(f"     passed over  {without_credentials(name)}")
+    for line in planned.passed_over:
+        print(f"     passed over  {without_credentials(line)}")
     print(f"would read {planned.input_bytes:,} bytes in {len(planned.ranges)} tasks, into {planned.partitions} partitions")
     print(
         f"would need about {1.1 * planned.fasta_bytes / 1e6:,.1f} MB in {without_credentials(options.out)} for the dataset and as much again while it is built"

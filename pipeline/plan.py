@@ -31,6 +31,7 @@ class Plan:
 
     sources: tuple[Source, ...]
     passed_over: tuple[str, ...]
+    """A line for each thing in a named folder that is not read."""
     ranges: tuple[tuple[int, int, int], ...]
     """(source index, begin, end) of each map task."""
     hashed: tuple[tuple[int, int, int], ...]

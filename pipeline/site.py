@@ -87,8 +87,10 @@ def site_of(url: str) -> LocalSite | ObjectSite:
 
     Raises:
         InputError: no file system is installed for the protocol.
-        DatasetError: it is a file.
+        DatasetError: it is a file, or nothing is named.
     """
+    if not url:
+        raise DatasetError("an empty name for the dataset's folder: is a variable unset?")
     path = local_path(url)
     if path is None:
         return ObjectSite(ObjectFolder(url.rstrip("/")))

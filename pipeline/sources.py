@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import glob
 import os
+import stat
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import Any, Final, cast
 
 from pipeline.compression import Compression, detect
+from pipeline.expand import TABLES, Named, as_text, expand, listed, special, suffix
 from pipeline.interrupt import INTERRUPTED
 from pipeline.options import Format, PreprocessOptions
 from pipeline.ranged import asked
@@ -29,16 +28,8 @@ FEWEST_TASKS: Final = 32
 PIECE_BYTES: Final = 16 << 20
 """An input's content hash is taken over pieces of so many bytes, so that tasks and machines share the work. It shows in the manifest."""
 
-_LISTING: Final = 600 << 20
-"""Listing millions of objects takes as long as reading so many bytes."""
 _UNMARKED: Final = "-unmarked-"
 """In fingerprints of web inputs whose server tells neither etag nor time: no two runs have the same, so that none believes what another read."""
-Named = tuple[str, dict[str, Any] | None]
-"""An input's path or URL, and what a listing said of it."""
-
-_FASTA: Final = (".fasta", ".fa", ".faa", ".fas", ".fsa", ".pep", ".mpfa", ".aa", ".seq")
-_TABLES: Final[dict[str, Format]] = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
-_PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,14 +69,14 @@ def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list
         options: inputs and format.
         spool: where standard input was written to, if it is one of the inputs.
     Returns:
-        Sources, and the files of named folders that were passed over because of their name.
+        Sources, and a line for each thing in a named folder that was passed over: its name and why.
     Raises:
         InputError: nothing matches, an input is named twice, or cannot be read.
     """
     named: list[Named] = []
     passed_over: list[str] = []
-    for text in _listed(options.inputs):
-        found, others = _expand(text, options.format)
+    for text in listed(options.inputs):
+        found, others = expand(text, options.format)
         named += found
         passed_over += others
     seen: set[str] = set()
@@ -95,117 +86,11 @@ def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list
             raise InputError("named twice among the inputs; its records would all be duplicates", source=url)
         seen.add(key)
     names = relative_names([url for url, _ in named])
+    for url, name in names.items():
+        if as_text(name) != name:
+            raise InputError("its name is not UTF-8, and the manifest is; rename it, or give it as standard input", source=as_text(url))
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
         return list(threads.map(lambda one: _source(one[0], names[one[0]], options.format, spool, one[1]), named)), passed_over
-
-
-def _listed(inputs: tuple[str, ...]) -> Iterator[str]:
-    """The inputs, and for each `@list` what stands in that file: one input a line, blank lines and those that start with # left out.
-
-    Raises:
-        InputError: a list cannot be read, is not text, or names no input.
-    """
-    for text in inputs:
-        if not text.startswith("@"):
-            yield text
-            continue
-        with open_input(text[1:]) as file:
-            try:
-                lines = [line.strip() for line in b"".join(iter(lambda: file.read(1 << 20), b"")).decode("utf-8-sig").splitlines()]
-            except UnicodeDecodeError as error:
-                raise InputError("not a list of inputs: it is not text", source=text[1:]) from error
-        named = [line for line in lines if line and not line.startswith("#")]
-        if not named:
-            raise InputError("a list that names no input", source=text[1:])
-        if "-" in named:
-            raise InputError("a list that names standard input (-), which belongs on the command line", source=text[1:])
-        yield from named
-
-
-def _expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
-    """One argument as files, and the files of a folder that do not look like sequences."""
-    if text == "-":
-        return [("-", None)], []
-    if is_url(text):
-        return _expand_url(text, format)
-    path = Path(text)
-    if path.is_dir():
-        files = sorted((str(p) for p in path.rglob("*") if p.is_file() and not _hidden(p, path)), key=os.fsencode)
-        chosen, others = _only_sequences(text, files, format)
-        return [(file, None) for file in chosen], others
-    if path.exists() or not glob.has_magic(text):
-        return [(text, None)], []
-    matches = sorted((m for m in glob.glob(text, recursive=True) if os.path.isfile(m)), key=os.fsencode)
-    if not matches:
-        raise InputError("no file matches", source=text)
-    return [(match, None) for match in matches], []
-
-
-def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
-    """What a store says of each object comes with it, so that nobody has to ask again."""
-    if text.startswith(("http://", "https://")):
-        return [(text, None)], []
-    fs, path = file_system(text)
-    remote = Remote(text, INTERRUPTED)
-    with input_errors(text):
-        kind = "missing"
-        with suppress(FileNotFoundError):
-            info = asked(remote, lambda: fs.info(path), 0)
-            kind = info["type"]
-        if kind not in ("directory", "missing"):  # also where its name looks like a glob; nobody needs to list for it
-            return [(text, info)], []
-        if glob.has_magic(path):
-            matches = _urls(text, path, asked(remote, lambda: fs.glob(path, detail=True), _LISTING))
-            if not matches:
-                raise InputError("no object matches", source=text)
-            return list(matches.items()), []
-        if kind == "missing":
-            raise InputError("no such file", source=text)
-        objects = _urls(text, path, asked(remote, lambda: fs.find(path, detail=True), _LISTING))
-    folder = text.rstrip("/")
-    chosen, others = _only_sequences(text, [url for url in objects if "/." not in url.removeprefix(folder)], format)
-    return [(url, objects[url]) for url in chosen], others
-
-
-def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
-    """The URLs of the objects of a listing, in byte order. fsspec's names have lost the protocol and, of some file systems, the host.
-
-    Args:
-        text: what was listed, as the user named it; path: as fsspec did.
-    """
-    protocol, _, rest = text.rstrip("/").partition("://")
-    host, slash, inside = rest.partition("/")
-    before = path.removesuffix(f"/{inside}") if slash else path  # what stands for the host in fsspec's names: a bucket, or nothing
-    urls = {
-        f"{protocol}://{host}{name.removeprefix(before)}" if name.startswith(f"{before}/") else f"{protocol}://{name.lstrip('/')}": info
-        for name, info in found.items()
-        if info["type"] == "file"
-    }
-    return {url: urls[url] for url in sorted(urls, key=os.fsencode)}
-
-
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
-def _only_sequences(folder: str, files: list[str], format: Format) -> tuple[list[str], list[str]]:
-    chosen = [f for f in files if format != "auto" or looks_like_sequences(f)]
-    if not chosen:
-        kinds = " ".join((*_FASTA, *_TABLES))
-        raise InputError(f"no sequence file in this folder; looked for {kinds}, also with {' '.join(_PACKED)}", source=folder)
-    return chosen, [f for f in files if f not in set(chosen)]
-
-
-def _suffix(name: str) -> str:
-    path = PurePosixPath(name.lower())
-    return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
-
-
-def looks_like_sequences(name: str) -> bool:
-    """Whether a file's name says that it holds sequences."""
-    if PurePosixPath(name).match("cache-*.arrow"):  # what Hugging Face datasets leave beside a saved dataset when they transform it
-        return False
-    return _suffix(name) in _FASTA or _suffix(name) in _TABLES
 
 
 def relative_names(urls: list[str]) -> dict[str, str]:
@@ -236,20 +121,35 @@ def _told_apart(names: dict[str, str]) -> dict[str, str]:
 
 def _source(url: str, name: str, format: Format, spool: str | None, info: dict[str, Any] | None) -> Source:
     place = spool if url == "-" and spool is not None else url
+    _refuse_special(place)
     with open_input(place) as file:
         head = file.read(8)
         size, fingerprint = _stat(place, info)
     compression = detect(head)
     if format == "auto":
-        format = "parquet" if head.startswith(b"PAR1") else "arrow" if head.startswith(b"ARROW1") else _TABLES.get(_suffix(url), "fasta")
+        format = "parquet" if head.startswith(b"PAR1") else "arrow" if head.startswith(b"ARROW1") else TABLES.get(suffix(url), "fasta")
     return Source(url=place, name=name, bytes=size, fingerprint=fingerprint, format=format, compression=compression, piece=PIECE_BYTES)
+
+
+def _refuse_special(url: str) -> None:
+    """Refuse what can be read once only: inputs are looked at before they are read, and read in ranges.
+
+    Raises:
+        InputError: a pipe, socket or device; or nothing is there.
+    """
+    if is_url(url):
+        return
+    with input_errors(url):
+        mode = os.stat(url).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise InputError(f"{special(mode)}, not a file; pass what comes out of it as standard input: … | thdpack preprocess -", source=url)
 
 
 def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
     """Bytes, and what tells two versions of the file apart. ctime too: a restored mtime does not hide a change."""
     if not is_url(url):
-        stat = os.stat(url)
-        return stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}-{stat.st_ino}"
+        found = os.stat(url)
+        return found.st_size, f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
     if info is None:
         fs, path = file_system(url)
         fs.invalidate_cache()  # a listing may be older than what is there

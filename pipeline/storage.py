@@ -149,7 +149,8 @@ def open_input(url: str, *, at: int = 0, until: int | None = None) -> Iterator[B
                 yield remote
         else:
             with open(url, "rb", buffering=0) as local:
-                local.seek(at)
+                if at:
+                    local.seek(at)  # not of a pipe, such as a list of inputs may be
                 yield cast(BinaryIO, local)
 
 

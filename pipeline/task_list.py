@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pipeline.build import Build, Built, existing_dataset, refuse_if_other, refuse_other_plan, workers_of
 from pipeline.executors import ProcessExecutor, SerialExecutor
+from pipeline.expand import refuse_inside
 from pipeline.folders import Folder
 from pipeline.mapped_stage import Mapped, load_mapped, mapped_of
 from pipeline.markers import finished
@@ -87,13 +88,14 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
     _refuse_secrets(options.out, *options.inputs)
     if "-" in options.inputs:
         raise BuildError("standard input is there for one process only; write it to a file for a task list")
+    refuse_inside(options.out, options.inputs)
     site = site_of(options.out)
     existing = existing_dataset(site, options)
     with site.held():
         planned = plan(options)
         _refuse_secrets(*(source.url for source in planned.sources))  # those that stand in a list, too
-        for name in planned.passed_over:
-            report.note(f"passed over {without_credentials(name)}: not named like a sequence file; name it on the command line to read it")
+        for line in planned.passed_over:
+            report.note(f"passed over {without_credentials(line)}")
         refuse_other_plan(site, options, planned)
         if existing is not None:
             refuse_if_other(existing, options, planned.sources, site.out.where())

@@ -10,11 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from pipeline.expand import looks_like_sequences
 from pipeline.options import PreprocessOptions
 from pipeline.remote import local_path
 from pipeline.report.compare import Side, compare
 from pipeline.report.model import Comparison, Report
-from pipeline.sources import looks_like_sequences
 from schemas.errors import ThdpackError
 from schemas.manifest import MANIFEST_NAME
 

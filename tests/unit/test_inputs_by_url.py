@@ -14,10 +14,11 @@ from typing import Any
 import fsspec
 import pytest
 
+from pipeline.expand import _urls
 from pipeline.folders import LocalFolder
 from pipeline.options import PreprocessOptions
 from pipeline.progress import reporter
-from pipeline.sources import Source, _urls, find_sources, unchanged
+from pipeline.sources import Source, find_sources, unchanged
 from pipeline.storage import hash_file, marks_of
 from pipeline.task_list import plan_tasks
 from pipeline.tasks import MapTask
