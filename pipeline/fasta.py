@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import fasta_kernel as kernel
+from pipeline.headers import comments_as_ascii, header_of, identifier_of
 from pipeline.tokenize import RecordBlock, encode, letter_classes, residues_of
 from schemas.vocabulary import Vocabulary
 
@@ -28,9 +29,6 @@ _BLOCK_RECORDS: Final = 1 << 17
 
 NEXT_RECORD: Final = re.compile(rb"[\r\n]>")
 _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
-_COMMENT: Final = re.compile(rb"(?<=[\r\n]);[^\r\n]*")
-_AS_ASCII: Final = bytes(range(128)) + 128 * b"?"
-_ASCII_BLANK: Final = re.compile("[ \t\v\f\x1c-\x1f]")
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -145,6 +143,7 @@ class FastaParser:
         while state != kernel.DONE:
             first = self._count
             state, at, self._count = kernel.parse(buf, at, self._classes, self._unk, *arrays, first)
+            self._name_indented(text, first)
             self._offset[first : self._count] += base
             if state == kernel.BINARY:
                 raise FastaSyntaxError(f"byte 0x{buf[at]:02x}: binary data", base + at)
@@ -155,29 +154,43 @@ class FastaParser:
             if self._count == self._ends.size:
                 yield from self._flushed()
 
+    def _name_indented(self, text: memoryview, first: int) -> None:
+        """Give records from `first` on the id that stands behind blanks, where the kernel found none: its ids end at the first blank."""
+        ends = self._id_ends[first : self._count]
+        begin = int(self._id_ends[first - 1]) if first else 0
+        sizes = np.diff(ends, prepend=begin)
+        if sizes.all():
+            return
+        nameless = np.flatnonzero(sizes == 0)
+        names = [identifier_of(header_of(text, at)) for at in self._offset[first + nameless].tolist()]
+        sizes[nameless] = [len(name) for name in names]
+        # np.insert keeps the order of what goes to one place
+        places = np.repeat(ends[nameless] - begin, sizes[nameless])
+        ids = np.insert(self._ids[begin : int(ends[-1])], places, np.frombuffer(b"".join(names), dtype=np.uint8))
+        self._ids[begin : begin + ids.size] = ids
+        ends[:] = begin + np.cumsum(sizes)
+
     def _parse_plainly(self, text: memoryview, at: int, base: int, record: int) -> int:
         """Append the one record at `at` by the plain rules; return where the next one starts."""
         following = NEXT_RECORD.search(text, at)
         stop = len(text) if following is None else following.end() - 1
         raw = bytes(text[at:stop])
-        header = re.match(rb">[^\r\n]*", raw)
-        assert header is not None
-        body = comments_as_ascii(raw[header.end() :])
+        header = header_of(raw, 0)
+        body = comments_as_ascii(raw[len(header) :])
         try:
             residues = residues_of(body.decode("utf-8"), comments=True)
         except UnicodeDecodeError as error:
             raise FastaSyntaxError(
-                f"byte 0x{body[error.start]:02x} is not UTF-8: binary data or another encoding", base + at + header.end() + error.start
+                f"byte 0x{body[error.start]:02x} is not UTF-8: binary data or another encoding", base + at + len(header) + error.start
             ) from error
         except ValueError as error:
             message, position = error.args
             before = len(body.decode("utf-8")[:position].encode())
-            raise FastaSyntaxError(message, base + at + header.end() + before) from error
+            raise FastaSyntaxError(message, base + at + len(header) + before) from error
         tokens, unknown = encode(residues, self._classes, self._unk)
-        if b"\0" in header.group():
-            raise FastaSyntaxError("byte 0x00: binary data", base + at + header.group().index(b"\0"))
-        title = header.group()[1:].decode("utf-8", "surrogateescape").rstrip()
-        identifier = _ASCII_BLANK.split(title, maxsplit=1)[0].encode("utf-8", "surrogateescape")
+        if b"\0" in header:
+            raise FastaSyntaxError("byte 0x00: binary data", base + at + header.index(b"\0"))
+        identifier = identifier_of(header)
         first = int(self._ends[record - 1]) if record else 0
         first_id = int(self._id_ends[record - 1]) if record else 0
         self._tokens[first : first + tokens.size] = tokens
@@ -202,11 +215,6 @@ class FastaParser:
             offset=self._offset[:count],
             unknown=self._unknown[:count],
         )
-
-
-def comments_as_ascii(body: bytes) -> bytes:
-    """A record's lines after its header, as long as before, with `?` for what is not ASCII in comments: these may be in any encoding."""
-    return _COMMENT.sub(lambda comment: comment.group().translate(_AS_ASCII), body)
 
 
 def _belongs_further_on(buffer: bytearray, start: int, filled: int, base: int, end: int, begin: int, found: bool) -> bool:

@@ -6,14 +6,14 @@ For error messages only: finding a line of a large archive takes as long as unpa
 from __future__ import annotations
 
 import io
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import BinaryIO, Final, cast
 
 from pipeline.compression import ArchiveNeedsError, broken_archive_errors, decompressed
-from pipeline.fasta import NEXT_RECORD, FastaSyntaxError, comments_as_ascii, line_of
+from pipeline.fasta import NEXT_RECORD, FastaSyntaxError, line_of
+from pipeline.headers import comments_as_ascii, header_of
 from pipeline.kinds import HEAD_BYTES, foreign, ids_and_residues_on_one_line
 from pipeline.sources import Source
 from pipeline.storage import input_errors, open_input
@@ -93,10 +93,8 @@ def first_unknown(source: Source, offset: int) -> tuple[str, int]:
     """The first letter outside the vocabulary of the FASTA record at `offset`, and its line."""
     classes = letter_classes(ESM2)
     line, starred = line_at(source, offset), None
-    body = _record_at(source, offset).removeprefix(b">")
-    header = re.match(rb"[^\r\n]*", body)
-    assert header is not None
-    lines = LINE_END.split(comments_as_ascii(body[header.end() :]).decode("utf-8"))
+    record = _record_at(source, offset)
+    lines = LINE_END.split(comments_as_ascii(record[len(header_of(record, 0)) :]).decode("utf-8"))
     for number, text in enumerate(lines, line):
         for letter in "" if text.startswith(";") else text.rstrip():
             kind = classes[ord(letter)] if ord(letter) < 128 else Letter.UNKNOWN

@@ -18,7 +18,13 @@ def biopython(data: bytes) -> list[Record] | None:
         parsed = list(SimpleFastaParser(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")))
     except UnicodeDecodeError:
         return None
-    return [(re.split("[ \t\v\f\x1c-\x1f]", title, maxsplit=1)[0], tokens(residues)) for title, residues in parsed]
+    return [(first_word(title), tokens(residues)) for title, residues in parsed]
+
+
+def first_word(title: str) -> str:
+    """The id as Biopython's SeqIO makes it of a title, but that only ASCII blanks end a word."""
+    blanks = " \t\v\f\x1c\x1d\x1e\x1f"
+    return re.split(f"[{blanks}]", title.lstrip(blanks), maxsplit=1)[0]
 
 
 def tokens(residues: str) -> list[int]:

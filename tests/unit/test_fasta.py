@@ -59,7 +59,9 @@ def simply(data: bytes) -> list[tuple[str, str]]:
         (b">a\nMK>T\n", [("a", "MK?T")]),
         (b">a\nmkT\n;MMM\nA;C\n", [("a", "MKTA?C")]),
         (b">a\nMK*\n*\n>b\n*\n>c\nMK*T*\n", [("a", "MK?"), ("b", ""), ("c", "MK?T")]),
-        (b"> a\nMK\n>\nAC", [("", "MK"), ("", "AC")]),
+        (b"> a\nMK\n>\nAC", [("a", "MK"), ("", "AC")]),
+        (b">x\nM\n> \t a b\nK\n>  \r\nA\n>y\nC\n>\x1c\xff\n>\n>\tz\nG", [("x", "M"), ("a", "K"), ("", "A"), ("y", "C"), ("\udcff", ""), ("", ""), ("z", "G")]),
+        ("> é\xa0\nMK\n>\x0b☺ é\nMé\n>  \xa0\nAC\n".encode(), [("é", "MK"), ("☺", "M?"), ("", "AC")]),
         (">é\xa0\nMé☺K\n".encode(), [("é", "M??K")]),
         (b">\xff\nMK\n", [("\udcff", "MK")]),
         (b">a\x01b c\x02\nMK", [("a\x01b", "MK")]),
@@ -100,7 +102,7 @@ TRICKY = (
 
 def test_chunks_and_ranges_cut_at_every_byte_find_every_record_once() -> None:
     whole = parse(TRICKY)
-    assert [row[0] for row in whole] == ["a", "b", "", "d", "é", "e", ">f", "g"]
+    assert [row[0] for row in whole] == ["a", "b", "c", "d", "é", "e", ">f", "g"]
     for cut in range(1, len(TRICKY)):
         for chunk in (1, 2, 3, 7, 64):
             assert parse(TRICKY, cuts=(cut,), chunk=chunk, block=2 * chunk, records=2) == whole, (cut, chunk)
