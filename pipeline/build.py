@@ -21,6 +21,7 @@ from pipeline.sources import Source
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
 from pipeline.storage import is_url
 from pipeline.tasks import Job, Task
+from pipeline.unknown import unknown_shares
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
@@ -213,7 +214,10 @@ class Build:
         maps, hashes = map_tasks(self._plan, self._options, self._work), hash_tasks(self._plan, self._work)
         hashed = sum(task.end - task.begin for task in hashes)  # read a second time
         results = self._phase("read, tokenize, partition", [*maps, *hashes], self._plan.input_bytes + hashed)
-        return mapped_of(self._options, self._plan, maps, hashes, results)
+        mapped = mapped_of(self._options, self._plan, maps, hashes, results)
+        for line in unknown_shares(self._options, self._plan, results[: len(maps)]):
+            self._report.note(without_credentials(line))
+        return mapped
 
     def _same_inputs(self, existing: Manifest) -> bool:
         """Whether the dataset that is there came of these very inputs and options. Reads all inputs.

@@ -35,9 +35,9 @@ class PreprocessOptions:
     """Records longer than max-seq-len: keep their first residues, cut them into consecutive pieces, or leave them out."""
     min_residues: int = 1
     """Leave out records with fewer residues."""
-    on_invalid: Literal["unk", "skip", "error"] = "unk"
+    on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (as max_seqs)
     """A letter outside the vocabulary (J, digits, …): becomes <unk> and is counted, leaves its record out, or ends the build
-    with file and line."""
+    with file and line. Default: unk, but an input that is more than half of such letters is an error."""
     dedup: Literal["exact", "none"] = "exact"
     """Of records with the same residues keep the first in input order, or keep all."""
     valid_fraction: float = 0.01
@@ -146,7 +146,7 @@ class PreprocessOptions:
     def shape(self) -> dict[str, Any]:
         """Every option that shapes the dataset's bytes, by name."""
         shape = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_IN_BYTES}
-        return {**shape, "max_seqs": self.most_seqs}
+        return {**shape, "max_seqs": self.most_seqs, "on_invalid": self.on_invalid or "unk"}
 
 
 def parse_bytes(text: str) -> int:

@@ -34,7 +34,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
         InputError: the input cannot be read or breaks a rule.
         BuildError: the spill cannot be written.
     """
-    records = residues = 0
+    records = residues = unknown = 0
     pieces: list[str] = []
     with closing(record_blocks(task, on_bytes)) as blocks, spill_written(task.work, task.spill, task.partitions) as spill:
         for block, hashed in blocks:
@@ -44,7 +44,8 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
                 _write(spill.batches, block, records, task)
                 records += len(block)
                 residues += int(block.ends[-1])
-    return {"spills": [spill.entry], "records": records, "residues": residues, "pieces": pieces}
+                unknown += int(block.unknown.sum())
+    return {"spills": [spill.entry], "records": records, "residues": residues, "unknown": unknown, "pieces": pieces}
 
 
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:

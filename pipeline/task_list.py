@@ -7,6 +7,7 @@ map tasks. A task that ran leaves its marker, so a task may run twice, or at onc
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -26,11 +27,13 @@ from pipeline.site import Site, missing_file, site_of
 from pipeline.sources import Source, unchanged
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task
+from pipeline.unknown import unknown_shares
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 from schemas.redact import holds_secret, without_credentials
 
+_LOG: Final = logging.getLogger("thdpack")
 STAGES: Final = ("map", "reduce")
 _NAMED: Final = 10
 """How many unfinished tasks an error names."""
@@ -236,14 +239,17 @@ def _mapped(listed: TaskList) -> Mapped:
     """What the map stage found; whoever asks first adds it up, for all that come later.
 
     Raises:
-        BuildError: map tasks have not finished.
+        BuildError: map tasks have not finished. InputError: an input holds no residue, or is mostly <unk>.
     """
     known, work = f"plan-{listed.digest}.json", listed.work
     noted = work.content(known)
     if noted is not None:
         return load_mapped(work, listed.job(json.loads(noted)["build"]).mapped)
     maps, hashes = listed.maps, listed.hashes
-    mapped = mapped_of(listed.options, listed.plan, maps, hashes, _results(listed, "map", [*maps, *hashes]))
+    results = _results(listed, "map", [*maps, *hashes])
+    mapped = mapped_of(listed.options, listed.plan, maps, hashes, results)
+    for line in unknown_shares(listed.options, listed.plan, results[: len(maps)]):
+        _LOG.warning("%s", without_credentials(line))
     mapped.save(listed.job(mapped.build), durable=True)
     with work.written(known) as file:
         file.write(json.dumps({"build": mapped.build}).encode())
