@@ -168,7 +168,7 @@ def unchanged(source: Source) -> bool:
         found = _stat(source.url, None)[1]
     if _UNMARKED in source.fingerprint:
         return found.partition(_UNMARKED)[0] == source.fingerprint.partition(_UNMARKED)[0]
-    parts = None if is_url(source.url) else 2
+    parts = None if is_url(source.url) else 3  # ctime too: a file rewritten in place may have its mtime set back
     return found.split("-")[:parts] == source.fingerprint.split("-")[:parts]
 
 

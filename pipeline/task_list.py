@@ -217,7 +217,7 @@ def _refuse_if_changed(source: Source) -> None:
         InputError: its size, time or etag is another.
     """
     if not unchanged(source):
-        raise InputError("changed since the tasks were planned; plan again, with --overwrite", source=source.url)
+        raise InputError("changed since the tasks were planned (content, permissions or links); plan again, with --overwrite", source=source.url)
 
 
 def _is_this(existing: Manifest, listed: TaskList, mapped: Mapped) -> bool:
