@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.remote import answer_of
-from pipeline.storage import marks_of, protocols
+from pipeline.storage import answer_of, marks_of, protocols
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

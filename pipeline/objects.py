@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 from pipeline.folders import Folder, Part
 from pipeline.interrupt import INTERRUPTED
 from pipeline.ranged import RANGE
-from pipeline.remote import AT_ONCE, Remote, answer_of, in_time, is_missing
-from pipeline.storage import marks_of, protocols
+from pipeline.remote import AT_ONCE, Remote, in_time
+from pipeline.storage import answer_of, is_missing, marks_of, protocols
 from pipeline.writing import Finisher, HashingWriter, WholeWrites, finish_by
 from schemas.errors import BuildError, DatasetError
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pipeline.remote import Remote, in_time
+from pipeline.storage import is_missing
 from schemas.errors import DatasetError, InputError
 
 if TYPE_CHECKING:
@@ -113,6 +114,6 @@ def asked(remote: Remote, ask: Callable[[], T], size: int) -> T:
         return remote.with_retries("input", lambda: in_time(ask, size, remote.stopped))
     except DatasetError as error:
         cause = error.__cause__
-        if isinstance(cause, (FileNotFoundError, PermissionError)):
+        if isinstance(cause, PermissionError) or is_missing(cause):
             raise cause from None
         raise InputError(str(error), source=remote.url) from cause

@@ -17,7 +17,7 @@ from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pipeline.interrupt import INTERRUPTED
-from pipeline.storage import file_system, is_url, protocols
+from pipeline.storage import file_system, is_missing, is_url, protocols
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.redact import without_credentials
@@ -116,24 +116,6 @@ def _reason(error: BaseException) -> str:
     """What went wrong; what fsspec's HTTP calls a missing file may be a refused connection."""
     cause = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
     return f"{type(cause).__name__}: {cause}"
-
-
-def is_missing(error: BaseException | None) -> bool:
-    """Whether a store says that a file is not there; fsspec says so of HTTP, too, when it only could not connect."""
-    if not isinstance(error, FileNotFoundError):
-        return False
-    cause = error.__cause__
-    status = getattr(cause, "status", None) or answer_of(error)[0]
-    return cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410)
-
-
-def answer_of(error: BaseException) -> tuple[int | None, str, str]:
-    """The HTTP status, the code and the message of the answer behind an error of s3fs."""
-    response = getattr(error.__cause__, "response", None)  # of botocore
-    if not isinstance(response, dict):
-        return None, "", ""
-    said = response.get("Error", {})
-    return response.get("ResponseMetadata", {}).get("HTTPStatusCode"), str(said.get("Code", "")), str(said.get("Message", ""))
 
 
 def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeGuard, cast
 
 import xxhash
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from schemas.manifest import RecordsEntry, ShardEntry
 
+SILENCE_SECONDS: Final = 60.0
+"""A web server that sends nothing for so long has failed; one that goes on sending may take as long as it likes."""
 _BLOCK = 1 << 20
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
 """Whose errors are no OSErrors; by name, as none need be installed."""
@@ -121,12 +124,21 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
     if "http://" not in url and "https://" not in url and holds_secret(url):
         raise InputError("credentials do not belong into a store's URL: set them in the environment or in its own configuration file", source=url)
     try:
-        return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url))
+        return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url, **_patience(url)))
     except (ImportError, ValueError) as error:
         protocol = url.partition("://")[0]
         extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(protocol)
         remedy = f'pip install "thdpack[{extra}]"' if extra else f"install the fsspec package for {protocol}://"
         raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from error
+
+
+def _patience(url: str) -> dict[str, Any]:
+    """Options of a web address's file system, whose requests would fail after five minutes, slow or not."""
+    if not url.startswith(("http://", "https://")) or find_spec("aiohttp") is None:
+        return {}
+    import aiohttp
+
+    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=SILENCE_SECONDS, sock_read=SILENCE_SECONDS)}}
 
 
 def protocols(fs: AbstractFileSystem) -> set[str]:
@@ -172,15 +184,37 @@ def input_errors(source: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
+        if not is_missing(error):
+            raise InputError(f"cannot be read: {type(error.__cause__).__name__}: {error.__cause__}", source=source) from error
         raise InputError("no such file", source=source) from error
     except PermissionError as error:
         raise InputError("permission denied", source=source) from error
+    except TimeoutError as error:  # what fsspec makes of it has no words
+        raise InputError(f"cannot be read: {str(error) or f'nothing came for {SILENCE_SECONDS:g} s'}", source=source) from error
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", source=source) from error
     except Exception as error:
         if not any(kind.__module__.partition(".")[0] in _STORES for kind in type(error).__mro__):
             raise
         raise InputError(f"cannot be read: {type(error).__name__}: {error}", source=source) from error
+
+
+def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
+    """Whether a store says that a file is not there; fsspec says so of HTTP, too, when it only could not connect."""
+    if not isinstance(error, FileNotFoundError):
+        return False
+    cause = error.__cause__
+    status = getattr(cause, "status", None) or getattr(cause, "status_code", None) or answer_of(error)[0]  # of aiohttp, Azure, AWS
+    return cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410)
+
+
+def answer_of(error: BaseException) -> tuple[int | None, str, str]:
+    """The HTTP status, the code and the message of the answer behind an error of s3fs."""
+    response = getattr(error.__cause__, "response", None)  # of botocore
+    if not isinstance(response, dict):
+        return None, "", ""
+    said = response.get("Error", {})
+    return response.get("ResponseMetadata", {}).get("HTTPStatusCode"), str(said.get("Code", "")), str(said.get("Message", ""))
 
 
 def hash_file(path: str | Path) -> tuple[int, str]:
