@@ -27,13 +27,20 @@ _XZ_MEMORY: Final = 256 << 20
 """xz -9 takes 65 MiB. More is refused: a few bytes could ask for 4 GiB."""
 _ZSTD_WINDOW_LOG: Final = 27
 """Of 128 MiB, as the zstd command allows unless told otherwise."""
-_READ: Final = 1 << 18
+_BGZF_START: Final = b"\x1f\x8b\x08\x04"
+_BGZF_END: Final = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
+"""SAM specification, 4.1.2."""
+_READ: Final = 1 << 16
 _SAYS_NO_MORE: Final = ("Invalid data stream", "Corrupt input data")
 """What Python says of any damage to bzip2 and xz."""
 
 
 class DamagedArchiveError(Exception):
     """An archive cannot be read; says why, or nothing where no more is known than that it is damaged."""
+
+
+class NoEndBlockError(EOFError):
+    """A bgz archive ends with a whole block that is not its last."""
 
 
 class ArchiveNeedsError(Exception):
@@ -59,7 +66,7 @@ def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
         from isal import igzip_threaded
 
         # two blocks are inflated ahead, while what was read before is parsed
-        return cast(BinaryIO, igzip_threaded.open(raw, "rb", threads=1, block_size=8 << 20))  # type: ignore[no-untyped-call]
+        return cast(BinaryIO, igzip_threaded.open(_Blocks(raw), "rb", threads=1, block_size=8 << 20))  # type: ignore[no-untyped-call]
     return cast(BinaryIO, io.BufferedReader(_Parts(raw, _kind(compression))))
 
 
@@ -71,6 +78,35 @@ def broken_archive_errors() -> tuple[type[Exception], ...]:
     from isal import isal_zlib
 
     return (EOFError, DamagedArchiveError, gzip.BadGzipFile, zlib.error, cast("type[Exception]", isal_zlib.error))
+
+
+class _Blocks:
+    """A gzip file that is read to its end; if it is bgzip's, there must be the empty block that bgzip ends with.
+
+    bgzip writes one whole block after another, so that what it left when it was killed looks complete to gzip.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._head = self._tail = b""
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = cast(int, self._raw.readinto(view))  # type: ignore[attr-defined]
+        if len(self._head) < len(_BGZF_END):
+            self._head += bytes(view[: min(count, len(_BGZF_END))])
+        if count:
+            self._tail = (self._tail + bytes(view[max(0, count - len(_BGZF_END)) : count]))[-len(_BGZF_END) :]
+        elif len(view) and self._head.startswith(_BGZF_START) and self._head[12:14] == b"BC" and self._tail != _BGZF_END:
+            raise NoEndBlockError("the empty block is missing that bgzip writes at the end")
+        return count
+
+    def read(self, size: int) -> bytes:
+        buffer = bytearray(size)
+        return bytes(buffer[: self.readinto(buffer)])
+
+    def close(self) -> None:
+        """The file is closed by whoever opened it."""
 
 
 class _Decoder(Protocol):

@@ -23,6 +23,8 @@ from schemas.vocabulary import Vocabulary
 Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
 """Close it, so that a stream that was not read to its end ends its threads and closes its file."""
 
+_STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""The first four begin each message; streams of before 2019 are without."""
 _BLOCK_RECORDS: Final = 1 << 15
 _BLOCK_RESIDUES: Final = 16 << 20
 
@@ -137,10 +139,24 @@ def _batches(raw: BinaryIO, source: Source) -> tuple[pa.Schema, Callable[[list[s
 
         parquet = pq.ParquetFile(raw)
         return parquet.schema_arrow, lambda columns: parquet.iter_batches(_BLOCK_RECORDS, columns=columns)
-    reader = pa.ipc.open_file(raw) if raw.read(6) == b"ARROW1" else pa.ipc.open_stream(_rewound(raw))
-    if isinstance(reader, pa.ipc.RecordBatchFileReader):
-        return reader.schema, lambda columns: (reader.get_batch(i).select(columns) for i in range(reader.num_record_batches))
-    return reader.schema, lambda columns: (batch.select(columns) for batch in reader)
+    if raw.read(6) == b"ARROW1":
+        file = pa.ipc.open_file(raw)
+        return file.schema, lambda columns: (file.get_batch(i).select(columns) for i in range(file.num_record_batches))
+    _refuse_cut_stream(raw, source)
+    stream = pa.ipc.open_stream(_rewound(raw))
+    return stream.schema, lambda columns: (batch.select(columns) for batch in stream)
+
+
+def _refuse_cut_stream(raw: BinaryIO, source: Source) -> None:
+    """Refuse an Arrow stream without its end: cut between two batches, it reads as a shorter one.
+
+    Raises:
+        InputError: it has none.
+    """
+    start = _rewound(raw).read(4)
+    raw.seek(-min(source.bytes, len(_STREAM_END)), io.SEEK_END)
+    if start == _STREAM_END[:4] and raw.read(len(_STREAM_END)) != _STREAM_END:
+        raise InputError("truncated Arrow stream: its end marker is missing; write it anew, or download or copy it again", source=source.url)
 
 
 def _rewound(raw: BinaryIO) -> BinaryIO:
@@ -190,6 +206,8 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
         except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
             # what SeqIO's parsers raise on text that is not their format
             raise InputError(f"not {source.format} that Biopython reads: {error}", source=source.url, line=lines.line) from error
+        if lines.last.strip() not in ("", "//"):
+            raise InputError(f"truncated {source.format}: the last record does not end with //; download or copy it again", source=source.url, line=lines.line)
         yield _block(ids, texts, number, vocabulary), []
         yield _no_records(), hashing.finish()
 
@@ -208,19 +226,23 @@ class _Raw(io.RawIOBase):
 
 
 class _CountedLines:
-    """A text handle that knows how many lines were read from it."""
+    """A text handle that knows how many lines were read from it, and the last that was not blank."""
 
     def __init__(self, text: TextIO) -> None:
         self._text = text
         self.line = 0
+        self.last = ""
 
     def readline(self) -> str:
-        self.line += 1
-        return self._text.readline()
+        line = self._text.readline()
+        self.line += bool(line)
+        self.last = line if line.strip() else self.last
+        return line
 
     def read(self, size: int = -1) -> str:
         text = self._text.read(size)
         self.line += text.count("\n")
+        self.last = text.rstrip().rpartition("\n")[2] or self.last
         return text
 
     def __iter__(self) -> Iterator[str]:

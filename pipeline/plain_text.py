@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import BinaryIO, Final, cast
 
-from pipeline.compression import ArchiveNeedsError, broken_archive_errors, decompressed
+from pipeline.compression import ArchiveNeedsError, NoEndBlockError, broken_archive_errors, decompressed
 from pipeline.fasta import NEXT_RECORD, FastaSyntaxError, line_of
 from pipeline.headers import comments_as_ascii, header_of
 from pipeline.kinds import HEAD_BYTES, foreign, ids_and_residues_on_one_line
@@ -48,6 +48,8 @@ def archive_errors(source: Source) -> Iterator[None]:
     with input_errors(source.url):
         try:
             yield
+        except NoEndBlockError as error:
+            raise InputError(f"truncated gzip archive: {error}; download or copy it again", source=source.url) from error
         except EOFError as error:
             odd = ", or a few bytes follow it that are no archive" if source.compression == "gzip" else ""  # igzip cannot tell
             raise InputError(f"truncated {source.compression} archive: the end is missing{odd}; download or copy it again", source=source.url) from error

@@ -128,6 +128,8 @@ def _source(url: str, name: str, format: Format, spool: str | None, info: dict[s
     compression = detect(head)
     if format == "auto":
         format = "parquet" if head.startswith(b"PAR1") else "arrow" if head.startswith(b"ARROW1") else TABLES.get(suffix(url), "fasta")
+    if format in TABLES.values() and compression != "none":
+        raise InputError(f"a {compression} archive of a table; unpack it, tables are packed inside", source=place)
     return Source(url=place, name=name, bytes=size, fingerprint=fingerprint, format=format, compression=compression, piece=PIECE_BYTES)
 
 
