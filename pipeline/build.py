@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pipeline.executors import Executor, ProcessExecutor, cores
 from pipeline.expand import refuse_inside
 from pipeline.mapped_stage import Mapped, build_digest, input_entries, mapped_of
+from pipeline.mending import mended
 from pipeline.options import PreprocessOptions, parse_bytes
 from pipeline.plan import PLAN, Plan, absolute, plan, plan_digest, planned_here
 from pipeline.progress import Reporter
@@ -158,6 +159,10 @@ class Build:
                 return self.found(existing)
             if not self._options.overwrite:
                 raise DatasetError(f"{problem}; the dataset is damaged: build it again with --overwrite")
+        return mended(self._built, lambda _: None, self._work, self._report)
+
+    def _built(self) -> Built:
+        """The dataset. What an earlier attempt finished is recognised by its markers."""
         mapped = self._map()
         job = Job(build=mapped.build, options=self._options.for_tasks(), out=self._out, work=self._work)
         mapped.save(job)

@@ -140,7 +140,7 @@ class LocalFolder:
         found = []
         for part in wanted:
             with pa.memory_map(self.where(part.name)) as file:
-                file.seek(part.begin)
+                file.seek(min(part.begin, file.size()))  # a file that was cut short gives fewer bytes
                 found.append(file.read_buffer(None if part.end is None else part.end - part.begin))  # outlives the file
         return found
 

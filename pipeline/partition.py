@@ -14,7 +14,7 @@ from pipeline.formats import Blocks, read_fasta, read_seqio, read_table
 from pipeline.hashing import partitions_of, sequence_hashes
 from pipeline.options import PreprocessOptions
 from pipeline.plain_text import first_unknown
-from pipeline.spill import SPILL_SCHEMA, spill_written
+from pipeline.spill import SPILL_SCHEMA, SpillWriter, spill_written
 from pipeline.spill_kernel import pack
 from pipeline.tasks import MapTask, OnBytes
 from pipeline.tokenize import RecordBlock
@@ -41,7 +41,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
             pieces += hashed
             if len(block):
                 _refuse_unknown(task, block)
-                _write(spill.batches, block, records, task)
+                _write(spill, block, records, task)
                 records += len(block)
                 residues += int(block.ends[-1])
                 unknown += int(block.unknown.sum())
@@ -80,7 +80,7 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
     raise InputError(f"record {offset} ({name}) has a letter outside the vocabulary (--on-invalid unk would read it as <unk>)", source=task.source.url)
 
 
-def _write(writer: pa.ipc.RecordBatchWriter, block: RecordBlock, first: int, task: MapTask) -> None:
+def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) -> None:
     """One record batch for each partition."""
     hashes = sequence_hashes(block.tokens, block.ends)
     status = status_of(block, task.options)
@@ -89,7 +89,7 @@ def _write(writer: pa.ipc.RecordBatchWriter, block: RecordBlock, first: int, tas
     batch = pa.RecordBatch.from_arrays(
         [
             numeric(first + order),
-            gathered(block.ids, _begins(block.id_ends)[order], block.id_ends[order], pa.binary()),
+            gathered(block.ids, _begins(block.id_ends)[order], block.id_ends[order], pa.large_binary()),
             numeric(block.offset[order]),
             numeric(block.unknown[order]),
             pa.Array.from_buffers(pa.binary(16), len(block), [None, pa.py_buffer(hashes[order])]),
@@ -100,8 +100,7 @@ def _write(writer: pa.ipc.RecordBatchWriter, block: RecordBlock, first: int, tas
         schema=SPILL_SCHEMA,
     )
     edges = np.searchsorted(partition[order], np.arange(task.partitions + 1)).tolist()
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
-        writer.write_batch(batch.slice(start, stop - start))
+    spill.write([batch.slice(start, stop - start) for start, stop in zip(edges[:-1], edges[1:], strict=True)])
 
 
 def status_of(block: RecordBlock, options: PreprocessOptions) -> NDArray[np.int8]:

@@ -118,10 +118,17 @@ class RayExecutor:
                     on_bytes(read)
                     for index, outcome in enumerate(outcomes, first):
                         if isinstance(outcome, ThdpackError):
+                            self._give_up()
                             raise outcome
                         on_outcome(index, outcome)
                 on_bytes(0)
                 self._submit(tasks, waiting)
+
+    def _give_up(self) -> None:
+        """Nobody waits for what was given to Ray: an outcome of it must not be taken for one of the tasks that run next."""
+        for reference in self._running:
+            self._ray.cancel(reference)
+        self._running.clear()
 
     def _leave_a_file(self) -> None:
         """For tasks to see: a folder of the same path that is each node's own does not hold it."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.arrays import numeric, taken, texts
+from pipeline.arrays import numeric, runs, taken, texts
 from pipeline.folders import Folder
 from pipeline.hashing import HASH
 from pipeline.shards import WrittenSplit
@@ -125,7 +125,8 @@ def _words(codes: NDArray[Any], words: tuple[str, ...] | list[str]) -> pa.Array:
 
 def _text(ids: pa.Array) -> pa.Array:
     """Ids as strings; bytes that are not UTF-8 are written as \\xff escapes."""
-    text = pa.Array.from_buffers(pa.string(), len(ids), ids.buffers(), offset=ids.offset)
+    values, edges = runs(ids)
+    text = pa.Array.from_buffers(pa.string(), len(ids), [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(values)])
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:

@@ -7,6 +7,7 @@ most one part-filled bucket.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,17 +16,17 @@ from numpy.typing import NDArray
 
 from pipeline.arrays import gathered, numeric, one_chunk, runs, taken
 from pipeline.columns import numbers
-from pipeline.folders import Folder, Part
-from pipeline.hashing import HASH, in_valid, shuffle_keys
+from pipeline.hashing import HASH, in_valid, sequence_hashes, shuffle_keys
 from pipeline.mapped_stage import load_mapped
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES
 from pipeline.records import RecordRows, write_records
 from pipeline.shards import Sequences, WrittenSplit, write_split
-from pipeline.spill import read_partition
+from pipeline.spill import SPILL_SCHEMA, read_rests, spilled_partition, write_rest
 from pipeline.spill_kernel import unpack
 from pipeline.tasks import Job, OnBytes, ReduceTask, RestTask
 from pipeline.writing import Finisher
+from schemas.errors import DamagedSpillError
 from schemas.records import Status
 from schemas.shard import SPLITS
 
@@ -40,7 +41,7 @@ REST_SCHEMA: Final = pa.schema(
         ("start", pa.int64()),
         ("tokens", pa.large_binary()),
         # the record's row; written to records/ with its first sequence
-        ("id", pa.binary()),
+        ("id", pa.large_binary()),
         ("source", pa.int32()),
         ("offset", pa.int64()),
         ("residues", pa.int64()),
@@ -72,32 +73,59 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
 
 
 def _read_spills(task: ReduceTask) -> tuple[RecordRows, NDArray[np.uint8], NDArray[np.int64]]:
-    """The partition's records in input order, their residue tokens end to end, and where each record's begin."""
-    tables, ordinals, sources = [], [], []
+    """The partition's records in input order, their residue tokens end to end, and where each record's begin.
+
+    Raises:
+        DamagedSpillError: a spill is not what was written.
+    """
+    batches: list[pa.RecordBatch] = []
+    ordinals, sources, names = [], [], []
     spills = load_mapped(task.work, task.job.mapped).spills
-    for spill, table in zip(spills, read_partition(task.work, [spill.name for spill in spills], task.partition, task.partitions), strict=True):
-        tables.append(table)
-        ordinals.append(_column(table, "number", np.int64) + spill.first_ordinal)
-        sources.append(np.full(table.num_rows, spill.source, dtype=np.int32))
-    table = pa.concat_tables(tables)
-    residues = _column(table, "residues", np.int64)
-    edges = np.concatenate(([0], np.cumsum(residues)))
-    tokens = np.empty(int(edges[-1]), dtype=np.uint8)
-    record = 0
-    for chunk in table.column("packed").chunks:
-        unpack(runs(chunk)[0], residues[record : record + len(chunk)], tokens[edges[record] :])
-        record += len(chunk)
+    found = spilled_partition(task.work, [spill.name for spill in spills], task.partition, task.partitions)
+    for spill, batch in found.batches():
+        batches.append(batch)
+        names.append(spills[spill].name)
+        ordinals.append(numbers(batch.column("number"), np.int64) + spills[spill].first_ordinal)
+        sources.append(np.full(batch.num_rows, spills[spill].source, dtype=np.int32))
+    table = pa.Table.from_batches(batches, schema=SPILL_SCHEMA)
     rows = RecordRows(
-        ordinal=np.concatenate(ordinals),
+        ordinal=np.concatenate([np.empty(0, dtype=np.int64), *ordinals]),
         id=one_chunk(table.column("id")),
-        source=np.concatenate(sources),
+        source=np.concatenate([np.empty(0, dtype=np.int32), *sources]),
         offset=_column(table, "offset", np.int64),
-        residues=residues,
+        residues=_column(table, "residues", np.int64),
         unknown=_column(table, "unknown", np.int64),
         hash=hashes_of(table.column("hash")),
         status=_column(table, "status", np.int8),
     )
-    return rows, tokens, edges[:-1]
+    return rows, *_tokens_of(batches, rows, names)
+
+
+def _tokens_of(batches: Sequence[pa.RecordBatch], rows: RecordRows, names: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The residue tokens of all records end to end, and where each record's begin; each has the hash that it had in the input.
+
+    Args:
+        batches: of the spills called `names`, as they make up `rows`.
+    Raises:
+        DamagedSpillError: sizes or a hash are not those of the tokens.
+    """
+    edges = np.concatenate(([0], np.cumsum(rows.residues)))
+    first = 0
+    packed = []
+    for batch, name in zip(batches, names, strict=True):
+        values, bounds = runs(batch.column("packed"))
+        sizes = rows.residues[first : first + batch.num_rows]
+        if (sizes < 0).any() or not np.array_equal(np.diff(bounds), (5 * sizes + 7) // 8):
+            raise DamagedSpillError(name)
+        packed.append((values, sizes, edges[first]))
+        first += batch.num_rows
+    tokens = np.empty(int(edges[-1]), dtype=np.uint8)
+    for values, sizes, begin in packed:
+        unpack(values, sizes, tokens[begin:])
+    if not np.array_equal(sequence_hashes(tokens, edges[1:]).view(np.uint64), rows.hash.view(np.uint64)):
+        wrong = int(np.flatnonzero(sequence_hashes(tokens, edges[1:]) != rows.hash)[0])
+        raise DamagedSpillError(names[int(np.searchsorted(np.cumsum([batch.num_rows for batch in batches]), wrong, side="right"))])
+    return tokens, edges[:-1]
 
 
 def _column(table: pa.Table, name: str, dtype: type[np.generic]) -> NDArray[Any]:
@@ -111,7 +139,7 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
     Raises:
         BuildError: a file cannot be written.
     """
-    table = pa.concat_tables([pa.ipc.open_file(rest).read_all() for rest in task.work.parts([Part(name) for name in task.rests])])
+    table = read_rests(task.work, task.rests, REST_SCHEMA)
     tokens, edges = runs(one_chunk(table.column("tokens")))
     on_bytes(tokens.size)
     key, ordinal, start = _column(table, "key", np.uint64), _column(table, "ordinal", np.int64), _column(table, "start", np.int64)
@@ -163,7 +191,7 @@ def _pack_and_write(
             mentioned[row[chosen][result.left & (part.start == 0)]] = False
             left_over.append(_rest_table(code, part.take(result.left), row[chosen][result.left], rows, tokens))
             written[split] = result
-        spills = [] if rest is None else [_write_rest(rest, pa.concat_tables(left_over), job.work)]
+        spills = [] if rest is None else [write_rest(job.work, rest, pa.concat_tables(left_over))]
         named = rows.take(np.flatnonzero(mentioned)).in_order()
         records = write_records(named, f"records/{stem}.parquet", names=load_mapped(job.work, job.mapped).names, out=job.out, finisher=finisher)
     return {
@@ -177,12 +205,6 @@ def _pack_and_write(
 
 def _entry(entry: Any) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in entry.__dataclass_fields__}
-
-
-def _write_rest(name: str, table: pa.Table, work: Folder) -> list[Any]:
-    with work.written(name, durable=False) as file, pa.ipc.new_file(file, REST_SCHEMA) as writer:
-        writer.write_table(table)
-    return [name, file.bytes, file.xxh3_128]
 
 
 def _rest_table(code: int, left: Sequences, row: NDArray[np.int64], rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:

@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from pipeline.build import Build, Built, existing_dataset, refuse_if_other, refuse_other_plan, workers_of
-from pipeline.executors import ProcessExecutor, SerialExecutor
+from pipeline.executors import Executor, ProcessExecutor, SerialExecutor
 from pipeline.expand import refuse_inside
 from pipeline.folders import Folder
 from pipeline.mapped_stage import Mapped, load_mapped, mapped_of
 from pipeline.markers import finished
+from pipeline.mending import mended
 from pipeline.options import PreprocessOptions
 from pipeline.plan import PLAN, Plan, absolute, comes_of, plan, plan_digest
 from pipeline.progress import Reporter
@@ -166,8 +167,20 @@ def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None
             if isinstance(task, MapTask | HashTask):
                 _refuse_if_changed(task.source)
         report.phase(stage or "run", 0)
-        SerialExecutor(listed.out, durable=True).run(tasks, lambda _, outcome: None, report.advance)
+        _run_mended(listed, tasks, SerialExecutor(listed.out, durable=True), report)
     return len(tasks)
+
+
+def _run_mended(listed: TaskList, tasks: Sequence[Task], executor: Executor, report: Reporter) -> None:
+    """Run tasks, and before them again those whose spills were damaged meanwhile."""
+
+    def run(chosen: Sequence[Task]) -> None:
+        executor.run(chosen, lambda _, outcome: None, report.advance)
+
+    def run_again(name: str) -> None:
+        run([task for task in (*listed.maps, *tasks) if task.name == name])
+
+    mended(lambda: run(tasks), run_again, listed.work, report)
 
 
 def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
@@ -187,7 +200,12 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
             if existing is not None and _is_this(existing, listed, mapped):
                 return build.found(existing)
             job = listed.job(mapped.build)
-            return build.finish(job, mapped, _results(listed, "reduce", reduce_tasks(job, listed.plan.partitions)))
+            reduces = reduce_tasks(job, listed.plan.partitions)
+
+            def run_again(name: str) -> None:  # a rest task runs with the commit
+                _run_mended(listed, [task for task in reduces if task.name == name], executor, report)
+
+            return mended(lambda: build.finish(job, mapped, _results(listed, "reduce", reduces)), run_again, listed.work, report)
 
 
 def _chosen(listed: TaskList, stage: str | None, index: int, every: int | None) -> Sequence[Task]:

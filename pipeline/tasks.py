@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pipeline.folders import Folder
+from pipeline.mending import rest_name
 from pipeline.options import PreprocessOptions
 from pipeline.sources import Source
 from pipeline.storage import is_url
@@ -140,7 +141,7 @@ class _PackingTask:
     @property
     def rest(self) -> str:
         """Where the rest goes, in the work folder."""
-        return f"rest-of-{self.name}.arrow"
+        return rest_name(self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -57,5 +57,19 @@ class BuildError(ThdpackError):
     """A build cannot go on: the disk is full, a worker was killed, another build runs here."""
 
 
+class DamagedSpillError(BuildError):
+    """A work file between two tasks is not what was written; the task that wrote it has to run again.
+
+    name: the file's, in the work folder.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f".build: {self.name} is not what was written: a disk, memory or another program changed it; run the same command to write it again"
+
+
 class StateError(DatasetError):
     """A reader's state belongs to another dataset, split, seed or version."""

@@ -29,6 +29,7 @@ from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 from tests.command_line import PIECE_BYTES, InThisProcess
 from tests.corpus import digest, fasta, made_records
+from tests.memory_store import empty_memory_store
 
 OUT = "memory://bucket/out"
 SMALL: dict[str, Any] = {"capacity": 1024, "max_seq_len": 512}
@@ -42,18 +43,7 @@ def _store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
     monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
     monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 60_000)
-    monkeypatch.setattr(MemoryFileSystem, "store", {})
-
-    def plainly(method: Callable[..., Any]) -> Callable[..., Any]:
-        def asked(self: MemoryFileSystem, path: str, *arguments: Any, **named: Any) -> Any:
-            if not self.exists(path):
-                raise FileNotFoundError(path)
-            return method(self, path, *arguments, **named)
-
-        return asked
-
-    for name in ("cat_file", "rm_file"):
-        monkeypatch.setattr(MemoryFileSystem, name, plainly(getattr(MemoryFileSystem, name)))
+    empty_memory_store(monkeypatch)
 
 
 @pytest.fixture
