@@ -132,7 +132,7 @@ def _part(rng: np.random.Generator, ordinal: Any, rows: int, name: str, names: t
     )
     table.duplicate_of[duplicate] = ordinal[original]
     with Finisher() as finisher:
-        entry = write_records(table, name, names=names, out=folder_of(options.out), finisher=finisher)
+        entry = write_records([table], name, names=names, out=folder_of(options.out), finisher=finisher)
     empty = SplitStatistics(capacity=options.capacity, longest=options.longest_span).to_json()
     lengths = np.minimum(residues[kept], options.max_seq_len - 2) + 2
     return {

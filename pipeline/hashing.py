@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.bucket_kernel import gather
 from pipeline.hash_kernel import xxh3_128_digests
 from pipeline.splitmix import mix
 
@@ -27,6 +28,25 @@ def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArr
     if ends.size:
         xxh3_128_digests(tokens, ends, digests)
     return digests.view(HASH)
+
+
+def first_piece_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64], hashes: NDArray[np.void], most: int) -> NDArray[np.void]:
+    """xxh3_128 of the first `most` residue tokens of each sequence: of all that training sees of a cropped one. What decides partition and split.
+
+    Args:
+        tokens, ends: as above; hashes: HASH[N], of whole sequences.
+    Returns:
+        HASH[N]; `hashes` itself if no sequence is longer than `most`.
+    """
+    begin = np.concatenate(([0], ends[:-1]))
+    long = np.flatnonzero(ends - begin > most)
+    if long.size == 0:
+        return hashes
+    pieces = np.empty(long.size * most, dtype=np.uint8)
+    gather(tokens, begin[long], begin[long] + most, pieces)
+    found = hashes.copy()
+    found[long] = sequence_hashes(pieces, most * np.arange(1, long.size + 1))
+    return found
 
 
 def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,8 @@ from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 
 _ROW_GROUP = 1 << 17
+_GROUP_ID_BYTES = 16 << 20
+"""Of ids in a row group, unless one id is longer: so that writing takes no more memory where ids are long."""
 _DICTIONARIES = ["source", "split", "shard", "status"]
 _NUMBERS = ["ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"]
 _COMPRESSION = {field.name: "lz4" if field.name in ("id", *_DICTIONARIES) else "none" for field in records_schema()}
@@ -74,21 +77,86 @@ class RecordRows:
         arrays = {name: value[indices] for name, value in values.items() if isinstance(value, np.ndarray)}
         return RecordRows(**{**values, **arrays, "id": taken(self.id, indices)})
 
+    def part(self, first: int, last: int) -> RecordRows:
+        """The rows first … last - 1; nothing is copied."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        arrays = {name: value[first:last] for name, value in values.items() if isinstance(value, np.ndarray)}
+        return RecordRows(**{**values, **arrays, "id": self.id.slice(first, last - first)})
+
+    def followed_by(self, *others: RecordRows) -> RecordRows:
+        """These rows, then those of others, whose shards have the same names."""
+        every = (self, *others)
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):  # numpy joins big-endian hashes to little-endian ones
+                values[name] = np.concatenate([getattr(rows, name) for rows in every]).astype(value.dtype, copy=False)
+        return RecordRows(**{**values, "id": pa.concat_arrays([rows.id for rows in every])})
+
     def in_order(self) -> RecordRows:
         """The same rows by ordinal."""
         return self.take(np.argsort(self.ordinal))
 
 
-def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: Folder, finisher: Finisher) -> dict[str, Any]:
+def no_rows() -> RecordRows:
+    """Rows of no record."""
+    columns: dict[str, Any] = {name: np.empty(0, dtype=np.int64) for name in ("ordinal", "offset", "residues", "unknown")}
+    columns |= {"source": np.empty(0, dtype=np.int32), "status": np.empty(0, dtype=np.int8), "hash": np.empty(0, dtype=HASH)}
+    nothing = pa.py_buffer(bytes(8))
+    return RecordRows(id=pa.Array.from_buffers(pa.large_binary(), 0, [None, nothing, nothing]), **columns)
+
+
+def write_records(blocks: Iterable[RecordRows], name: str, *, names: tuple[str, ...], out: Folder, finisher: Finisher) -> dict[str, Any]:
     """Write rows, in order of their ordinals, as the records/ file `name`; returns its manifest entry.
 
     Args:
+        blocks: of rows; how they are cut does not show.
         names: the inputs' names, by source index.
         out: the dataset's folder; the file is there when the finisher has finished.
     Raises:
         BuildError: the file cannot be written.
     """
-    table = pa.table(
+    written = 0
+    with (
+        out.written(name, finisher=finisher) as file,
+        pq.ParquetWriter(
+            file,
+            records_schema(),
+            compression=_COMPRESSION,
+            use_dictionary=_DICTIONARIES,
+            column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+            write_statistics=["ordinal"],
+        ) as writer,
+    ):
+        for group in _row_groups(blocks):
+            writer.write_table(_table(group, names), row_group_size=_ROW_GROUP)
+            written += len(group)
+    return {"name": name, "bytes": file.bytes, "rows": written, "xxh3_128": file.xxh3_128}
+
+
+def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
+    """The same rows in row groups: a function of the rows alone."""
+    waiting = no_rows()
+    groups = 0
+    for block in blocks:
+        waiting = waiting.followed_by(block) if len(waiting) else block
+        while (end := _group_end(waiting)) is not None:
+            yield waiting.part(0, end)
+            waiting = waiting.part(end, len(waiting))
+            groups += 1
+    if len(waiting) or not groups:
+        yield waiting
+
+
+def _group_end(rows: RecordRows) -> int | None:
+    """How many of the rows are a row group; None if they are fewer."""
+    end = int(np.searchsorted(runs(rows.id)[1][1:], _GROUP_ID_BYTES)) + 1
+    end = min(end, _ROW_GROUP)
+    return end if end <= len(rows) else None
+
+
+def _table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
+    """Rows as records/ has them."""
+    return pa.table(
         [
             numeric(rows.ordinal),
             _text(rows.id),
@@ -105,17 +173,6 @@ def write_records(rows: RecordRows, name: str, *, names: tuple[str, ...], out: F
         ],
         schema=records_schema(),
     )
-    with out.written(name, finisher=finisher) as file:
-        pq.write_table(
-            table,
-            file,
-            row_group_size=_ROW_GROUP,
-            compression=_COMPRESSION,
-            use_dictionary=_DICTIONARIES,
-            column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
-            write_statistics=["ordinal"],
-        )
-    return {"name": name, "bytes": file.bytes, "rows": len(rows), "xxh3_128": file.xxh3_128}
 
 
 def _words(codes: NDArray[Any], words: tuple[str, ...] | list[str]) -> pa.Array:

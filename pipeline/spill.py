@@ -43,7 +43,7 @@ SPILL_SCHEMA = pa.schema(
 )
 GROUPED_FROM = 512
 """Partitions (30 GB of FASTA) from which a spill on a local disk, too, is written partition by partition."""
-WINDOW_BYTES = 32 << 20
+WINDOW_BYTES = 16 << 20
 """Of spills, that are read at once; a larger frame is read whole."""
 _JOINED_BYTES: Final = 16 << 20
 """A partition's frames of one spill that come to no more are written as one."""

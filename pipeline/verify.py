@@ -13,9 +13,9 @@ from pipeline.bucket_kernel import check_buckets
 from pipeline.columns import numbers
 from pipeline.folders import Folder
 from pipeline.mapped import verified
-from pipeline.storage import difference
+from pipeline.storage import difference, hash_file
 from pipeline.tasks import BucketRules, OnBytes, VerifyTask
-from schemas.errors import DatasetError
+from schemas.errors import DatasetError, InputError
 from schemas.manifest import Manifest, RecordsEntry, ShardEntry
 from schemas.shard import round_up, shard_schema
 from schemas.vocabulary import VOCABULARIES
@@ -54,7 +54,11 @@ def rules_of(manifest: Manifest) -> BucketRules:
 def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
     """What is wrong with a file, or None."""
     try:
+        if folder.local:  # in pieces: a mapping of gigabytes would count as this process's memory
+            return difference(folder.where(entry.name), *hash_file(folder.where(entry.name)), entry)
         content = folder.buffer(entry.name)
+    except InputError as error:
+        return f"{folder.where(entry.name)}: missing" if isinstance(error.__cause__, FileNotFoundError) else str(error)
     except FileNotFoundError:
         return f"{folder.where(entry.name)}: missing"
     except OSError as error:

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.deduplicate import without_duplicates
 from pipeline.executors import cores
 from pipeline.folders import folder_of
 from pipeline.hash_kernel import count_values
@@ -28,7 +29,6 @@ from pipeline.partition import STATUS_CODES, record_blocks, status_of
 from pipeline.plain_text import no_residue
 from pipeline.plan import Plan, plan
 from pipeline.progress import Reporter
-from pipeline.reduce import without_duplicates
 from pipeline.report.assemble import Facts, most_repeated, settings_of
 from pipeline.report.budget import budget
 from pipeline.report.compare import Side

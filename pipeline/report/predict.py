@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from packers import PACKERS
+from pipeline.deduplicate import order_of_rests, sequences_of
 from pipeline.hashing import in_valid, partitions_of
 from pipeline.options import PreprocessOptions
-from pipeline.reduce import order_of_rests, sequences_of
 from pipeline.report.waste import round_up_all
 from pipeline.shards import Sequences
 from pipeline.stages import RESTS_TOGETHER
