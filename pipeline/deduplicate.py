@@ -22,18 +22,15 @@ def order_of_rests(sequences: Sequences) -> NDArray[np.int64]:
     return np.lexsort((sequences.start, sequences.ordinal, sequences.key))
 
 
-def without_duplicates(
-    status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64], *, exact: bool
-) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+def without_duplicates(status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Status of each record, and for duplicates the ordinal of the record that stays (else -1).
 
     Args:
-        status: int8[N], index into STATUS_CODES, before duplicates are looked for; hashes: HASH[N]; ordinals: int64[N], rising.
+        status: int8[N], index into STATUS_CODES, before duplicates are looked for; ordinals: int64[N], rising.
+        hashes: HASH[N], the same for records that are duplicates.
     """
     status = status.copy()
     duplicate_of = np.full(status.size, -1, dtype=np.int64)
-    if not exact:
-        return status, duplicate_of
     kept = np.flatnonzero(status == KEPT)
     high, low = hashes["high"][kept].astype(np.uint64), hashes["low"][kept].astype(np.uint64)
     order = np.argsort(high)
@@ -65,7 +62,7 @@ def sequences_of(
         begin: int64[N], where its residues start in the token array.
     """
     kept = np.flatnonzero(status == KEPT)
-    most = options.max_seq_len - 2
+    most = options.longest_piece
     pieces = -(-residues[kept] // most) if options.long == "split" else np.ones(kept.size, dtype=np.int64)
     row = np.repeat(kept, pieces)
     piece = np.arange(row.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.bucket_kernel import gather
 from pipeline.deduplicate import DUPLICATE, KEPT, without_duplicates
-from pipeline.hashing import in_valid
+from pipeline.hashing import first_piece_hashes, in_valid
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES
 from pipeline.records import RecordRows, no_rows
@@ -94,23 +94,32 @@ class LargePartition(Partition):
         """The kept records of a run, without ids, and where their residues begin; what is new of these is added to `residues`."""
         options, rows = self._options, run.rows
         tokens, edges = run.tokens()
+        cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
+        hashes = cropped if options.dedup == "cropped" else rows.hash
         candidates = np.flatnonzero(rows.status == KEPT)
-        unknown = candidates[self._known.find(rows.hash[candidates]) < 0]
-        status, _ = without_duplicates(np.full(unknown.size, KEPT, dtype=np.int8), rows.hash[unknown], rows.ordinal[unknown], exact=True)
+        unknown = candidates[self._known.find(hashes[candidates]) < 0]
+        status, _ = without_duplicates(np.full(unknown.size, KEPT, dtype=np.int8), hashes[unknown], rows.ordinal[unknown])
         new = unknown[status == KEPT]
-        sizes = np.minimum(rows.residues[new], options.max_seq_len - 2) if options.long == "truncate" else rows.residues[new]
-        self._known.add(rows.hash[new], rows.ordinal[new], len(residues) + np.cumsum(sizes) - sizes)
+        sizes = np.minimum(rows.residues[new], options.longest_piece) if options.long == "truncate" else rows.residues[new]
+        self._known.add(hashes[new], rows.ordinal[new], len(residues) + np.cumsum(sizes) - sizes)
         found = np.empty(int(sizes.sum()), dtype=np.uint8)
         gather(tokens, edges[:-1][new], edges[:-1][new] + sizes, found)
         residues += found.data
-        kept = new if options.dedup == "exact" else candidates
+        kept = candidates if options.dedup == "none" else new
         self.counts += np.bincount(rows.status, minlength=self.counts.size)
         self.counts[KEPT] -= candidates.size - kept.size
         self.counts[DUPLICATE] += candidates.size - kept.size
         self.residues_in += int(edges[-1])
         chosen = _without_ids(rows, kept)
-        chosen.split = splits_of(chosen, in_valid(chosen.hash, options.valid_fraction))
-        return chosen, self._known.begins(self._known.find(chosen.hash))
+        chosen.split = splits_of(chosen, in_valid(cropped[kept], options.valid_fraction))
+        return chosen, self._known.begins(self._known.find(hashes[kept]))
+
+    def _hashes(self, run: Run) -> NDArray[np.void]:
+        """What is the same for duplicates; HASH[N]."""
+        if self._options.dedup != "cropped" or not (run.rows.residues > self._options.longest_piece).any():
+            return run.rows.hash
+        tokens, edges = run.tokens()
+        return first_piece_hashes(tokens, edges[1:], run.rows.hash, self._options.longest_piece)
 
     def described(self, mentioned: NDArray[np.bool_], wanted: NDArray[np.int64]) -> Iterator[RecordRows]:
         """See Partition."""
@@ -121,8 +130,8 @@ class LargePartition(Partition):
         for run in self._spilled.runs():
             rows = run.rows
             mine = np.flatnonzero(rows.status == KEPT)
-            if self._options.dedup == "exact":
-                original = self._known.ordinals(self._known.find(rows.hash[mine]))
+            if self._options.dedup != "none":
+                original = self._known.ordinals(self._known.find(self._hashes(run)[mine]))
                 copies = mine[original != rows.ordinal[mine]]
                 rows.duplicate_of[copies] = original[original != rows.ordinal[mine]]
                 rows.status = rows.status.copy()

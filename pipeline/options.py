@@ -38,11 +38,12 @@ class PreprocessOptions:
     on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (as max_seqs)
     """A letter outside the vocabulary (J, digits, …): becomes <unk> and is counted, leaves its record out, or ends the build
     with file and line. Default: unk, but an input that is more than half of such letters is an error."""
-    dedup: Literal["exact", "none"] = "exact"
-    """Of records with the same residues keep the first in input order, or keep all."""
+    dedup: Literal["exact", "cropped", "none"] = "exact"
+    """Of records with the same residues keep the first in input order; `cropped`: of records that are the same once they are
+    truncated to max-seq-len, too; `none`: keep all."""
     valid_fraction: float = 0.01
-    """Share of records held out as the valid split. Decided by each sequence's hash, so it does not depend on the order of
-    inputs, and duplicates never sit on both sides."""
+    """Share of records held out as the valid split. Decided by the hash of a record's first max-seq-len - 2 residues, so it does
+    not depend on the order of inputs, and records that training cannot tell apart never sit on both sides."""
     seed: int = 0
     """Seed of the global shuffle."""
     packer: Literal["balanced", "best-fit", "next-fit", "bfd"] = "balanced"
@@ -107,6 +108,8 @@ class PreprocessOptions:
     def _check_choices(self) -> None:
         if self.min_residues < 1:
             raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1: an empty sequence teaches nothing")
+        if self.dedup == "cropped" and self.long == "split":
+            raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")
         if not 0 <= self.valid_fraction <= 1:
             raise ValueError(f"--valid-fraction is {self.valid_fraction}, expected 0..1")
         if not 0 <= self.seed < 1 << 63:
@@ -123,6 +126,11 @@ class PreprocessOptions:
             raise ValueError(f"--scratch is a folder of this machine, and tasks of --executor {self.executor} run on others: leave one out")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers is {self.workers}, expected at least 1")
+
+    @property
+    def longest_piece(self) -> int:
+        """Most residues of a record in one sequence."""
+        return self.max_seq_len - 2
 
     @property
     def longest_span(self) -> int:

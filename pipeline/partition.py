@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.arrays import gathered, numeric
 from pipeline.formats import Blocks, read_fasta, read_seqio, read_table
-from pipeline.hashing import partitions_of, sequence_hashes
+from pipeline.hashing import first_piece_hashes, partitions_of, sequence_hashes
 from pipeline.options import PreprocessOptions
 from pipeline.plain_text import first_unknown
 from pipeline.spill import SPILL_SCHEMA, SpillWriter, spill_written
@@ -84,7 +84,8 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
     """One record batch for each partition."""
     hashes = sequence_hashes(block.tokens, block.ends)
     status = status_of(block, task.options)
-    partition = partitions_of(hashes, task.partitions)
+    # by what is left of a cropped record: records that training cannot tell apart meet in one partition
+    partition = partitions_of(first_piece_hashes(block.tokens, block.ends, hashes, task.options.longest_piece), task.partitions)
     order = np.argsort(partition.astype(np.uint16) if task.partitions <= 1 << 16 else partition, kind="stable")
     batch = pa.RecordBatch.from_arrays(
         [

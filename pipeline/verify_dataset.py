@@ -131,16 +131,29 @@ class _Deep:
         duplicate = records.status == list(Status).index(Status.DUPLICATE)
         self._wrong("a duplicate names no record, or another one has a duplicate_of", duplicate != (records.duplicate_of >= 0))
         original = records.duplicate_of[duplicate]
-        same = kept[original] & (records.hash[original] == records.hash[duplicate]) & (original < np.flatnonzero(duplicate))
+        same = records.hash[original] == records.hash[duplicate]
+        if options["dedup"] == "cropped":  # what both had beyond their first piece is not in the dataset
+            same |= np.minimum(records.residues[original], records.residues[duplicate]) >= self._manifest.max_seq_len - 2
+        same &= kept[original] & (original < np.flatnonzero(duplicate))
         self._wrong("a duplicate_of is not an earlier kept record of the same hash", np.flatnonzero(duplicate)[~same])
-        if options["dedup"] == "exact":
-            hashes = records.hash[kept]
-            order = np.argsort(hashes, order=("high", "low"), kind="stable")
-            again = hashes[order][1:] == hashes[order][:-1]
-            self._wrong("kept although an earlier record has the same hash", np.flatnonzero(kept)[order[1:][again]])
-        valid = in_valid(records.hash, float(options["valid_fraction"] or 0))
-        self._wrong("not in the split that its hash says", kept & (records.split != valid))
+        if options["dedup"] != "none":
+            self._check_unique(records.hash, kept, "kept although an earlier record has the same hash")
         self._wrong("placed although not kept", ~kept & ((records.split >= 0) | (records.shard >= 0)))
+
+    def _check_unique(self, hashes: NDArray[np.void], kept: NDArray[np.bool_], what: str) -> None:
+        order = np.argsort(hashes[kept], order=("high", "low"), kind="stable")
+        again = hashes[kept][order][1:] == hashes[kept][order][:-1]
+        self._wrong(what, np.flatnonzero(kept)[order[1:][again]])
+
+    def _check_first_pieces(self, records: _Records, kept: NDArray[np.bool_], first: NDArray[np.void]) -> None:
+        """Splits, and duplicates after cropping; first: HASH[N], of the first piece of each kept record, as buckets hold it."""
+        options = self._manifest.options
+        fraction = float(options["valid_fraction"] or 0)
+        wrong = kept & (records.split != in_valid(first, fraction))
+        if wrong.any() and (kept & (records.split != in_valid(records.hash, fraction))).any():  # once, the whole record's hash decided
+            self._wrong("not in the split that the hash of its first piece says", wrong)
+        if options["dedup"] == "cropped":
+            self._check_unique(first, kept, "kept although an earlier record is the same after cropping")
 
     def _check_sequences(self, records: _Records, kept: NDArray[np.bool_]) -> None:
         """Each kept residue is in a bucket exactly once, and its record points there."""
@@ -149,6 +162,7 @@ class _Deep:
         cropped = np.minimum(records.residues, most)
         expected = np.where(kept, records.residues if split_long else cropped, 0)
         found, first_seen = np.zeros_like(expected), np.zeros(expected.size, dtype=np.int64)
+        first_piece = records.hash.copy()
         long_pieces: dict[int, list[tuple[int, bytes]]] = {}
         for number, (_, entry) in enumerate(self._shards):
             at = 0
@@ -172,6 +186,7 @@ class _Deep:
                 self._wrong("a piece has not the residues that it should", ordinal[size != np.minimum(expected[ordinal] - start, most)])
                 whole = records.residues[ordinal] == size
                 hashes = sequence_hashes(tokens, ends)
+                first_piece[ordinal[first]] = hashes[first]
                 self._wrong("its residues in the bucket have another hash", ordinal[whole & (hashes != records.hash[ordinal])])
                 unknown = np.add.reduceat(np.append(tokens == self._manifest.vocabulary_object.unk, False).astype(np.int64), np.append(0, ends[:-1]))
                 self._wrong("its unknown letters in the bucket are not as many", ordinal[whole & (unknown != records.unknown[ordinal])])
@@ -183,6 +198,7 @@ class _Deep:
         self._wrong("its residues are not all in buckets exactly once", found != expected)
         self._wrong("its first sequence is not in buckets exactly once", first_seen != kept)
         self._check_long(records, long_pieces)
+        self._check_first_pieces(records, kept, first_piece)
 
     def _check_long(self, records: _Records, pieces: dict[int, list[tuple[int, bytes]]]) -> None:
         """Cut records have their hash when put together again."""

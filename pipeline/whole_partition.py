@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.deduplicate import KEPT, without_duplicates
-from pipeline.hashing import in_valid
+from pipeline.hashing import first_piece_hashes, in_valid
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES
 from pipeline.records import RecordRows
@@ -55,8 +55,10 @@ def whole_partition(run: Run, options: PreprocessOptions, on_bytes: OnBytes) -> 
     rows = run.rows
     tokens, edges = run.tokens()
     on_bytes(tokens.size)
-    rows.status, rows.duplicate_of = without_duplicates(rows.status, rows.hash, rows.ordinal, exact=options.dedup == "exact")
-    rows.split = splits_of(rows, in_valid(rows.hash, options.valid_fraction))
+    cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
+    if options.dedup != "none":
+        rows.status, rows.duplicate_of = without_duplicates(rows.status, cropped if options.dedup == "cropped" else rows.hash, rows.ordinal)
+    rows.split = splits_of(rows, in_valid(cropped, options.valid_fraction))
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
     return Partition(rows=rows, tokens=tokens, begin=edges[:-1], counts=counts, residues_in=int(edges[-1]))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class UsedOptions(TypedDict):
     """The options of a build that readers of its dataset use; it may have more."""
 
-    dedup: Literal["none", "exact"]
+    dedup: Literal["exact", "cropped", "none"]
     length_multiple: Tokens
     long: Literal["truncate", "split", "drop"]
     max_seqs: Tokens

@@ -40,9 +40,9 @@ class Record:
     def residues(self) -> int:
         return len(self.tokens)
 
-    @property
-    def in_valid(self) -> int:
-        return int.from_bytes(xxhash.xxh3_128_digest(self.tokens)[8:], "big")
+    def in_valid(self, options: dict[str, Any]) -> bool:
+        number = int.from_bytes(xxhash.xxh3_128_digest(self.tokens[: options["max_seq_len"] - 2])[8:], "big")
+        return number < int(options["valid_fraction"] * 2**64)
 
 
 def read(inputs: list[Path], text: dict[str, bytes], options: dict[str, Any]) -> list[Record]:
@@ -84,7 +84,7 @@ def expected(records: list[Record], inputs: list[Path], options: dict[str, Any],
     kept = [record for record in records if record.status == "kept"]
     cut = [(record, piece) for record in kept for piece in pieces(record, options)]
     letters = Counter(token for _, piece in cut for token in piece) if over == "buckets" else Counter(token for record in records for token in record.tokens)
-    train = [len(piece) + 2 for record, piece in cut if record.in_valid >= options["valid_fraction"] * 2**64]
+    train = [len(piece) + 2 for record, piece in cut if not record.in_valid(options)]
     return {
         "records": len(records),
         "by_status": _by_status(records),

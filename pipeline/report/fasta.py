@@ -22,7 +22,7 @@ from pipeline.deduplicate import without_duplicates
 from pipeline.executors import cores
 from pipeline.folders import folder_of
 from pipeline.hash_kernel import count_values
-from pipeline.hashing import HASH, sequence_hashes
+from pipeline.hashing import HASH, first_piece_hashes, sequence_hashes
 from pipeline.local_site import spool_stdin
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES, record_blocks, status_of
@@ -51,7 +51,8 @@ _KEPT: Final = STATUS_CODES.index(Status.KEPT)
 class _Part:
     """What was read of one range of an input, or of all of them: N records in input order.
 
-    residues: int64[N]; status: int8[N], index into STATUS_CODES; hashes: HASH[N]; source: int32[N], index into the inputs
+    residues: int64[N]; status: int8[N], index into STATUS_CODES; hashes: HASH[N]; cropped: HASH[N], of first pieces
+    source: int32[N], index into the inputs
     ids: for each block, the ids' bytes and int64 where each ends
     letters: int64[256], how often each token id occurs; unknown: records that hold <unk>, and how many they hold
     """
@@ -59,6 +60,7 @@ class _Part:
     residues: NDArray[np.int64]
     status: NDArray[np.int8]
     hashes: NDArray[np.void]
+    cropped: NDArray[np.void]
     source: NDArray[np.int32]
     ids: list[tuple[bytes, NDArray[np.int64]]]
     letters: NDArray[np.int64]
@@ -125,6 +127,7 @@ def _read(planned: Plan, options: PreprocessOptions, progress: Reporter) -> _Par
         residues=np.concatenate([part.residues for part in parts]),
         status=np.concatenate([part.status for part in parts]),
         hashes=np.concatenate([part.hashes for part in parts]),
+        cropped=np.concatenate([part.cropped for part in parts]),
         source=np.concatenate([part.source for part in parts]),
         ids=[ids for part in parts for ids in part.ids],
         letters=np.sum([part.letters for part in parts], axis=0),
@@ -134,6 +137,7 @@ def _read(planned: Plan, options: PreprocessOptions, progress: Reporter) -> _Par
 
 def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> _Part:
     residues, status, hashes = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int8)], [np.empty(0, dtype=HASH)]
+    cropped = [np.empty(0, dtype=HASH)]
     ids = []
     letters = np.zeros(256, dtype=np.int64)
     with_unknown = unknown = 0
@@ -142,6 +146,7 @@ def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> _Part:
             residues.append(np.diff(block.ends, prepend=0))
             status.append(status_of(block, task.options))
             hashes.append(sequence_hashes(block.tokens, block.ends))
+            cropped.append(first_piece_hashes(block.tokens, block.ends, hashes[-1], task.options.longest_piece))
             ids.append((block.ids.tobytes(), block.id_ends.copy()))
             count_values(block.tokens, letters)
             with_unknown += int(np.count_nonzero(block.unknown))
@@ -151,6 +156,7 @@ def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> _Part:
         residues=sizes,
         status=np.concatenate(status),
         hashes=np.concatenate(hashes),
+        cropped=np.concatenate(cropped),
         source=np.full(sizes.size, source, dtype=np.int32),
         ids=ids,
         letters=letters,
@@ -208,12 +214,19 @@ def _duplicates(source: NDArray[np.int32], duplicate_of: NDArray[np.int64], name
     )
 
 
+def _duplicates_found(part: _Part, options: PreprocessOptions) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    """Status of each record, and for duplicates the ordinal of the record that stays (else -1)."""
+    if options.dedup == "none":
+        return part.status, np.full(part.status.size, -1, dtype=np.int64)
+    return without_duplicates(part.status, part.cropped if options.dedup == "cropped" else part.hashes, np.arange(part.status.size))
+
+
 def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
     names = [source.name for source in planned.sources]
-    status, duplicate_of = without_duplicates(part.status, part.hashes, np.arange(part.status.size), exact=options.dedup == "exact")
+    status, duplicate_of = _duplicates_found(part, options)
     facts = _facts(part, names, status, duplicate_of)
     settings = settings_of(ESM2.name, options.shape())
-    packed = predict(part.residues, status, part.hashes, options, planned.partitions)
+    packed = predict(part.residues, status, part.hashes, part.cropped, options, planned.partitions)
     totals = together(found.statistics.totals() for found in packed.values())
     costs = cost_counts(found.statistics.histograms().get("cost") for found in packed.values())
     sequences = sequences_of(facts.kept, max_seq_len=options.max_seq_len, long=options.long)

@@ -57,23 +57,28 @@ class _Left:
 
 
 def predict(
-    residues: NDArray[np.int64], status: NDArray[np.int8], hashes: NDArray[np.void], options: PreprocessOptions, partitions: int
+    residues: NDArray[np.int64],
+    status: NDArray[np.int8],
+    hashes: NDArray[np.void],
+    cropped: NDArray[np.void],
+    options: PreprocessOptions,
+    partitions: int,
 ) -> dict[str, PredictedSplit]:
     """Pack the kept ones of N records, given in input order.
 
     Args:
-        residues: int64[N]; status: int8[N], duplicates found; hashes: HASH[N].
+        residues: int64[N]; status: int8[N], duplicates found; hashes: HASH[N]; cropped: HASH[N], of their first pieces.
         partitions: of the build's plan.
     """
     found = {split: PredictedSplit(SplitStatistics(capacity=options.capacity, longest=options.longest_span)) for split in SPLITS}
-    partition = partitions_of(hashes, partitions)
+    partition = partitions_of(cropped, partitions)
     order = np.argsort(partition, kind="stable")
     edges = np.searchsorted(partition[order], np.arange(partitions + 1))
     rests = []
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         chosen = order[first:last]
         sequences, row = sequences_of(residues[chosen], status[chosen], hashes[chosen], chosen, np.zeros(chosen.size, dtype=np.int64), options)
-        rests.append(_pack(_Left(sequences, in_valid(hashes[chosen], options.valid_fraction)[row]), found, options, final=False))
+        rests.append(_pack(_Left(sequences, in_valid(cropped[chosen], options.valid_fraction)[row]), found, options, final=False))
     while len(rests) > RESTS_TOGETHER:
         rests = [_pack(_joined(rests[i : i + RESTS_TOGETHER]), found, options, final=False) for i in range(0, len(rests), RESTS_TOGETHER)]
     _pack(_joined(rests), found, options, final=True)
