@@ -1,20 +1,20 @@
 """Checkpoints that a crash cannot harm and any number of ranks can read.
 
-    OUT/checkpoints/step-00001000/   tensors, by torch.distributed.checkpoint, and state.json: step, reader's position, best validation
+    OUT/checkpoints/step-00001000/   tensors, by torch.distributed.checkpoint; state.json (trainer/state.py); hashes.json (trainer/hashes.py)
     OUT/checkpoints/latest           name of the newest whole one, replaced by rename
+    OUT/checkpoints/after-step-…/    checkpoints that were there when the run went back to an earlier one
 
-A checkpoint is copied to host memory at once and written while training goes on. It is written under a name that ends in .partial and
-renamed when all ranks have written theirs. Reading `.metadata`, DCP unpickles: do not load checkpoints of people you do not trust;
-exported models are safetensors.
+A checkpoint is copied to host memory at once; it is written, hashed and fsynced while training goes on. It is written under a name that
+ends in .partial and renamed when all ranks have written theirs. Older ones are removed only when the new name is on the disk.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import pickle
+import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -25,16 +25,17 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-from schemas.errors import ThdpackError
+from trainer.distcp import CheckedReader, HashedWriter
+from trainer.durable import PARTIAL, publish, write
+from trainer.hashes import CheckpointError, damage
 from trainer.parallel import Parallel
+from trainer.state import STATE, State
+from trainer.watch import say
 
-STATE_VERSION: Final = 1
-_PARTIAL: Final = ".partial"
-
-
-class CheckpointError(ThdpackError):
-    """A checkpoint is missing, damaged, or another run's."""
+LATEST: Final = "latest"
+_NAME: Final = re.compile(r"step-\d{8,}")
 
 
 class Checkpoints:
@@ -45,34 +46,39 @@ class Checkpoints:
         self._pending: tuple[Future[Any], str, str] | None = None
         if parallel.is_main:
             folder.mkdir(parents=True, exist_ok=True)
-            for left_over in folder.glob(f"*{_PARTIAL}"):
+            for left_over in folder.glob(f"*{PARTIAL}"):
                 shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
         _check_shared(folder, parallel)
 
-    def forget_after(self, step: int) -> None:
-        """Remove checkpoints of later steps: somebody went back to this one, and those that come will have their names."""
+    def set_aside_after(self, step: int) -> None:
+        """Move checkpoints of later steps into a folder of their own: the run goes back to this one, and others will have their names."""
         if self._parallel.is_main:
-            for path in self._folder.glob("step-*"):
-                if path.name > self.name(step):
-                    _remove(path)
+            later = [name for name in names(self._folder) if int(name[5:]) > step]
+            if later:
+                aside = self._folder / f"after-{self.name(step)}"
+                number = next(n for n in range(1, 1 << 30) if not aside.with_name(f"{aside.name}.{n}").exists())
+                aside = aside.with_name(f"{aside.name}.{number}")
+                aside.mkdir()
+                for name in later:
+                    publish(self._folder / name, aside / name)
+                say(0, f"the run goes back to step {step:,}; later checkpoints ({', '.join(later)}) were moved to {aside}, to be removed by you")
         dist.barrier(self._parallel.checkpoint_group)
 
-    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: str) -> None:
+    def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
         """Begin to save; training may go on and change the tensors. Waits for the save before, if that is still under way.
 
         Args:
-            state: what JSON can say; the same on all ranks.
-            best: name of the checkpoint to keep beside the last ones, or "".
+            state: the same on all ranks. Its best checkpoint is kept beside the last ones.
         """
         self.wait()
-        name = self.name(step)
-        partial = self._folder / (name + _PARTIAL)
-        if self._parallel.is_main:
-            partial.mkdir(exist_ok=True)  # another rank's writer may have been faster
-            (partial / "state.json").write_text(json.dumps({"version": STATE_VERSION, "step": step, **state}, indent=1))
-        future = dcp.async_save(dict(tensors), checkpoint_id=partial, process_group=self._parallel.checkpoint_group)
+        name = self.name(state.step)
+        writer = HashedWriter(self._folder / (name + PARTIAL), {STATE: state.to_json()})
+        group = self._parallel.checkpoint_group
+        stager = DefaultStager(StagingOptions(False, False, False, False))  # the writer's own does not copy what is on the CPU
+        future = dcp.async_save(dict(tensors), storage_writer=writer, async_stager=stager, process_group=group)
         assert isinstance(future, Future)
-        self._pending = (future, name, best)
+        future.add_done_callback(lambda _: stager.close())
+        self._pending = (future, name, state.best.checkpoint)
 
     @staticmethod
     def name(step: int) -> str:
@@ -100,9 +106,8 @@ class Checkpoints:
         try:
             future.result()
             if self._parallel.is_main:
-                _fsync(self._folder / (name + _PARTIAL))
-                os.replace(self._folder / (name + _PARTIAL), self._folder / name)
-                write(self._folder / "latest", name + "\n")
+                publish(self._folder / (name + PARTIAL), self._folder / name)
+                write(self._folder / LATEST, name + "\n")
         except (Exception, dcp.api.CheckpointException) as error:  # the latter is a BaseException
             raise CheckpointError(f"{self._folder / name} could not be written: {error}; the checkpoint before it is whole") from error
         if self._parallel.is_main:
@@ -118,19 +123,18 @@ class Checkpoints:
         """
         path = self._folder / name
         try:
-            there = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+            there = {key: tuple(getattr(entry, "size", ())) for key, entry in CheckedReader(path).read_metadata().state_dict_metadata.items()}
             wanted = {**tensors, **{key: tensor for key, tensor in optional.items() if key in there}}
             missing = sorted(set(wanted) - set(there))
             if missing:
                 raise CheckpointError(f"{path} lacks {missing[0]} and {len(missing) - 1} more: it is another model's")
-            dcp.load(wanted, checkpoint_id=path, process_group=self._parallel.checkpoint_group)
-        except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError, dcp.api.CheckpointException) as error:
-            latest = self._folder / "latest"
-            raise CheckpointError(f"{path} cannot be read: {error}; write the name of another whole checkpoint into {latest}") from error
+            _check_shapes(path, there, wanted, optional)
+            dcp.load(wanted, storage_reader=CheckedReader(path), process_group=self._parallel.checkpoint_group)
+        except (OSError, ValueError, RuntimeError, EOFError, dcp.api.CheckpointException) as error:
+            raise CheckpointError(f"{path} cannot be loaded: {error}") from error
 
     def _prune(self, best: str) -> None:
-        names = sorted(path.name for path in self._folder.glob("step-*") if not path.name.endswith(_PARTIAL))
-        for name in names[: -self._keep_last]:
+        for name in names(self._folder)[: -self._keep_last]:
             if name != best:
                 try:
                     _remove(self._folder / name)
@@ -138,24 +142,48 @@ class Checkpoints:
                     logging.getLogger("thdpack").warning("%s could not be removed: %s", self._folder / name, error)
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """What was saved beside the tensors.
+def names(folder: Path) -> list[str]:
+    """Return the names of a run's checkpoints, oldest first."""
+    found = (path.name for path in folder.glob("step-*"))
+    return sorted((name for name in found if _NAME.fullmatch(name)), key=lambda name: int(name[5:]))
+
+
+def check_latest(folder: Path, latest: str, parallel: Parallel) -> None:
+    """Compare all files of the checkpoint to resume from with their hashes, before one is read. To be called by all ranks.
 
     Raises:
-        CheckpointError: there is no such checkpoint, or another version's.
+        CheckpointError: they differ; names the newest checkpoint that is whole, and says how to resume from it.
     """
-    try:
-        state = json.loads((checkpoint / "state.json").read_text())
-    except (OSError, ValueError) as error:
-        latest = checkpoint.with_name("latest")
-        raise CheckpointError(f"{checkpoint} cannot be read: {error}; write the name of another whole checkpoint into {latest}") from error
-    if state.get("version") != STATE_VERSION:
-        raise CheckpointError(f"{checkpoint}: version {state.get('version')!r}, this thdpack reads {STATE_VERSION}")
-    return state  # type: ignore[no-any-return]
+    wrong = damage(folder / latest, parallel) if _NAME.fullmatch(latest) else f"{folder / LATEST} names no checkpoint: {latest!r}"
+    if not wrong:
+        return
+    others: list[Any] = [[name for name in reversed(names(folder)) if name != latest]]
+    dist.broadcast_object_list(others, src=0, group=parallel.checkpoint_group)
+    for name in others[0]:
+        if not damage(folder / name, parallel):
+            how = f"echo {name} > {shlex.quote(str(folder / LATEST))}"
+            raise CheckpointError(f"{wrong}. The newest checkpoint that is whole is {name}: to resume from it, run `{how}`, then the same command. {KEPT}")
+    raise CheckpointError(f"{wrong}. No other checkpoint in {folder} is whole: restore one from a copy, or start anew with another --out")
+
+
+KEPT: Final = "That removes no checkpoint: those of later steps are moved aside"
+
+
+def _check_shapes(path: Path, there: Mapping[str, tuple[int, ...]], wanted: Mapping[str, Tensor], optional: Mapping[str, Tensor]) -> None:
+    """Raises: CheckpointError, for a tensor of another shape."""
+    for key, tensor in wanted.items():
+        if there[key] != tuple(tensor.shape):
+            found = f"{path}: {key} has shape {there[key]}, this run's has {tuple(tensor.shape)}"
+            if key.startswith("scaling."):
+                raise CheckpointError(
+                    f"{found}: another version of Transformer Engine wrote it. Resume with that version, or with --precision bf16 or fp8-current, "
+                    f"which have no such state; a later resume with fp8-delayed then begins a new history"
+                )
+            raise CheckpointError(f"{found}: " + ("another version of torch wrote it" if key in optional else "it is another model's"))
 
 
 def _remove(checkpoint: Path) -> None:
-    dead = checkpoint.with_name(checkpoint.name + _PARTIAL)
+    dead = checkpoint.with_name(checkpoint.name + PARTIAL)
     os.replace(checkpoint, dead)  # what is half removed must not look whole
     shutil.rmtree(dead)
 
@@ -168,7 +196,7 @@ def _check_shared(folder: Path, parallel: Parallel) -> None:
     """
     nonce = [secrets.token_hex(8)]
     dist.broadcast_object_list(nonce, src=0, group=parallel.checkpoint_group)
-    mark = folder / f"shared-{nonce[0]}{_PARTIAL}"
+    mark = folder / f"shared-{nonce[0]}{PARTIAL}"
     if parallel.is_main:
         mark.touch()
     dist.barrier(parallel.checkpoint_group)
@@ -180,23 +208,3 @@ def _check_shared(folder: Path, parallel: Parallel) -> None:
         raise CheckpointError(
             f"{blind.item()} of {parallel.world_size} ranks do not see {folder} as rank 0 does: --out has to be on storage that all nodes share"
         )
-
-
-def write(path: Path, text: str) -> None:
-    """A file, whole or not at all."""
-    partial = path.with_name(path.name + _PARTIAL)
-    with open(partial, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-
-
-def _fsync(folder: Path) -> None:
-    """All files of a folder, and the folder, onto the disk."""
-    for path in [*folder.iterdir(), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

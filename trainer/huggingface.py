@@ -7,7 +7,6 @@ it executes nothing; the values go through unchanged, `inv_freq` included, which
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ from torch import Tensor
 from schemas.errors import InputError
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
+from trainer.durable import PARTIAL, publish, sync, write
 from trainer.model import NORM_EPSILON, PADDED_VOCABULARY, VOCABULARY
 
 WEIGHTS: Final = "model.safetensors"
@@ -165,9 +165,8 @@ def export(folder: str | Path, tensors: Mapping[str, Tensor], options: ModelOpti
     folder.mkdir(parents=True, exist_ok=True)
     _save_weights(folder, to_esm(tensors, options))
     for name, content in _texts(options, max_seq_len).items():
-        partial = folder / f"{name}.partial"
-        partial.write_text(content)
-        os.replace(partial, folder / name)
+        write(folder / name, content)
+    sync(folder.parent)  # else the folder's own name may be lost
 
 
 def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -179,12 +178,14 @@ def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         parts[-1][name] = tensor
     names = [WEIGHTS] if len(parts) == 1 else [f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))]
     for name, part in zip(names, parts, strict=True):
-        save_file(part, folder / f"{name}.partial", metadata={"format": "pt"})
-        os.replace(folder / f"{name}.partial", folder / name)
+        partial = folder / f"{name}{PARTIAL}"
+        save_file(part, partial, metadata={"format": "pt"})
+        sync(partial)
+        publish(partial, folder / name)
     if len(parts) > 1:
         total = sum(tensor.nbytes for tensor in tensors.values())
         where = {name: file for file, part in zip(names, parts, strict=True) for name in part}
-        (folder / _INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=1))
+        write(folder / _INDEX, json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=1))
 
 
 def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:

@@ -22,8 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from schemas.models import ModelOptions
-from trainer.checkpoint import write
 from trainer.config import TrainOptions
+from trainer.durable import write
 from trainer.model import PADDED_VOCABULARY
 from trainer.parallel import Parallel
 from trainer.validate import Validation

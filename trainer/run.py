@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
-from trainer.checkpoint import Checkpoints, write
+from trainer.checkpoint import Checkpoints
 from trainer.config import TrainOptions
+from trainer.durable import write
 from trainer.feed import Feed
 from trainer.fits import available_memory, memory_of, resolve_reshard, setting_of
 from trainer.initialize import build, fill
@@ -24,6 +23,7 @@ from trainer.metrics import Report
 from trainer.optimizer import Optimizer
 from trainer.parallel import Parallel, whole
 from trainer.start import continued, from_hugging_face, last_state, open_readers
+from trainer.state import Best, State
 from trainer.statistics import statistics
 from trainer.step import Step, why_not_captured
 from trainer.validate import MASK_SEED, validate
@@ -46,7 +46,7 @@ class Run:
         before = last_state(options, parallel)
         imported: dict[str, Tensor] = {}
         if before:
-            options = continued(options, before["options"])
+            options = continued(options, before.options)
         elif options.output.init_from:
             options, imported = from_hugging_face(options, parallel)
         self.reader, self.valid, options = open_readers(options, parallel, stack)
@@ -69,11 +69,11 @@ class Run:
         self.valid_masker = masker(seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1)
 
         self.step, self.tokens = 0, 0
-        self.best: dict[str, Any] = {"loss": None, "checkpoint": ""}
+        self.best = Best()
         self.checkpoints = Checkpoints(self.out / "checkpoints", parallel, keep_last=options.output.keep_last)
         if before:
             self._load(before)
-        self.checkpoints.forget_after(self.step)
+        self.checkpoints.set_aside_after(self.step)
         self.statistics.begin(self.model, self.step)
         if parallel.is_main:
             write(self.out / "options.json", options.to_json())  # for people; what a run goes on with is in its checkpoints
@@ -101,21 +101,22 @@ class Run:
         with self.statistics.paused():
             found = validate(self.model, self.valid, self.valid_masker, self.parallel, self.autocast)
         report.validation(self.step, found)
-        better = self.best["loss"] is None or found.loss < self.best["loss"]
+        better = self.best.loss is None or found.loss < self.best.loss
         if better:
-            self.best = {"loss": found.loss, "checkpoint": Checkpoints.name(self.step)}
+            self.best = Best(loss=found.loss, checkpoint=Checkpoints.name(self.step))
         return better
 
     def save(self, *, wait: bool) -> None:
         """Begin to write a checkpoint, or write it, if `wait`."""
-        state = {
-            "tokens": self.tokens,
-            "applied": int(self.optimizer.applied),
-            "best": self.best,
-            "reader": self.reader.state_dict(),
-            "options": asdict(self.options),
-        }
-        self.checkpoints.save(self.step, {**self._tensors(), **self._optional_tensors()}, state, best=self.best["checkpoint"])
+        state = State(
+            step=self.step,
+            tokens=self.tokens,
+            applied=int(self.optimizer.applied),
+            best=self.best,
+            reader=self.reader.state_dict(),
+            options=self.options,
+        )
+        self.checkpoints.save(state, {**self._tensors(), **self._optional_tensors()})
         if wait:
             self.checkpoints.wait()
 
@@ -158,16 +159,16 @@ class Run:
             tensors[f"random.cuda.{self.parallel.rank}"] = torch.cuda.get_rng_state()
         return tensors
 
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self.reader.load_state_dict(state["reader"])
+    def _load(self, state: State) -> None:
+        self.reader.load_state_dict(state.reader)
         precision.prepare_scaling(self.model, self.options.compute)
         optional = self._optional_tensors()
-        self.checkpoints.load(Checkpoints.name(state["step"]), self._tensors(), optional=optional)
-        self.optimizer.restored(state["applied"])
+        self.checkpoints.load(Checkpoints.name(state.step), self._tensors(), optional=optional)
+        self.optimizer.restored(state.applied)
         torch.set_rng_state(optional[f"random.cpu.{self.parallel.rank}"])
         if self.parallel.device.type == "cuda":
             torch.cuda.set_rng_state(optional[f"random.cuda.{self.parallel.rank}"])
-        self.step, self.tokens, self.best = state["step"], state["tokens"], state["best"]
+        self.step, self.tokens, self.best = state.step, state.tokens, state.best
 
 
 def _arrangement(options: TrainOptions, parallel: Parallel) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -19,69 +19,87 @@ from schemas.manifest import Manifest
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
-from trainer.checkpoint import read_state
+from trainer.checkpoint import KEPT, LATEST, check_latest, names
 from trainer.config import DataOptions, TrainOptions
+from trainer.hashes import CheckpointError
 from trainer.parallel import Parallel
+from trainer.state import State, read_state
 
 _FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
 """Data options that a run cannot change when it goes on."""
 
 
-def last_state(options: TrainOptions, parallel: Parallel) -> dict[str, Any]:
-    """The state of the last checkpoint in the run's folder, on all ranks; empty if there is none.
+def last_state(options: TrainOptions, parallel: Parallel) -> State | None:
+    """Return the state of the last checkpoint in the run's folder, on all ranks; None if there is none.
 
     Raises:
-        ValueError: there is one, and it is not to be used, or cannot be read.
+        ValueError: there is one, and it is not to be used.
+        CheckpointError: it is damaged; says which one is not, and how to resume from that.
     """
-    state: dict[str, Any] = _from_main(parallel, partial(_last_state, Path(options.output.out), resume=options.output.resume))
+    out = Path(options.output.out)
+    folder = out / "checkpoints"
+    latest: str = from_main(parallel, partial(_latest, out, resume=options.output.resume))
+    if not latest:
+        return None
+    check_latest(folder, latest, parallel)
+    state: State = from_main(parallel, lambda: read_state(folder / latest))
     return state
 
 
-def _last_state(out: Path, *, resume: str) -> dict[str, Any]:
-    """`last_state` on rank 0, which may also raise a CheckpointError."""
+def _latest(out: Path, *, resume: str) -> str:
+    """The last checkpoint's name; "" if there is none."""
     folder = out / "checkpoints"
-    if not (folder / "latest").exists():
-        if any(folder.glob("step-*[0-9]")):
-            raise ValueError(f"{folder} has checkpoints, but no file `latest`: write the name of one into it, or remove them")
-        return {}
+    if not (folder / LATEST).exists():
+        found = names(folder)
+        if found:
+            raise ValueError(
+                f"{folder} has checkpoints, but no file `{LATEST}`: write the name of one into it, say {found[-1]}. {KEPT}. Or choose another --out"
+            )
+        return ""
     if resume == "never":
         raise ValueError(f"{out} holds a run, and --resume is never: choose another --out, or remove that folder")
-    return read_state(folder / (folder / "latest").read_text().strip())
+    return (folder / LATEST).read_text().strip()
 
 
-def _from_main(parallel: Parallel, ask: Any) -> Any:
-    """What rank 0 finds, on all ranks; what it raises, they raise."""
+def from_main(parallel: Parallel, ask: Callable[[], Any]) -> Any:
+    """Return what rank 0 finds, on all ranks. To be called by all ranks.
+
+    Raises:
+        CheckpointError, ValueError: rank 0 found an error.
+    """
     box: list[Any] = [None]
     if parallel.is_main:
         try:
             box = [ask()]
+        except CheckpointError as error:
+            box = [CheckpointError(str(error))]
         except (ValueError, OSError, ThdpackError) as error:
             box = [ValueError(str(error))]
     dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
-    if isinstance(box[0], ValueError):
+    if isinstance(box[0], Exception):
         raise box[0]
     return box[0]
 
 
-def continued(options: TrainOptions, before: Mapping[str, Any]) -> TrainOptions:
+def continued(options: TrainOptions, before: TrainOptions) -> TrainOptions:
     """Options of a run that goes on: its model and its batch are what they were.
 
     Raises:
         ValueError: others were asked for.
     """
-    model, data, out = ModelOptions(**before["model"]), before["data"], options.output.out
-    if options.output.init_from not in ("", before["output"]["init_from"]):
+    model, data, out = before.model, before.data, options.output.out
+    if options.output.init_from not in ("", before.output.init_from):
         raise ValueError(f"{out} holds a run that did not start from {options.output.init_from}: choose another --out")
     if model != options.model and not options.output.init_from:
         raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
     for name in _FIXED:
-        now = getattr(options.data, name)
-        if data[name] != now:
-            raise ValueError(f"{out} holds a run with --{name.replace('_', '-')} {data[name]}, not {now}: choose another --out")
-    batch = data["buckets_per_step"]
+        then, now = getattr(data, name), getattr(options.data, name)
+        if then != now:
+            raise ValueError(f"{out} holds a run with --{name.replace('_', '-')} {then}, not {now}: choose another --out")
+    batch = data.buckets_per_step
     if options.data.buckets_per_step not in (0, batch):
         raise ValueError(f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out")
-    output = replace(options.output, init_from=before["output"]["init_from"])
+    output = replace(options.output, init_from=before.output.init_from)
     return replace(options, model=model, data=replace(options.data, buckets_per_step=batch), output=output)
 
 
@@ -94,7 +112,7 @@ def from_hugging_face(options: TrainOptions, parallel: Parallel) -> tuple[TrainO
         found.append(tensors)
         return model, {name: tensor.shape for name, tensor in tensors.items()}
 
-    model, shapes = _from_main(parallel, shape)
+    model, shapes = from_main(parallel, shape)
     tensors = found[0] if found else {name: torch.empty(size, device="meta") for name, size in shapes.items()}
     return replace(options, model=replace(model, gelu=options.model.gelu)), tensors
 

@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainer import precision
-from trainer.checkpoint import write
 from trainer.config import TrainOptions
+from trainer.durable import write
 from trainer.metrics import continued
 from trainer.parallel import Parallel
 

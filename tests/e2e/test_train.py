@@ -163,12 +163,16 @@ def test_the_best_is_kept_also_where_no_checkpoint_was_due(many_shards: Path, tm
     assert (out / "checkpoints" / state["best"]["checkpoint"]).is_dir()
 
 
-def test_going_back_replaces_the_checkpoints_that_came_after(many_shards: Path, whole: Path, tmp_path: Path) -> None:
+def test_going_back_moves_the_checkpoints_that_came_after_aside(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
     (out / "checkpoints" / "latest").write_text("step-00000004\n")
     train(many_shards, out, "--keep-last", "1", "--checkpoint-every", "0", "--validate-every", "0", steps=STEPS - 2)
     kept = sorted(path.name for path in (out / "checkpoints").glob("step-*"))
     assert kept[-1] == "step-00000014"  # and not of the run before: 16
+    aside = out / "checkpoints" / "after-step-00000004.1"
+    assert sorted(path.name for path in aside.iterdir()) == ["step-00000008", "step-00000012", "step-00000016"]
+    for path in (whole / "checkpoints" / "step-00000016").iterdir():
+        assert (aside / "step-00000016" / path.name).read_bytes() == path.read_bytes()
     assert (out / "checkpoints" / "latest").read_text().strip() == "step-00000014"
     train(many_shards, out, "--keep-last", "1")
     assert [found for step, found in losses(out).items() if step <= 4] == [found for step, found in losses(whole).items() if step <= 4]
