@@ -30,6 +30,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from trainer.distcp import CheckedReader, HashedWriter
 from trainer.durable import PARTIAL, publish, write
 from trainer.hashes import CheckpointError, damage
+from trainer.lock import RunLock
 from trainer.parallel import Parallel
 from trainer.state import STATE, State
 from trainer.watch import say
@@ -41,8 +42,9 @@ _NAME: Final = re.compile(r"step-\d{8,}")
 class Checkpoints:
     """The checkpoints of a run, kept to the last few and the best."""
 
-    def __init__(self, folder: Path, parallel: Parallel, *, keep_last: int) -> None:
-        self._folder, self._parallel, self._keep_last = folder, parallel, keep_last
+    def __init__(self, folder: Path, parallel: Parallel, lock: RunLock, *, keep_last: int) -> None:
+        """lock: of the run's folder."""
+        self._folder, self._parallel, self._lock, self._keep_last = folder, parallel, lock, keep_last
         self._pending: tuple[Future[Any], str, str] | None = None
         if parallel.is_main:
             folder.mkdir(parents=True, exist_ok=True)
@@ -106,6 +108,7 @@ class Checkpoints:
         try:
             future.result()
             if self._parallel.is_main:
+                self._lock.check()
                 publish(self._folder / (name + PARTIAL), self._folder / name)
                 write(self._folder / LATEST, name + "\n")
         except (Exception, dcp.api.CheckpointException) as error:  # the latter is a BaseException

@@ -18,6 +18,7 @@ from trainer.durable import write
 from trainer.feed import Feed
 from trainer.fits import available_memory, memory_of, resolve_reshard, setting_of
 from trainer.initialize import build, fill
+from trainer.lock import held
 from trainer.masking import Masker
 from trainer.metrics import Report
 from trainer.optimizer import Optimizer
@@ -43,6 +44,7 @@ class Run:
         parallel = parallel.arranged(options.compute)
         self.parallel, self.out = parallel, Path(options.output.out)
         options = replace(options, compute=precision.resolve(options.compute, parallel.device))
+        self.lock = stack.enter_context(held(self.out, parallel))
         before = last_state(options, parallel)
         imported: dict[str, Tensor] = {}
         if before:
@@ -70,7 +72,7 @@ class Run:
 
         self.step, self.tokens = 0, 0
         self.best = Best()
-        self.checkpoints = Checkpoints(self.out / "checkpoints", parallel, keep_last=options.output.keep_last)
+        self.checkpoints = Checkpoints(self.out / "checkpoints", parallel, self.lock, keep_last=options.output.keep_last)
         if before:
             self._load(before)
         self.checkpoints.set_aside_after(self.step)
@@ -130,6 +132,7 @@ class Run:
                 if self.parallel.is_main:
                     tensors[name] = together.cpu()
         if self.parallel.is_main:
+            self.lock.check()
             huggingface.export(self.out / "export", tensors, self.options.model, max_seq_len=self.reader.manifest.max_seq_len)
 
     @property

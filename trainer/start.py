@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -10,18 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.reader import ShardReader
-from schemas.errors import ThdpackError
 from schemas.manifest import Manifest
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
+from trainer.agree import from_main
 from trainer.checkpoint import KEPT, LATEST, check_latest, names
 from trainer.config import DataOptions, TrainOptions
-from trainer.hashes import CheckpointError
 from trainer.parallel import Parallel
 from trainer.state import State, read_state
 
@@ -59,26 +56,6 @@ def _latest(out: Path, *, resume: str) -> str:
     if resume == "never":
         raise ValueError(f"{out} holds a run, and --resume is never: choose another --out, or remove that folder")
     return (folder / LATEST).read_text().strip()
-
-
-def from_main(parallel: Parallel, ask: Callable[[], Any]) -> Any:
-    """Return what rank 0 finds, on all ranks. To be called by all ranks.
-
-    Raises:
-        CheckpointError, ValueError: rank 0 found an error.
-    """
-    box: list[Any] = [None]
-    if parallel.is_main:
-        try:
-            box = [ask()]
-        except CheckpointError as error:
-            box = [CheckpointError(str(error))]
-        except (ValueError, OSError, ThdpackError) as error:
-            box = [ValueError(str(error))]
-    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
-    if isinstance(box[0], Exception):
-        raise box[0]
-    return box[0]
 
 
 def continued(options: TrainOptions, before: TrainOptions) -> TrainOptions:
