@@ -53,6 +53,7 @@ TOGETHER = {
     "tests/e2e/test_many_inputs.py": "store",
     "tests/e2e/test_checkpoints.py": "trainer",
     "tests/e2e/test_run_lock.py": "trainer",
+    "tests/e2e/test_ranks_agree.py": "trainer",
     "tests/e2e/test_train.py": "trainer",
     "tests/e2e/test_parallel.py": "trainer",
     "tests/e2e/test_lost_ranks.py": "trainer",

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
 
+import torch
 import torch.distributed as dist
+import xxhash
 
+import schemas
 from schemas.errors import ThdpackError
+from schemas.redact import without_credentials
+from trainer.config import TrainOptions
 from trainer.hashes import CheckpointError
 from trainer.parallel import Parallel
+
+_OF_A_NODE: Final = ("data", "cache_dir", "out")
+"""Paths, which nodes may see under names of their own. The dataset's manifest and the run's folder are compared by what is in them."""
+_PACKAGES: Final = ("schemas", "pipeline", "trainer")
 
 
 def from_main(parallel: Parallel, ask: Callable[[], Any]) -> Any:
@@ -30,3 +43,60 @@ def from_main(parallel: Parallel, ask: Callable[[], Any]) -> Any:
     if isinstance(box[0], Exception):
         raise box[0]
     return box[0]
+
+
+def gathered(parallel: Parallel, value: Any) -> list[Any]:
+    """Return the values of all ranks, in order. To be called by all ranks."""
+    each: list[Any] = [None] * parallel.world_size
+    dist.all_gather_object(each, value, group=parallel.checkpoint_group)
+    return each
+
+
+def check_same(parallel: Parallel, facts: Mapping[str, str]) -> None:
+    """Compare facts, by name, with those of rank 0. To be called by all ranks.
+
+    Raises:
+        ValueError: a rank differs, the same on all ranks; names the first, its host, and all in which it differs.
+    """
+    if parallel.world_size == 1:
+        return
+    each: list[tuple[str, Mapping[str, str]]] = gathered(parallel, (socket.gethostname(), facts))
+    host, expected = each[0]
+    differing = [rank for rank, (_, found) in enumerate(each) if found != expected]
+    if differing:
+        where, found = each[differing[0]]
+        names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
+        what = "; ".join(f"{name} {found.get(name)}, there {expected.get(name)}" for name in names)
+        others = f"; {len(differing)} ranks differ from rank 0" if differing[1:] else ""
+        raise ValueError(f"rank {differing[0]} on {where} is not like rank 0 on {host}: it has {what}{others}. All ranks need the same")
+
+
+def versions() -> dict[str, str]:
+    """Return what computes: versions, and a digest of our source, which says more than its version."""
+    source = xxhash.xxh3_64()
+    for package in _PACKAGES:
+        for path in sorted((Path(schemas.__file__).parents[1] / package).glob("*.py")):
+            source.update(path.read_bytes())
+    return {
+        "thdpack": f"{schemas.__version__} (source {source.hexdigest()})",
+        "torch": torch.__version__,
+        "Transformer Engine": _version("transformer-engine"),
+    }
+
+
+def options_of(options: TrainOptions) -> dict[str, str]:
+    """Return the options that all ranks share, by flag, without credentials."""
+    sections: dict[str, dict[str, Any]] = asdict(options)
+    return {
+        f"--{name.replace('_', '-')}": without_credentials(str(value))
+        for section in sections.values()
+        for name, value in section.items()
+        if name not in _OF_A_NODE
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
+from trainer.agree import check_same, from_main, gathered, options_of, versions
 from trainer.checkpoint import Checkpoints
 from trainer.config import TrainOptions
 from trainer.durable import write
@@ -41,6 +42,7 @@ class Run:
         Raises:
             ValueError, ThdpackError: as `train` says.
         """
+        check_same(parallel, {**versions(), **options_of(options)})  # before anything that ranks do together
         parallel = parallel.arranged(options.compute)
         self.parallel, self.out = parallel, Path(options.output.out)
         options = replace(options, compute=precision.resolve(options.compute, parallel.device))
@@ -54,9 +56,10 @@ class Run:
         self.reader, self.valid, options = open_readers(options, parallel, stack)
         compute = options.compute
         if compute.reshard == "auto":
-            setting = setting_of(options, self.reader.manifest, parallel)
-            compute = replace(compute, reshard=resolve_reshard(setting, available=available_memory(parallel.device)))
+            setting, smallest = setting_of(options, self.reader.manifest, parallel), min(gathered(parallel, available_memory(parallel.device)))
+            compute = replace(compute, reshard=from_main(parallel, lambda: resolve_reshard(setting, available=smallest)))
         self.options = options = replace(options, compute=compute)
+        check_same(parallel, options_of(options))  # `auto` may stand for something else where hardware or packages differ
         self.memory = memory_of(options, self.reader.manifest, parallel)
 
         self.statistics = stack.enter_context(statistics(options, parallel))  # before the model: Transformer Engine's modules look for it as they are made

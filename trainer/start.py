@@ -16,7 +16,7 @@ from schemas.manifest import Manifest
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
-from trainer.agree import from_main
+from trainer.agree import check_same, from_main
 from trainer.checkpoint import KEPT, LATEST, check_latest, names
 from trainer.config import DataOptions, TrainOptions
 from trainer.parallel import Parallel
@@ -104,6 +104,7 @@ def open_readers(options: TrainOptions, parallel: Parallel, stack: ExitStack) ->
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
     with ShardReader(data.data, prefetch=0, **storage) as first:
         manifest = first.manifest
+    check_same(parallel, {"a dataset whose manifest has digest": manifest.digest})
     if manifest.vocabulary != ESM2.name:
         raise ValueError(f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}")
     if manifest.length_multiple > 1:
