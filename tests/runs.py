@@ -35,8 +35,11 @@ torch.distributed.run.main(sys.argv[1:])
 
 
 def arguments(data: Path, out: Path, *options: str, steps: int = STEPS) -> list[str]:
-    run = ["--data", str(data), "--out", str(out), "--steps", str(steps), "--checkpoint-every", str(EVERY), "--validate-every", str(EVERY)]
-    return ["esm2-tiny", *OPTIONS, *run, "--keep-last", "9", *options]
+    """Return a command line; `options` replace those that tests have in common."""
+    every = ("--checkpoint-every", str(EVERY), "--validate-every", str(EVERY), "--keep-last", "9")
+    common = [*OPTIONS, "--data", str(data), "--out", str(out), "--steps", str(steps), *every]
+    kept = [word for flag, value in zip(common[::2], common[1::2], strict=True) if flag not in options for word in (flag, value)]
+    return ["esm2-tiny", *kept, *options]
 
 
 def train(data: Path, out: Path, *options: str, steps: int = STEPS) -> Path:

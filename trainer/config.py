@@ -14,12 +14,19 @@ from typing import Any, Final, Literal
 import tyro
 
 from schemas.models import ESM2_MODELS, ModelOptions
+from schemas.redact import without_credentials
 
 Backend = Literal["auto", "te", "torch"]
 Precision = Literal["auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
 Schedule = Literal["linear", "cosine", "wsd"]
 Recompute = Literal["none", "selective", "full"]
 Reshard = Literal["auto", "layer", "micro-batch", "step"]
+
+
+def _check_local(option: str, path: str) -> None:
+    """Raises: ValueError, if a path is a URL, which would become the name of a local folder."""
+    if "://" in path or "::" in path:
+        raise ValueError(f"{option} is {without_credentials(path)}, a URL: it has to be a folder of a local or mounted file system; copy to or from a store")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +53,7 @@ class DataOptions:
     """Shards to fetch, verify and map ahead of those in use."""
 
     def __post_init__(self) -> None:
+        _check_local("cache-dir", self.cache_dir)
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed is {self.seed}, expected 0 ≤ seed < 2^63")
         if not 0.0 < self.mask_probability < 1.0:
@@ -161,6 +169,8 @@ class OutputOptions:
     is written once, and used as it is from then on."""
 
     def __post_init__(self) -> None:
+        _check_local("out", self.out)
+        _check_local("init-from", self.init_from)
         if min(self.checkpoint_every, self.validate_every, self.tensor_statistics) < 0 or min(self.keep_last, self.log_every) < 1:
             raise ValueError("checkpoint-every, validate-every and tensor-statistics are at least 0, keep-last and log-every at least 1")
 
@@ -212,16 +222,29 @@ PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
 """Name → (what it is, its options)."""
 
 
+_PROG: Final = "python -m trainer.train"
+
+
 def parse(arguments: Sequence[str]) -> TrainOptions:
     """The options of a command line: a preset's name, then flags.
 
     Raises:
         SystemExit: --help, or wrong usage (code 2).
     """
+    _check_repeated(arguments)
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-    prog, description = "python -m trainer.train", "Train an ESM-2 on a dataset that `thdpack preprocess` made. PRESET --help lists all options."
-    options: Any = tyro.extras.overridable_config_cli(dict(PRESETS), prog=prog, description=description, args=arguments, config=config)
+    description = "Train an ESM-2 on a dataset that `thdpack preprocess` made. PRESET --help lists all options."
+    options: Any = tyro.extras.overridable_config_cli(dict(PRESETS), prog=_PROG, description=description, args=arguments, config=config)
     if not options.data.data:
-        print(f"{prog}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made", file=sys.stderr)
+        print(f"{_PROG}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made", file=sys.stderr)
         raise SystemExit(2)
     return options  # type: ignore[no-any-return]
+
+
+def _check_repeated(arguments: Sequence[str]) -> None:
+    """Raises: SystemExit (code 2), for an option that is given twice; the first would be ignored without a word."""
+    flags = [word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")]
+    repeated = next((flag for number, flag in enumerate(flags) if flag in flags[:number]), "")
+    if repeated:
+        print(f"{_PROG}: {repeated} is given more than once, and takes one value: leave one out", file=sys.stderr)
+        raise SystemExit(2)

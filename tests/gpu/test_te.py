@@ -362,10 +362,19 @@ def run_8m(dataset: Path, folder: Path, numbers: str, steps: int, *more: str) ->
 
 
 def arguments_8m(dataset: Path, folder: Path, numbers: str, steps: int, *more: str) -> list[str]:
-    arguments = ["esm2-8m", "--data", str(dataset), "--out", str(folder / "run"), "--precision", numbers, "--warmup-steps", "10" if steps < 30 else "20"]
-    arguments += [] if "--buckets-per-step" in more else ["--buckets-per-step", "4"]
-    arguments += ["--learning-rate", "2e-3", "--log-every", "1" if steps <= 200 else "20", "--checkpoint-every", "15", "--validate-every", "0"]
-    return [*arguments, "--steps", str(steps), *more]
+    common = {
+        "--data": str(dataset),
+        "--out": str(folder / "run"),
+        "--precision": numbers,
+        "--warmup-steps": "10" if steps < 30 else "20",
+        "--buckets-per-step": "4",
+        "--learning-rate": "2e-3",
+        "--log-every": "1" if steps <= 200 else "20",
+        "--checkpoint-every": "15",
+        "--validate-every": "0",
+        "--steps": str(steps),
+    }
+    return ["esm2-8m", *(word for flag, value in common.items() if flag not in more for word in (flag, value)), *more]
 
 
 # layers that stay in bf16
