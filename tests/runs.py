@@ -34,7 +34,7 @@ torch.distributed.run.main(sys.argv[1:])
 """torchrun, with ranks that are its forks: nothing is imported anew when they start. After a signal it would wait for them for 30 s."""
 
 
-def arguments(data: Path, out: Path, *options: str, steps: int = STEPS) -> list[str]:
+def arguments(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> list[str]:
     """Return a command line; `options` replace those that tests have in common."""
     every = ("--checkpoint-every", str(EVERY), "--validate-every", str(EVERY), "--keep-last", "9")
     common = [*OPTIONS, "--data", str(data), "--out", str(out), "--steps", str(steps), *every]
@@ -42,7 +42,7 @@ def arguments(data: Path, out: Path, *options: str, steps: int = STEPS) -> list[
     return ["esm2-tiny", *kept, *options]
 
 
-def train(data: Path, out: Path, *options: str, steps: int = STEPS) -> Path:
+def train(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> Path:
     """Train in this process, from start or checkpoint to end."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

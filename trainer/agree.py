@@ -15,7 +15,6 @@ import xxhash
 
 import schemas
 from schemas.errors import ThdpackError
-from schemas.redact import without_credentials
 from trainer.config import TrainOptions
 from trainer.hashes import CheckpointError
 from trainer.parallel import Parallel
@@ -86,13 +85,8 @@ def versions() -> dict[str, str]:
 
 def options_of(options: TrainOptions) -> dict[str, str]:
     """Return the options that all ranks share, by flag, without credentials."""
-    sections: dict[str, dict[str, Any]] = asdict(options)
-    return {
-        f"--{name.replace('_', '-')}": without_credentials(str(value))
-        for section in sections.values()
-        for name, value in section.items()
-        if name not in _OF_A_NODE
-    }
+    sections: dict[str, dict[str, Any]] = asdict(options.public())
+    return {f"--{name.replace('_', '-')}": str(value) for section in sections.values() for name, value in section.items() if name not in _OF_A_NODE}
 
 
 def _version(package: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
 import tyro
@@ -189,8 +189,18 @@ class TrainOptions:
     compute: ComputeOptions = field(default_factory=ComputeOptions)
     output: OutputOptions = field(default_factory=OutputOptions)
 
+    def public(self) -> TrainOptions:
+        """Return the options as they may be written and shown: without credentials."""
+
+        def cleaned(section: Any) -> Any:
+            texts = {name: value for name, value in asdict(section).items() if isinstance(value, str)}
+            return replace(section, **{name: without_credentials(text) for name, text in texts.items()})
+
+        return TrainOptions(**{section.name: cleaned(getattr(self, section.name)) for section in fields(self)})
+
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1) + "\n"
+        """Without credentials."""
+        return json.dumps(asdict(self.public()), indent=1) + "\n"
 
 
 def _preset(name: str, model: ModelOptions, **optimizer: float) -> TrainOptions:

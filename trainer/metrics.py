@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from schemas.models import ModelOptions
+from schemas.redact import without_credentials
 from trainer.config import TrainOptions
 from trainer.durable import write
 from trainer.model import PADDED_VOCABULARY
@@ -286,8 +288,9 @@ class _WeightsAndBiases:
         identity = out / "wandb-id"
         if not identity.exists():
             identity.write_text(secrets.token_hex(8))
-        project = options.output.wandb_project
-        self._run = wandb.init(project=project, name=out.name, id=identity.read_text(), resume="allow", dir=str(out), config=asdict(options))
+        sys.argv = [without_credentials(word) for word in sys.argv]  # which wandb sends too
+        project, config = options.output.wandb_project, asdict(options.public())
+        self._run = wandb.init(project=project, name=out.name, id=identity.read_text(), resume="allow", dir=str(out), config=config)
 
     def write(self, values: dict[str, Any], step: int) -> None:
         self._run.log(values, step=step)

@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from schemas.redact import without_credentials
 from trainer.config import ComputeOptions, Reshard
 from trainer.context_parallel import Slices
 from trainer.rendezvous import this_start
@@ -212,7 +213,7 @@ def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
             watch.stop()
     except BaseException:
         if world_size > 1:  # see `leave`; torchrun ends all when one exits
-            traceback.print_exc()
+            sys.stderr.write(without_credentials(traceback.format_exc()))
             sys.stderr.flush()
             os._exit(1)
         dist.destroy_process_group()

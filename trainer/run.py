@@ -119,7 +119,7 @@ class Run:
             applied=int(self.optimizer.applied),
             best=self.best,
             reader=self.reader.state_dict(),
-            options=self.options,
+            options=self.options.public(),
         )
         self.checkpoints.save(state, {**self._tensors(), **self._optional_tensors()})
         if wait:

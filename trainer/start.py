@@ -65,7 +65,7 @@ def continued(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         ValueError: others were asked for.
     """
     model, data, out = before.model, before.data, options.output.out
-    if options.output.init_from not in ("", before.output.init_from):
+    if options.public().output.init_from not in ("", before.output.init_from):
         raise ValueError(f"{out} holds a run that did not start from {options.output.init_from}: choose another --out")
     if model != options.model and not options.output.init_from:
         raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from torch import Tensor
 
 from schemas.errors import ThdpackError
+from schemas.redact import without_credentials
 from trainer.config import TrainOptions, parse
 from trainer.feed import Row
 from trainer.metrics import Meter, Report
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with parallel.watching():
                 train(options, parallel)
         except (ThdpackError, ValueError, OSError) as error:
-            say(parallel.rank, str(error))
+            say(parallel.rank, without_credentials(str(error)))
             parallel.leave(1)
         except KeyboardInterrupt:
             print("trainer: interrupted; the last checkpoint is whole, the same command goes on from it", file=sys.stderr)
