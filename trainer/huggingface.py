@@ -9,18 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-from safetensors import safe_open
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from schemas.errors import InputError
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
+from trainer.config import ComputeOptions
 from trainer.durable import PARTIAL, publish, sync, write
-from trainer.model import NORM_EPSILON, PADDED_VOCABULARY, VOCABULARY
+from trainer.esm_checks import REQUIRED, check_name, check_shapes, check_tensors, options_of, renamed
+from trainer.initialize import build
+from trainer.model import PADDED_VOCABULARY, VOCABULARY
 
 WEIGHTS: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
@@ -50,16 +54,6 @@ _OF_LAYER: Final[Mapping[str, str]] = {
     "layernorm_mlp.fc2_bias": "output.dense.bias",
 }
 _QKV: Final = ("query", "key", "value")
-_REQUIRED: Final[Mapping[str, Any]] = {
-    "model_type": "esm",
-    "vocab_size": VOCABULARY,
-    "position_embedding_type": "rotary",
-    "token_dropout": True,
-    "layer_norm_eps": NORM_EPSILON,
-    "mask_token_id": ESM2.id("<mask>"),
-    "pad_token_id": ESM2.pad,
-}
-"""What config.json has to say; `emb_layer_norm_before` has to be false or null besides."""
 
 
 def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Tensor]:
@@ -68,8 +62,7 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
     Raises:
         KeyError: one is missing.
     """
-    ours = {"embedding": torch.zeros(PADDED_VOCABULARY, options.hidden_size)}
-    ours["embedding"][:VOCABULARY] = tensors["esm.embeddings.word_embeddings.weight"].float()
+    ours = {"embedding": F.pad(tensors["esm.embeddings.word_embeddings.weight"].float(), (0, 0, 0, PADDED_VOCABULARY - VOCABULARY))}
     for name, theirs in _WHOLE.items():
         if theirs in tensors or not name.startswith("contact_head"):  # a checkpoint may have been saved without
             ours[name] = tensors[theirs].float()
@@ -114,36 +107,46 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
         InputError: no such model there, one that is not ESM-2, or no safetensors; says what to do.
     """
     folder = Path(folder)
+    source = str(folder)
     try:
         config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         hint = "it has to be a local folder: download a hub's model with `hf download NAME --local-dir FOLDER`"
-        raise InputError(f"no readable config.json ({error}); {hint}", source=str(folder)) from error
-    options = _options_of(config, str(folder))
+        raise InputError(f"no readable config.json ({error}); {hint}", source=source) from error
+    options = options_of(config, source)
     try:
-        return options, from_esm(dict(_tensors(folder)), options)
+        tensors = _Noted(renamed(dict(_tensors(folder)), source))
+        found = from_esm(tensors, options)
+        check_tensors(tensors, tensors.used, config, source)
     except KeyError as error:
-        raise InputError(f"its weights are not those of an EsmForMaskedLM: {error.args[0]} is missing", source=str(folder)) from error
+        raise InputError(f"its weights are not those of an EsmForMaskedLM: {error.args[0]} is missing", source=source) from error
+    except (RuntimeError, OSError, SafetensorError) as error:
+        raise InputError(f"its weights cannot be read, or do not have the shapes that config.json says: {error}", source=source) from error
+    check_shapes(found, {name: tensor.shape for name, tensor in build(options, ComputeOptions(backend="torch")).named_tensors()}, source)
+    return options, found
 
 
-def _options_of(config: Mapping[str, Any], source: str) -> ModelOptions:
-    for key, expected in _REQUIRED.items():
-        if config.get(key) != expected:
-            raise InputError(f"config.json has {key} {config.get(key)!r}, ESM-2 has {expected!r}", source=source)
-    if config.get("emb_layer_norm_before"):
-        raise InputError("config.json has emb_layer_norm_before, ESM-2 has none", source=source)
-    return ModelOptions(
-        layers=config["num_hidden_layers"],
-        hidden_size=config["hidden_size"],
-        heads=config["num_attention_heads"],
-        ffn_size=config["intermediate_size"],
-    )
+class _Noted(dict[str, Tensor]):
+    """Tensors by name. used: names of those that were asked for."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__(tensors)
+        self.used: set[str] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = super().__getitem__(name)
+        self.used.add(name)
+        return found
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
     files = [folder / WEIGHTS]
     if (folder / _INDEX).exists():
-        files = [folder / name for name in sorted(set(json.loads((folder / _INDEX).read_text())["weight_map"].values()))]
+        try:
+            names = set(json.loads((folder / _INDEX).read_text())["weight_map"].values())
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+            raise InputError(f"{_INDEX} cannot be read: {error}", source=str(folder)) from error
+        files = sorted(folder / check_name(name, folder) for name in names)
     for file in files:
         if not file.exists():
             remedy = "AutoModelForMaskedLM.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it from other formats"
@@ -191,7 +194,7 @@ def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:
     special = {"cls_token": "<cls>", "eos_token": "<eos>", "mask_token": "<mask>", "pad_token": "<pad>", "unk_token": "<unk>"}
     config = {
-        **_REQUIRED,
+        **REQUIRED,
         "architectures": ["EsmForMaskedLM"],
         "attention_probs_dropout_prob": 0.0,
         "emb_layer_norm_before": False,
