@@ -24,7 +24,8 @@ from trainer.masking import Masker
 from trainer.metrics import Report
 from trainer.optimizer import Optimizer
 from trainer.parallel import Parallel, whole
-from trainer.start import continued, from_hugging_face, last_state, open_readers
+from trainer.resume import changes, resumed
+from trainer.start import from_hugging_face, last_state, open_readers
 from trainer.state import Best, State
 from trainer.statistics import statistics
 from trainer.step import Step, why_not_captured
@@ -50,7 +51,7 @@ class Run:
         before = last_state(options, parallel)
         imported: dict[str, Tensor] = {}
         if before:
-            options = continued(options, before.options)
+            options = resumed(options, before.options)
         elif options.output.init_from:
             options, imported = from_hugging_face(options, parallel)
         self.reader, self.valid, options = open_readers(options, parallel, stack)
@@ -60,6 +61,7 @@ class Run:
             compute = replace(compute, reshard=from_main(parallel, lambda: resolve_reshard(setting, available=smallest)))
         self.options = options = replace(options, compute=compute)
         check_same(parallel, options_of(options))  # `auto` may stand for something else where hardware or packages differ
+        self.changes = changes(options, before.options) if before else ""
         self.memory = memory_of(options, self.reader.manifest, parallel)
 
         self.statistics = stack.enter_context(statistics(options, parallel))  # before the model: Transformer Engine's modules look for it as they are made
@@ -143,6 +145,7 @@ class Run:
         model, data, compute, manifest = self.options.model, self.options.data, self.options.compute, self.reader.manifest
         where_to = _arrangement(self.options, self.parallel) + (f", {self.memory} each" if self.memory else "")
         where = f"going on from step {self.step:,}" if self.step else "starting"
+        where += f", changed from here: {self.changes}" if self.changes else ""
         low = precision.low_layers(compute, model.layers)
         numbers = f"{compute.precision} in {sum(low)} of {len(low)} layers" if 0 < sum(low) < len(low) else compute.precision
         graph = f"no CUDA graph, for {self.not_captured} · " if self.not_captured else "CUDA graph · " if compute.cuda_graph else ""

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +21,6 @@ from trainer.checkpoint import KEPT, LATEST, check_latest, names
 from trainer.config import DataOptions, TrainOptions
 from trainer.parallel import Parallel
 from trainer.state import State, read_state
-
-_FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
-"""Data options that a run cannot change when it goes on."""
 
 
 def last_state(options: TrainOptions, parallel: Parallel) -> State | None:
@@ -56,28 +53,6 @@ def _latest(out: Path, *, resume: str) -> str:
     if resume == "never":
         raise ValueError(f"{out} holds a run, and --resume is never: choose another --out, or remove that folder")
     return (folder / LATEST).read_text().strip()
-
-
-def continued(options: TrainOptions, before: TrainOptions) -> TrainOptions:
-    """Options of a run that goes on: its model and its batch are what they were.
-
-    Raises:
-        ValueError: others were asked for.
-    """
-    model, data, out = before.model, before.data, options.output.out
-    if options.public().output.init_from not in ("", before.output.init_from):
-        raise ValueError(f"{out} holds a run that did not start from {options.output.init_from}: choose another --out")
-    if model != options.model and not options.output.init_from:
-        raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
-    for name in _FIXED:
-        then, now = getattr(data, name), getattr(options.data, name)
-        if then != now:
-            raise ValueError(f"{out} holds a run with --{name.replace('_', '-')} {then}, not {now}: choose another --out")
-    batch = data.buckets_per_step
-    if options.data.buckets_per_step not in (0, batch):
-        raise ValueError(f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out")
-    output = replace(options.output, init_from=before.output.init_from)
-    return replace(options, model=model, data=replace(options.data, buckets_per_step=batch), output=output)
 
 
 def from_hugging_face(options: TrainOptions, parallel: Parallel) -> tuple[TrainOptions, dict[str, Tensor]]:

@@ -196,6 +196,7 @@ def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_p
         (("--resume", "never"), "--resume is never"),
         (("--tokens-per-step", "4096"), "--tokens-per-step 16384, not 4096"),
         (("--init-from", "/nowhere"), "did not start from /nowhere"),
+        (("--gelu", "tanh"), "--gelu erf, not tanh"),
     ],
 )
 def test_a_run_does_not_go_on_as_another(

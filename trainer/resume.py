@@ -1,0 +1,54 @@
+"""Which options of a run may change when it resumes.
+
+| options | at a resume |
+|---|---|
+| the model, --gelu, --init-from, --seed, --mask-probability, --tokens-per-step, --buckets-per-step | refused: it would be another run |
+| steps, learning rate, schedule, betas, decay, clipping; backend, precision and its layers, --quantized-init | announced: what is trained changes from here |
+| data's URL, cache, prefetch; ranks and how they share work, --recompute, --cuda-graph; outputs | as they are given: results differ by rounding only |
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Final
+
+from trainer.config import TrainOptions
+
+_FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
+_OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_init")
+
+
+def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
+    """Options of a run that resumes: its model and its batch are what they were.
+
+    Raises:
+        ValueError: others were asked for.
+    """
+    model, data, out = before.model, before.data, options.output.out
+    if options.public().output.init_from not in ("", before.output.init_from):
+        raise ValueError(f"{out} holds a run that did not start from {options.output.init_from}: choose another --out")
+    if options.model.gelu != model.gelu:
+        raise ValueError(f"{out} holds a run with --gelu {model.gelu}, not {options.model.gelu}: choose another --out")
+    if model != options.model and not options.output.init_from:
+        raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
+    for name in _FIXED:
+        then, now = getattr(data, name), getattr(options.data, name)
+        if then != now:
+            raise ValueError(f"{out} holds a run with {_flag(name)} {then}, not {now}: choose another --out")
+    batch = data.buckets_per_step
+    if options.data.buckets_per_step not in (0, batch):
+        raise ValueError(f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out")
+    output = replace(options.output, init_from=before.output.init_from)
+    return replace(options, model=model, data=replace(options.data, buckets_per_step=batch), output=output)
+
+
+def changes(options: TrainOptions, before: TrainOptions) -> str:
+    """Return what trains otherwise from here on, in words; empty if nothing does. Both options are resolved: no `auto`."""
+    now, then = asdict(options.optimizer), asdict(before.optimizer)
+    for name in _OF_COMPUTING:
+        now[name], then[name] = getattr(options.compute, name), getattr(before.compute, name)
+    return ", ".join(f"{_flag(name)} {then[name]} → {value}" for name, value in now.items() if value != then[name])
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
