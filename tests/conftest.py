@@ -55,6 +55,7 @@ TOGETHER = {
     "tests/e2e/test_run_lock.py": "trainer",
     "tests/e2e/test_ranks_agree.py": "trainer",
     "tests/e2e/test_resume_options.py": "trainer",
+    "tests/e2e/test_bad_validation.py": "trainer",
     "tests/e2e/test_train.py": "trainer",
     "tests/e2e/test_training_secrets.py": "trainer",
     "tests/e2e/test_parallel.py": "trainer",

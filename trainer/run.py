@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -10,10 +11,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from schemas.errors import ThdpackError
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
 from trainer.agree import check_same, from_main, gathered, options_of, versions
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import KEPT, LATEST, Checkpoints
 from trainer.config import TrainOptions
 from trainer.durable import write
 from trainer.feed import Feed
@@ -25,11 +27,16 @@ from trainer.metrics import Report
 from trainer.optimizer import Optimizer
 from trainer.parallel import Parallel, whole
 from trainer.resume import changes, resumed
+from trainer.scaling import scaling_kept
 from trainer.start import from_hugging_face, last_state, open_readers
 from trainer.state import Best, State
 from trainer.statistics import statistics
 from trainer.step import Step, why_not_captured
 from trainer.validate import MASK_SEED, validate
+
+
+class TrainingError(ThdpackError):
+    """A run cannot go on, or did not come to an end that is worth something: its loss or gradients are not finite."""
 
 
 class Run:
@@ -76,7 +83,7 @@ class Run:
         self.valid_masker = masker(seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1)
 
         self.step, self.tokens = 0, 0
-        self.best = Best()
+        self.best, self.sound = Best(), True
         self.checkpoints = Checkpoints(self.out / "checkpoints", parallel, self.lock, keep_last=options.output.keep_last)
         if before:
             self._load(before)
@@ -105,10 +112,11 @@ class Run:
         """Measure on the valid split, if there is one. Whether this is the best so far."""
         if self.valid is None:
             return False
-        with self.statistics.paused():
+        with self.statistics.paused(), scaling_kept(self.model):
             found = validate(self.model, self.valid, self.valid_masker, self.parallel, self.autocast)
         report.validation(self.step, found)
-        better = self.best.loss is None or found.loss < self.best.loss
+        self.sound = math.isfinite(found.loss)
+        better = self.sound and found.tokens > 0 and (self.best.loss is None or found.loss < self.best.loss)
         if better:
             self.best = Best(loss=found.loss, checkpoint=Checkpoints.name(self.step))
         return better
@@ -120,6 +128,7 @@ class Run:
             tokens=self.tokens,
             applied=int(self.optimizer.applied),
             best=self.best,
+            sound=self.sound,
             reader=self.reader.state_dict(),
             options=self.options.public(),
         )
@@ -128,7 +137,17 @@ class Run:
             self.checkpoints.wait()
 
     def export(self) -> None:
-        """Write OUT/export, which plain transformers loads."""
+        """Write OUT/export, which plain transformers loads.
+
+        Raises:
+            TrainingError: the last validation was not finite.
+        """
+        if not self.sound:
+            raise TrainingError(
+                f"the last validation, up to step {self.step:,}, has a loss that is not finite: the run is not done and exports nothing. "
+                f"Its metrics say since when; go back to an earlier checkpoint ({self.best.checkpoint or 'none was good'} had the best validation) "
+                f"by writing its name into {self.out / 'checkpoints' / LATEST}, with a lower --learning-rate or with --precision bf16. {KEPT}"
+            )
         tensors = {}
         for name, tensor in self._tensors().items():
             kind, _, name = name.partition(".")
@@ -177,7 +196,7 @@ class Run:
         torch.set_rng_state(optional[f"random.cpu.{self.parallel.rank}"])
         if self.parallel.device.type == "cuda":
             torch.cuda.set_rng_state(optional[f"random.cuda.{self.parallel.rank}"])
-        self.step, self.tokens, self.best = state.step, state.tokens, state.best
+        self.step, self.tokens, self.best, self.sound = state.step, state.tokens, state.best, state.sound
 
 
 def _arrangement(options: TrainOptions, parallel: Parallel) -> str:

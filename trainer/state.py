@@ -26,7 +26,8 @@ class Best(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run after so many steps.
 
-    tokens: unpadded, so far. applied: steps that were not skipped. reader: its `state_dict`. options: as they were resolved.
+    tokens: unpadded, so far. applied: steps that were not skipped. sound: the last validation, if any, was finite. reader: its `state_dict`.
+    options: as they were resolved.
     """
 
     version: int = STATE_VERSION
@@ -34,6 +35,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tokens: Count
     applied: Count
     best: Best
+    sound: bool
     reader: dict[str, int | str]
     options: TrainOptions
 

@@ -19,14 +19,10 @@ from trainer.feed import Row
 from trainer.metrics import Meter, Report
 from trainer.parallel import Parallel, processes
 from trainer.profile import profiler
-from trainer.run import Run
+from trainer.run import Run, TrainingError
 from trainer.schedule import learning_rate
 from trainer.signals import StopRequest
 from trainer.watch import say
-
-
-class TrainingError(ThdpackError):
-    """A run cannot go on: its loss or gradients are not finite."""
 
 
 def train(options: TrainOptions, parallel: Parallel) -> None:

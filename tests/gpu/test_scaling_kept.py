@@ -1,0 +1,29 @@
+"""Validation under delayed scaling leaves scales and histories as they are, of Transformer Engine's own modules."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from tests.gpu.test_te import arguments_8m
+from trainer import precision
+from trainer.config import parse
+from trainer.metrics import Report
+from trainer.parallel import processes
+from trainer.run import Run
+from trainer.train import train_step
+
+
+def test_validation_changes_no_scale_and_no_history(dataset: Path, tmp_path: Path) -> None:
+    with processes() as parallel, ExitStack() as stack:
+        run = Run(parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30)), parallel, stack)
+        report = stack.enter_context(Report(run.options, parallel, step=0))
+        for _ in range(2):
+            train_step(run, run.feed, 1e-4)
+        before = {name: tensor.clone() for name, tensor in precision.scaling_tensors(run.model)}
+        run.validate(report)
+        after = dict(precision.scaling_tensors(run.model))
+        assert before
+        assert not [name for name, tensor in before.items() if not torch.equal(tensor, after[name])]
