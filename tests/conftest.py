@@ -53,6 +53,7 @@ TOGETHER = {
     "tests/e2e/test_many_inputs.py": "store",
     "tests/e2e/test_checkpoints.py": "trainer",
     "tests/e2e/test_run_lock.py": "trainer",
+    "tests/e2e/test_publishing.py": "trainer",
     "tests/e2e/test_ranks_agree.py": "trainer",
     "tests/e2e/test_resume_options.py": "trainer",
     "tests/e2e/test_bad_validation.py": "trainer",

@@ -20,7 +20,8 @@ from trainer.hashes import CheckpointError
 from trainer.parallel import Parallel
 
 _OF_A_NODE: Final = ("data", "cache_dir", "out")
-"""Paths, which nodes may see under names of their own. The dataset's manifest and the run's folder are compared by what is in them."""
+"""Paths, which nodes may see under names of their own. The dataset's manifest and the run's folder are
+compared by what is in them."""
 _PACKAGES: Final = ("schemas", "pipeline", "trainer")
 
 
@@ -55,7 +56,8 @@ def check_same(parallel: Parallel, facts: Mapping[str, str]) -> None:
     """Compare facts, by name, with those of rank 0. To be called by all ranks.
 
     Raises:
-        ValueError: a rank differs, the same on all ranks; names the first, its host, and all in which it differs.
+        ValueError: a rank differs, the same on all ranks; names the first, its host, and all in which it
+        differs.
     """
     if parallel.world_size == 1:
         return

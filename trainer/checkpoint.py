@@ -36,6 +36,8 @@ from trainer.state import STATE, State
 from trainer.watch import say
 
 LATEST: Final = "latest"
+_NEXT: Final = "latest.next"
+"""What `latest` will say, and what it says: there while a checkpoint is published."""
 _NAME: Final = re.compile(r"step-\d{8,}")
 
 
@@ -63,7 +65,8 @@ class Checkpoints:
                 aside.mkdir()
                 for name in later:
                     publish(self._folder / name, aside / name)
-                say(0, f"the run goes back to step {step:,}; later checkpoints ({', '.join(later)}) were moved to {aside}, to be removed by you")
+                moved = f"later checkpoints ({', '.join(later)}) were moved to {aside}"
+                say(0, f"the run goes back to step {step:,}; {moved}: remove them when you no longer need them")
         dist.barrier(self._parallel.checkpoint_group)
 
     def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
@@ -109,8 +112,7 @@ class Checkpoints:
             future.result()
             if self._parallel.is_main:
                 self._lock.check()
-                publish(self._folder / (name + PARTIAL), self._folder / name)
-                write(self._folder / LATEST, name + "\n")
+                _publish(self._folder, name)
         except (Exception, dcp.api.CheckpointException) as error:  # the latter is a BaseException
             raise CheckpointError(f"{self._folder / name} could not be written: {error}; the checkpoint before it is whole") from error
         if self._parallel.is_main:
@@ -149,6 +151,34 @@ def names(folder: Path) -> list[str]:
     """Return the names of a run's checkpoints, oldest first."""
     found = (path.name for path in folder.glob("step-*"))
     return sorted((name for name in found if _NAME.fullmatch(name)), key=lambda name: int(name[5:]))
+
+
+def read_latest(folder: Path) -> str:
+    """Return the name of the checkpoint to resume from; "" if there is none. Finish what a crash interrupted."""
+    following = folder / _NEXT
+    if following.exists():
+        name, _, before = following.read_text(errors="replace").partition("\n")
+        published = _NAME.fullmatch(name) and (folder / name).is_dir()
+        if published and before == _content(folder):  # else somebody has chosen another one since
+            write(folder / LATEST, name + "\n")
+        following.unlink()
+    return _content(folder).strip()
+
+
+def _publish(folder: Path, name: str) -> None:
+    """Rename a checkpoint that is on the disk and let `latest` name it. Killed in between, the next start finishes this."""
+    write(folder / _NEXT, f"{name}\n{_content(folder)}")
+    publish(folder / (name + PARTIAL), folder / name)
+    write(folder / LATEST, name + "\n")
+    (folder / _NEXT).unlink()
+
+
+def _content(folder: Path) -> str:
+    """What `latest` says; "" if it is not there."""
+    try:
+        return (folder / LATEST).read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def check_latest(folder: Path, latest: str, parallel: Parallel) -> None:

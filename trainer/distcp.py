@@ -1,6 +1,8 @@
-"""torch.distributed.checkpoint with hashes: what is written is hashed on its way to the disk, and metadata is read as data, not as a program.
+"""torch.distributed.checkpoint with hashes: what is written is hashed on its way to the disk, and metadata
+is read as data, not as a program.
 
-Everything here runs in the thread of the save, beside training. xxh3_128 takes a tenth of a second a GB, without the interpreter's lock.
+Everything here runs in the thread of the save, beside training. xxh3_128 takes a tenth of a second a GB,
+without the interpreter's lock.
 """
 
 from __future__ import annotations

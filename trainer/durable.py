@@ -1,4 +1,5 @@
-"""Files that survive a power cut: written whole under another name, fsynced, renamed, and their folder fsynced."""
+"""Files that survive a power cut: written whole under another name, fsynced, renamed, and their folder
+fsynced."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ PARTIAL: Final = ".partial"
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write a file that is on the disk, under its name, when this returns; after a crash it is whole or as before."""
+    """Write a file that is on the disk, under its name, when this returns; after a crash it is whole
+    or as before."""
     partial = path.with_name(path.name + PARTIAL)
     with open(partial, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)

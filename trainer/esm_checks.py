@@ -1,4 +1,5 @@
-"""What a Hugging Face folder may hold: everything that ESM-2 computes differently with is refused by name, and nothing is dropped without a word."""
+"""What a Hugging Face folder may hold: everything that ESM-2 computes differently with is refused by
+name, and nothing is dropped without a word."""
 
 from __future__ import annotations
 
@@ -42,16 +43,24 @@ _COMPUTED: Final[Mapping[str, tuple[Any, str]]] = {
     "is_decoder": (False, "this trainer's attention looks both ways"),
     "add_cross_attention": (False, "this trainer has none"),
     "is_folding_model": (False, "this trainer trains language models"),
-    "hidden_dropout_prob": (0.0, "this trainer has no dropout: set it to 0.0 in config.json, if training without is what you want"),
-    "attention_probs_dropout_prob": (0.0, "this trainer has no dropout: set it to 0.0 in config.json, if training without is what you want"),
+    "hidden_dropout_prob": (
+        0.0,
+        "this trainer has no dropout: set it to 0.0 in config.json, if training without is what you want",
+    ),
+    "attention_probs_dropout_prob": (
+        0.0,
+        "this trainer has no dropout: set it to 0.0 in config.json, if training without is what you want",
+    ),
     "rope_scaling": (None, "this trainer scales no rotary embedding"),
     "pruned_heads": (None, "all layers have all heads here"),
 }
-"""Key → the one value that is computed here, and what to say of others. An empty object or null is as good as false."""
+"""Key → the one value that is computed here, and what to say of others. An empty object or null is as
+good as false."""
 _EMBEDDING: Final = "esm.embeddings.word_embeddings.weight"
 _DECODER: Final = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 _UNUSED: Final = re.compile(r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq")
-"""Tensors that transformers does not compute with either, in a model with rotary embeddings; but for inv_freq, which is taken separately."""
+"""Tensors that transformers does not compute with either, in a model with rotary embeddings; but for
+inv_freq, which is taken separately."""
 _FREQUENCIES: Final = 10_000.0
 
 
@@ -81,13 +90,19 @@ def options_of(config: Any, source: str) -> ModelOptions:
             raise InputError(f"config.json has {key} {value!r}{how}: {why}", source=source)
     try:
         shape = msgspec.convert(config, _Shape)
-        return ModelOptions(layers=shape.num_hidden_layers, hidden_size=shape.hidden_size, heads=shape.num_attention_heads, ffn_size=shape.intermediate_size)
+        return ModelOptions(
+            layers=shape.num_hidden_layers,
+            hidden_size=shape.hidden_size,
+            heads=shape.num_attention_heads,
+            ffn_size=shape.intermediate_size,
+        )
     except (msgspec.MsgspecError, ValueError) as error:
         raise InputError(f"config.json: {error}", source=source) from error
 
 
 def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """The tensors by the names that modules have: some versions of transformers write norms' weight and bias as gamma and beta.
+    """The tensors by the names that modules have: some versions of transformers write norms' weight and
+    bias as gamma and beta.
 
     Raises:
         InputError: a tensor has both names.
@@ -102,7 +117,8 @@ def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], used: set[str], config: Mapping[str, Any], source: str) -> None:
-    """Raises: InputError, for a tensor that would be left out though the model computes with it, or that is not finite.
+    """Raises: InputError, for a tensor that would be left out though the model computes with it, or that
+    is not finite.
 
     Args:
         used: names of those that are imported.
@@ -110,15 +126,24 @@ def check_tensors(tensors: Mapping[str, Tensor], used: set[str], config: Mapping
     embedding = tensors[_EMBEDDING]
     decoder = tensors.get(_DECODER[0], None if config.get("tie_word_embeddings", True) else torch.empty(0))
     if decoder is not None and not (decoder.shape == embedding.shape and torch.equal(decoder, embedding)):
-        raise InputError("its decoder is not tied to its embedding (tie_word_embeddings, lm_head.decoder.weight), as ESM-2's is", source=source)
+        raise InputError(
+            "its decoder is not tied to its embedding (tie_word_embeddings, lm_head.decoder.weight), as ESM-2's is",
+            source=source,
+        )
     bias = tensors.get(_DECODER[1])
     if bias is not None and not torch.equal(bias, tensors["lm_head.bias"]):
         raise InputError("its decoder has a bias of its own (lm_head.decoder.bias), beside lm_head.bias", source=source)
     left = sorted(name for name in set(tensors) - used - set(_DECODER) if not _UNUSED.fullmatch(name))
     if left:
-        raise InputError(f"its weights hold {left[0]} and {len(left) - 1} more that ESM-2 does not have: what they do would be lost", source=source)
+        raise InputError(
+            f"its weights hold {left[0]} and {len(left) - 1} more that ESM-2 does not have: what they do would be lost",
+            source=source,
+        )
     if (config.get("rope_theta") or _FREQUENCIES) != _FREQUENCIES and not any(name.endswith("inv_freq") for name in tensors):
-        raise InputError(f"config.json has rope_theta {config['rope_theta']}, ESM-2 has {_FREQUENCIES}, and the weights hold no inv_freq", source=source)
+        raise InputError(
+            f"config.json has rope_theta {config['rope_theta']}, ESM-2 has {_FREQUENCIES}, and the weights hold no inv_freq",
+            source=source,
+        )
     for name in sorted(used):
         if not bool(torch.isfinite(tensors[name]).all()):
             raise InputError(f"{name} holds numbers that are not finite", source=source)
@@ -128,7 +153,10 @@ def check_shapes(found: Mapping[str, Tensor], expected: Mapping[str, torch.Size]
     """Raises: InputError, for a tensor of ours whose shape is not the one that config.json means."""
     for name, tensor in found.items():
         if tensor.shape != expected.get(name):
-            raise InputError(f"{name} has shape {list(tensor.shape)}, config.json means {list(expected.get(name, ()))}", source=source)
+            raise InputError(
+                f"{name} has shape {list(tensor.shape)}, config.json means {list(expected.get(name, ()))}",
+                source=source,
+            )
 
 
 def check_name(name: Any, folder: Path) -> str:

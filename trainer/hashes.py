@@ -1,9 +1,10 @@
-"""hashes.json: size and xxh3_128 of each file of a checkpoint, taken from what was handed to the disk, and compared before anything is read.
+"""hashes.json: size and xxh3_128 of each file of a checkpoint, taken from what was handed to the disk, and
+compared before anything is read.
 
     {"version": 1, "files": {"__0_0.distcp": {"bytes": 1234, "xxh3_128": "…"}, ".metadata": …, "state.json": …}, "digest": "…"}
 
-`digest` is the xxh3_128 of the canonical JSON of the rest. This finds damage, not malice: whoever can write the files can write the hashes.
-Ranks compare a share of the files each, in threads.
+`digest` is the xxh3_128 of the canonical JSON of the rest. This finds damage, not malice: whoever can
+write the files can write the hashes. Ranks compare a share of the files each, in threads.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class _Hashes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def write_hashes(folder: Path, files: dict[str, FileHash]) -> None:
     """Write hashes.json of a folder whose files are on the disk."""
-    write(folder / HASHES, json.dumps({"version": _VERSION, "files": msgspec.to_builtins(files), "digest": _digest(files)}, indent=1))
+    write(
+        folder / HASHES,
+        json.dumps({"version": _VERSION, "files": msgspec.to_builtins(files), "digest": _digest(files)}, indent=1),
+    )
 
 
 def read_hashes(folder: Path) -> dict[str, FileHash]:
@@ -78,7 +82,8 @@ def read_hashes(folder: Path) -> dict[str, FileHash]:
 
 
 def damage(folder: Path, parallel: Parallel) -> str:
-    """Compare a checkpoint's files with their hashes. To be called by all ranks, each of which reads a share of the files.
+    """Compare a checkpoint's files with their hashes. To be called by all ranks, each of which reads a
+    share of the files.
 
     Returns:
         what is wrong, the same text on all ranks; empty if nothing is.

@@ -1,8 +1,10 @@
-"""OUT/lock: one run at a time trains into a folder. The file names its holder, and its modification time is the holder's heartbeat.
+"""OUT/lock: one run at a time trains into a folder. The file names its holder, and its modification time
+is the holder's heartbeat.
 
-A holder on this machine lives if its process does. A holder elsewhere lives if the heartbeat goes on: it is old at once if the storage's own
-clock says so, else it is watched. So a requeued job never waits for a process of the same machine, and at most STALE_SECONDS for one of another.
-The file system has to create files exclusively; flock is used where it is there, but holds nothing, for many shared mounts have none.
+A holder on this machine lives if its process does. A holder elsewhere lives if the heartbeat goes on: it
+is old at once if the storage's own clock says so, else it is watched. So a requeued job never waits for a
+process of the same machine, and at most STALE_SECONDS for one of another. The file system has to create
+files exclusively; flock is used where it is there, but holds nothing, for many shared mounts have none.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class LockError(ThdpackError):
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The process of rank 0 that holds a folder.
 
-    machine: identifies the running system and its process ids; "" where that is not known. started: the process's start, in ticks of that machine.
+    machine: identifies the running system and its process ids; "" where that is not known. started: the
+    process's start, in ticks of that machine.
     folder: what it holds. A copy of the folder brings a copy of the lock.
     """
 
@@ -145,7 +148,15 @@ def take(out: Path) -> bytes:
     out.mkdir(parents=True, exist_ok=True)
     path = out / LOCK
     now = datetime.now(UTC).isoformat(" ", "seconds")
-    ours = Holder(socket.gethostname(), os.getpid(), now, _machine(), _started(os.getpid()), str(out.resolve()), secrets.token_hex(8))
+    ours = Holder(
+        socket.gethostname(),
+        os.getpid(),
+        now,
+        _machine(),
+        _started(os.getpid()),
+        str(out.resolve()),
+        secrets.token_hex(8),
+    )
     content = msgspec.json.encode(ours)
     while True:
         with suppress(FileExistsError):
@@ -161,7 +172,8 @@ def take(out: Path) -> bytes:
 
 
 def _lives(path: Path, content: bytes) -> bool:
-    """Whether the holder that a lock file names is alive. Takes up to STALE_SECONDS for one that cannot be seen."""
+    """Whether the holder that a lock file names is alive. Takes up to STALE_SECONDS for one that
+    cannot be seen."""
     holder = _parsed(content)
     seen = holder.lives(path.parent) if holder else None
     if seen is not None:
@@ -169,7 +181,10 @@ def _lives(path: Path, content: bytes) -> bool:
     _, beat = _read(path)
     if _now(path.parent) - beat > STALE_SECONDS:
         return False
-    say(0, f"{path.parent} was held by {_named(content)} a moment ago: waiting up to {STALE_SECONDS:.0f} s to see whether that still runs")
+    say(
+        0,
+        f"{path.parent} was held by {_named(content)} a moment ago: waiting up to {STALE_SECONDS:.0f} s to see whether that still runs",
+    )
     deadline = time.monotonic() + STALE_SECONDS
     while time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -181,8 +196,9 @@ def _lives(path: Path, content: bytes) -> bool:
 def _remove(path: Path, dead: bytes) -> None:
     """Remove a dead holder's lock, and no other that has taken its place meanwhile.
 
-    Several starts may do so at once: flock lets one at a time look and remove. On storage without it, two that do so within the same
-    milliseconds may both go on; the heartbeat of one then finds the other's lock, and ends it.
+    Several starts may do so at once: flock lets one at a time look and remove. On storage without it, two
+    that do so within the same milliseconds may both go on; the heartbeat of one then finds the other's
+    lock, and ends it.
     """
     with open(path, "rb+") as file:
         try:

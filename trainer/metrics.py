@@ -252,11 +252,11 @@ def continued(path: Path, step: int) -> TextIO:
     """A file of JSON lines, open at its end, without lines of steps after `step`, or one that a crash cut off."""
     kept = []
     if path.exists():
-        for line in path.read_text().splitlines():
+        for line in path.read_text(errors="replace").splitlines():
             try:
                 if json.loads(line)["step"] <= step:
                     kept.append(line + "\n")
-            except ValueError:
+            except (ValueError, TypeError, KeyError, RecursionError):
                 break
     write(path, "".join(kept))
     return open(path, "a")

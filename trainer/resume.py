@@ -43,7 +43,8 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
 
 
 def changes(options: TrainOptions, before: TrainOptions) -> str:
-    """Return what trains otherwise from here on, in words; empty if nothing does. Both options are resolved: no `auto`."""
+    """Return what trains otherwise from here on, in words; empty if nothing does. Both options are
+    resolved: no `auto`."""
     now, then = asdict(options.optimizer), asdict(before.optimizer)
     for name in _OF_COMPUTING:
         now[name], then[name] = getattr(options.compute, name), getattr(before.compute, name)

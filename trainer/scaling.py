@@ -1,4 +1,5 @@
-"""Delayed scaling and what is not training. Not run on a GPU since it was written; tests/gpu/test_scaling_kept.py is its test there."""
+"""Delayed scaling and what is not training. Not run on a GPU since it was written;
+tests/gpu/test_scaling_kept.py is its test there."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from trainer.precision import scaling_tensors
 def scaling_kept(model: nn.Module) -> Iterator[None]:
     """Leave scales and histories as they are: the largest values of a validation are not the next step's.
 
-    Transformer Engine moves histories on only where gradients are computed, but its kernels note largest values in any forward pass,
-    in the newest row of the history. Where the state does not exist yet, it begins in here with zeros, as it would in a step.
+    Transformer Engine moves histories on only where gradients are computed, but its kernels note largest
+    values in any forward pass, in the newest row of the history. Where the state does not exist yet, it
+    begins in here with zeros, as it would in a step.
     """
     tensors = [tensor for _, tensor in scaling_tensors(model)]
     kept = [tensor.clone() for tensor in tensors]

@@ -17,8 +17,9 @@ from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import huggingface, precision
 from trainer.agree import check_same, from_main
-from trainer.checkpoint import KEPT, LATEST, check_latest, names
+from trainer.checkpoint import KEPT, LATEST, Checkpoints, check_latest, names, read_latest
 from trainer.config import DataOptions, TrainOptions
+from trainer.hashes import CheckpointError
 from trainer.parallel import Parallel
 from trainer.state import State, read_state
 
@@ -37,22 +38,21 @@ def last_state(options: TrainOptions, parallel: Parallel) -> State | None:
         return None
     check_latest(folder, latest, parallel)
     state: State = from_main(parallel, lambda: read_state(folder / latest))
+    if Checkpoints.name(state.step) != latest:
+        raise CheckpointError(f"{folder / latest} is the checkpoint of step {state.step:,} under another name: rename it to {Checkpoints.name(state.step)}")
     return state
 
 
 def _latest(out: Path, *, resume: str) -> str:
     """The last checkpoint's name; "" if there is none."""
     folder = out / "checkpoints"
-    if not (folder / LATEST).exists():
-        found = names(folder)
-        if found:
-            raise ValueError(
-                f"{folder} has checkpoints, but no file `{LATEST}`: write the name of one into it, say {found[-1]}. {KEPT}. Or choose another --out"
-            )
-        return ""
-    if resume == "never":
+    latest = read_latest(folder)
+    found = names(folder)
+    if not latest and found:
+        raise ValueError(f"{folder} has checkpoints, but no file `{LATEST}`: write the name of one into it, say {found[-1]}. {KEPT}. Or choose another --out")
+    if latest and resume == "never":
         raise ValueError(f"{out} holds a run, and --resume is never: choose another --out, or remove that folder")
-    return (folder / LATEST).read_text().strip()
+    return latest
 
 
 def from_hugging_face(options: TrainOptions, parallel: Parallel) -> tuple[TrainOptions, dict[str, Tensor]]:

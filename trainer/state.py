@@ -26,7 +26,8 @@ class Best(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run after so many steps.
 
-    tokens: unpadded, so far. applied: steps that were not skipped. sound: the last validation, if any, was finite. reader: its `state_dict`.
+    tokens: unpadded, so far. applied: steps that were not skipped. sound: the last validation, if any, was
+    finite. reader: its `state_dict`.
     options: as they were resolved.
     """
 
@@ -47,7 +48,8 @@ def read_state(checkpoint: Path) -> State:
     """Read state.json of a checkpoint.
 
     Raises:
-        CheckpointError: it cannot be read, is another version's, or a field is not what it should be; says which.
+        CheckpointError: it cannot be read, is another version's, or a field is not what it should be; says
+        which.
     """
     path = checkpoint / STATE
     try:

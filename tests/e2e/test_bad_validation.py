@@ -9,7 +9,16 @@ import pytest
 
 from tests.runs import train
 
-DIVERGES = ("--learning-rate", "1e30", "--warmup-steps", "0", "--max-bad-steps", "100", "--validate-every", "2")
+DIVERGES = (
+    "--learning-rate",
+    "1e30",
+    "--warmup-steps",
+    "0",
+    "--max-bad-steps",
+    "100",
+    "--validate-every",
+    "2",
+)
 """The first step makes weights of 1e30; all that follow are skipped."""
 
 

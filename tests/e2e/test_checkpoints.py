@@ -92,19 +92,40 @@ def test_where_no_checkpoint_is_whole_the_run_says_so(many_shards: Path, whole: 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: (folder / HASHES).unlink(), "has no hashes.json: an older thdpack wrote it, or it was copied in part"),
+        (
+            lambda folder: (folder / HASHES).unlink(),
+            "has no hashes.json: an older thdpack wrote it, or it was copied in part",
+        ),
         (lambda folder: (folder / HASHES).write_text("[" * 100_000), "hashes.json is damaged"),
         (lambda folder: (folder / HASHES).write_bytes(b"\xff"), "hashes.json is damaged"),
-        (lambda folder: (folder / HASHES).write_text('{"version": 1, "files": 3, "digest": ""}'), "hashes.json is damaged: Expected"),
-        (lambda folder: write_hashes(folder, {"../latest": FileHash(0, "")}), "names a file outside of its folder"),
-        (lambda folder: (folder / "__0_0.distcp").unlink(), "__0_0.distcp cannot be read (No such file or directory)"),
+        (
+            lambda folder: (folder / HASHES).write_text('{"version": 1, "files": 3, "digest": ""}'),
+            "hashes.json is damaged: Expected",
+        ),
+        (
+            lambda folder: write_hashes(folder, {"../latest": FileHash(0, "")}),
+            "names a file outside of its folder",
+        ),
+        (
+            lambda folder: (folder / "__0_0.distcp").unlink(),
+            "__0_0.distcp cannot be read (No such file or directory)",
+        ),
         (lambda folder: os.truncate(folder / "__0_0.distcp", 1000), "__0_0.distcp has 1,000 bytes"),
-        (lambda folder: (folder.parent / "latest").write_text("../../elsewhere\n"), "names no checkpoint: '../../elsewhere'"),
+        (
+            lambda folder: (folder.parent / "latest").write_text("../../elsewhere\n"),
+            "names no checkpoint: '../../elsewhere'",
+        ),
+        (lambda folder: (folder.parent / "latest").write_bytes(b"\xff"), "names no checkpoint"),
         (lambda folder: shutil.rmtree(folder), "there is no such checkpoint"),
     ],
 )
 def test_checkpoints_that_lack_something_are_refused(
-    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], Any], message: str
+    many_shards: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], Any],
+    message: str,
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
     spoil(out / "checkpoints" / "step-00000008")
@@ -122,6 +143,13 @@ def test_what_one_rank_finds_damaged_all_ranks_refuse(many_shards: Path, whole: 
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
     assert job.said.count("__0_0.distcp does not hold what was written") == 2
     assert job.said.count("echo step-00000004 > ") == 2
+
+
+def test_a_checkpoint_under_another_s_name_is_refused(many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = cut(whole, tmp_path / "run", 8) / "checkpoints"
+    (folder / "step-00000008").rename(folder / "step-00000012")
+    (folder / "latest").write_text("step-00000012")
+    assert "is the checkpoint of step 8 under another name" in refused(many_shards, tmp_path / "run", capsys)
 
 
 def edited(**changes: object) -> Callable[[Path], None]:
@@ -156,12 +184,20 @@ def edited(**changes: object) -> Callable[[Path], None]:
         (edited(options__data__buckets_per_step=-4), "at `$.options.data`"),
         (edited(version=9), "version 9, this thdpack reads 1"),
         (lambda folder: (folder / "state.json").write_text("[" * 100_000), "recursion"),
-        (lambda folder: (folder / "state.json").write_text("[]"), "state.json cannot be read: Expected `object`, got `array`"),
+        (
+            lambda folder: (folder / "state.json").write_text("[]"),
+            "state.json cannot be read: Expected `object`, got `array`",
+        ),
         (lambda folder: (folder / "state.json").write_bytes(b"\xff\xfe"), "state.json cannot be read"),
     ],
 )
 def test_each_field_of_the_state_is_checked(
-    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], Any], message: str
+    many_shards: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], Any],
+    message: str,
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
     checkpoint = out / "checkpoints" / "step-00000008"
@@ -213,11 +249,30 @@ def test_an_older_checkpoint_is_removed_only_when_the_newer_one_is_on_the_disk(m
     monkeypatch.setattr(os, "fsync", noted_sync)
     monkeypatch.setattr(os, "replace", noted_replace)
     monkeypatch.setattr(shutil, "rmtree", noted_remove)
-    folder = train(many_shards, tmp_path / "run", "--keep-last", "1", "--validate-every", "0", "--warmup-steps", "2", steps=8) / "checkpoints"
+    folder = (
+        train(
+            many_shards,
+            tmp_path / "run",
+            "--keep-last",
+            "1",
+            "--validate-every",
+            "0",
+            "--warmup-steps",
+            "2",
+            steps=8,
+        )
+        / "checkpoints"
+    )
     until = done[: done.index(("remove", f"{folder}/step-00000004.partial"))]
     named = until.index(("rename", f"{folder}/step-00000008"))
     partial = f"{folder}/step-00000008.partial"
-    for name in (f"{partial}/__0_0.distcp", f"{partial}/.metadata.tmp", f"{partial}/state.json.partial", f"{partial}/hashes.json.partial", partial):
+    for name in (
+        f"{partial}/__0_0.distcp",
+        f"{partial}/.metadata.tmp",
+        f"{partial}/state.json.partial",
+        f"{partial}/hashes.json.partial",
+        partial,
+    ):
         assert ("sync", name) in until[:named], name
     assert ("sync", str(folder)) in until[named:]
     latest = named + until[named:].index(("rename", f"{folder}/latest"))

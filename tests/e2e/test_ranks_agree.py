@@ -50,7 +50,10 @@ def test_a_stale_copy_of_the_dataset_on_one_rank_is_named(build_here: Callable[.
 
 
 def test_an_option_of_one_rank_is_named(many_shards: Path, tmp_path: Path) -> None:
-    said = refused(TRAIN_AS_RANK, arguments(many_shards, tmp_path / "run", "--learning-rate", "1e-3|2e-3", "--context-parallel", "1|2"))
+    said = refused(
+        TRAIN_AS_RANK,
+        arguments(many_shards, tmp_path / "run", "--learning-rate", "1e-3|2e-3", "--context-parallel", "1|2"),
+    )
     assert "--learning-rate 0.002, there 0.001; --context-parallel 2, there 1" in said
 
 

@@ -113,7 +113,10 @@ def test_a_copy_of_a_held_folder_is_not_held(tmp_path: Path, monkeypatch: pytest
 
 def test_a_run_whose_folder_was_taken_over_ends(many_shards: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with Job(BEATS_OFTEN, arguments(many_shards, out, "--validate-every", "0", "--checkpoint-every", "0", steps=100_000)) as job:
+    with Job(
+        BEATS_OFTEN,
+        arguments(many_shards, out, "--validate-every", "0", "--checkpoint-every", "0", steps=100_000),
+    ) as job:
         await_step(job, out, 2)
         content = msgspec.json.encode(ELSEWHERE)
         (out / "other").write_bytes(content)

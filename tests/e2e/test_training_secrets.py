@@ -21,13 +21,30 @@ def holding(folder: Path, secret: str) -> list[Path]:
 
 
 def test_credentials_are_written_nowhere_and_the_run_resumes(
-    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    many_shards: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[Any] = []
     service = SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None)
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **words: sent.append((words, list(sys.argv))) or service))
+    monkeypatch.setitem(
+        sys.modules,
+        "wandb",
+        SimpleNamespace(init=lambda **words: sent.append((words, list(sys.argv))) or service),
+    )
     out = tmp_path / "run"
-    flags = ("--cache-dir", str(tmp_path / "cache"), "--wandb-project", "p", "--warmup-steps", "2", "--buckets-per-step", "4")
+    flags = (
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--wandb-project",
+        "p",
+        "--warmup-steps",
+        "2",
+        "--buckets-per-step",
+        "4",
+    )
     with http_store(many_shards) as address:
         for secret, steps in (("hunter2", 4), ("hunter3", 8)):
             url = address.replace("http://", f"http://somebody:{secret}@")
@@ -47,7 +64,12 @@ def test_an_error_shows_no_credentials(build_here: Callable[..., Manifest], samp
     with http_store(tmp_path) as address:
         for name, message in (("padded", "attend to padding"), ("missing", "missing")):
             with pytest.raises(SystemExit):
-                train(address.replace("http://", "http://somebody:hunter2@") + f"/{name}", tmp_path / "run", "--cache-dir", str(tmp_path / "cache"))
+                train(
+                    address.replace("http://", "http://somebody:hunter2@") + f"/{name}",
+                    tmp_path / "run",
+                    "--cache-dir",
+                    str(tmp_path / "cache"),
+                )
             said = capsys.readouterr().err
             assert message in said
             assert "hunter2" not in said

@@ -26,7 +26,11 @@ def test_other_shapes_are_refused_with_a_reason(tmp_path: Path) -> None:
         checkpoints.wait()
         for name, shape, message in (
             ("model.a", (4,), "another model's"),
-            (HISTORY, (32, 1), "another version of Transformer Engine wrote it. Resume with that version, or with --precision bf16"),
+            (
+                HISTORY,
+                (32, 1),
+                "another version of Transformer Engine wrote it. Resume with that version, or with --precision bf16",
+            ),
             ("random.cpu.0", (6,), "another version of torch wrote it"),
         ):
             wanted = {key: torch.zeros_like(tensor) for key, tensor in saved.items()} | {name: torch.zeros(shape)}

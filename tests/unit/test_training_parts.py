@@ -164,9 +164,10 @@ def test_model_flops_are_those_that_torch_counts() -> None:
     assert PADDED_VOCABULARY == 64
 
 
-def test_metrics_of_steps_after_the_checkpoint_are_dropped_and_a_cut_line_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", [b'{"kind": "tr', b"3", b"{}", b"\xff", b"[" * 100_000])
+def test_metrics_of_steps_after_the_checkpoint_are_dropped_and_a_cut_line_too(tmp_path: Path, cut: bytes) -> None:
     lines = [json.dumps({"kind": "train", "step": step, "loss": 1.0}) for step in (10, 20, 30)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"kind": "tr')
+    (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode() + b"\n" + cut)
     options = replace(TrainOptions(), output=replace(TrainOptions().output, out=str(tmp_path)))
     with Report(options, ALONE, step=20):
         pass
