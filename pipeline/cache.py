@@ -39,9 +39,8 @@ _TICK: Final = 0.05
 _LOCK_NAME: Final = "lock"
 _OURS: Final = re.compile(r"[0-9a-f]{32}\.(arrow|part)")
 """Names of the files that a cache writes. Others in the folder are not its business."""
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW  # a link that somebody left there leads to a file that is not ours
 _MAKE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-"""Flags for opening: a link that somebody left in the folder leads to a file that is not ours."""
 
 
 class ShardCache:
@@ -70,8 +69,8 @@ class ShardCache:
     def open(self, entry: ShardEntry, shape: BucketShape, *, look_inside: bool = True) -> MappedShard:
         """A shard, mapped and verified; fetched if it is not here, fetched again if it is here but damaged.
 
-        Args:
-            look_inside: see MappedShard.
+        `look_inside`: see MappedShard.
+
         Raises:
             DatasetError: it cannot be fetched, or there is no room for it.
             ClosedError: the reader was closed.
