@@ -145,6 +145,17 @@ def test_what_one_rank_finds_damaged_all_ranks_refuse(many_shards: Path, whole: 
     assert job.said.count("echo step-00000004 > ") == 2
 
 
+def test_files_of_all_ranks_are_hashed(many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    start(many_shards, out, "--warmup-steps", "0", ranks=2, steps=2).finish()
+    checkpoint = out / "checkpoints" / "step-00000002"
+    files = {path.name for path in checkpoint.iterdir()}
+    assert {"__0_0.distcp", "__1_0.distcp"} < files
+    assert set(read_hashes(checkpoint)) == files - {HASHES}
+    flip(checkpoint / "__1_0.distcp", 100_000)
+    assert "__1_0.distcp does not hold what was written" in refused(many_shards, out, capsys, "--warmup-steps", "0")
+
+
 def test_a_checkpoint_under_another_s_name_is_refused(many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = cut(whole, tmp_path / "run", 8) / "checkpoints"
     (folder / "step-00000008").rename(folder / "step-00000012")
