@@ -153,12 +153,12 @@ class Build:
         self._report = report
 
     def run(self, existing: Manifest | None) -> Built:
-        if existing is not None and self._same_inputs(existing):
+        if existing is not None and not self._options.overwrite:  # which may be there because the dataset is damaged
+            self._refuse_other_inputs(existing)
             problem = missing_file(existing, self._out)
-            if problem is None:
-                return self.found(existing)
-            if not self._options.overwrite:
+            if problem is not None:
                 raise DatasetError(f"{problem}; the dataset is damaged: build it again with --overwrite")
+            return self.found(existing)
         return mended(self._built, lambda _: None, self._work, self._report)
 
     def _built(self) -> Built:
@@ -224,23 +224,18 @@ class Build:
             self._report.note(without_credentials(line))
         return mapped
 
-    def _same_inputs(self, existing: Manifest) -> bool:
-        """Whether the dataset that is there came of these very inputs and options. Reads all inputs.
+    def _refuse_other_inputs(self, existing: Manifest) -> None:
+        """Refuse inputs that the dataset there did not come of. Reads all of them.
 
         Raises:
-            DatasetError: it did not, and --overwrite was not given.
+            DatasetError: it came of others.
         """
         sources = self._plan.sources
-        if [(s.name, s.bytes) for s in sources] != [(e.name, e.bytes) for e in existing.inputs]:
-            return False
         tasks = hash_tasks(self._plan, self._work, every=True)
         results = self._phase("compare inputs", tasks, self._plan.input_bytes)
         found = input_entries(sources, tasks, results, [entry.records for entry in existing.inputs])
-        if build_digest(self._options, found) == existing.build:
-            return True
-        if not self._options.overwrite:
+        if build_digest(self._options, found) != existing.build:
             raise DatasetError(f"{self._out.where()}: the inputs changed since this dataset was built; choose another --out, or replace it with --overwrite")
-        return False
 
     def _verify(self, manifest: Manifest, tasks: Sequence[Task], parts: Sequence[dict[str, Any]]) -> None:
         """Read everything back before it is committed.

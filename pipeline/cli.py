@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from pipeline.interrupt import interrupt
-from schemas.errors import ThdpackError
+from schemas.errors import BuildError, ThdpackError
 from schemas.redact import without_credentials
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _BROKEN_PIPE: Final = 141
 """Exit code of a command whose reader went away: 128 + SIGPIPE, as shells have it."""
+
+_FEWEST_FILES: Final = 64
+"""A build of a few workers opens about twenty at once."""
 
 
 def main() -> None:
@@ -60,11 +64,46 @@ def run_command(arguments: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         return _BROKEN_PIPE
-    except Exception:  # a bug, of ours or of what we use; whatever it says holds no credentials
+    except Exception as error:  # a bug, of ours or of what we use; whatever it says holds no credentials
+        if _lacks_files(error):
+            print(f"thdpack: {_too_few_files()}", file=sys.stderr)
+            return 1
         print(without_credentials(traceback.format_exc()), file=sys.stderr)
         return 1
     except SystemExit as leaving:  # tyro's --help and usage errors
         return leaving.code if isinstance(leaving.code, int) else 0
+
+
+def _lacks_files(error: BaseException | None) -> bool:
+    """Whether an error comes of the limit of open files."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _too_few_files() -> str:
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"too many open files: this process may have {most}; allow more, such as `ulimit -n 1024`, and run the same command"
+
+
+def _allow_files() -> None:
+    """Before there are workers, whose tracebacks nobody could catch: see that files can be opened.
+
+    Raises:
+        BuildError: the limit is too low, and this process may not raise it.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= _FEWEST_FILES:
+        return
+    if hard != resource.RLIM_INFINITY and hard < _FEWEST_FILES:
+        raise BuildError(_too_few_files())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FEWEST_FILES, hard))
 
 
 def _run(arguments: list[str]) -> int:
@@ -103,8 +142,10 @@ def _begin(arguments: list[str]) -> None:
     """Have started beside us, before anything is loaded, what takes longest: workers.
 
     Raises:
-        BuildError: no Ray cluster is at the address.
+        BuildError: no Ray cluster is at the address, or no file can be opened.
     """
+    if not {"-h", "--help", "--version"} & set(arguments):
+        _allow_files()
     if arguments[:1] not in (["preprocess"], ["verify"]) or {"-h", "--help", "--dry-run"} & set(arguments):
         return
     if "ray" in arguments:
@@ -176,7 +217,9 @@ def _verify(options: VerifyOptions) -> int:
     problems = verify_dataset(options.dataset, deep=options.deep, workers=options.workers)
     for problem in problems:
         print(problem)
-    if not problems:
+    if problems:
+        print("thdpack: the dataset is damaged; its preprocess command builds it again, with --overwrite", file=sys.stderr)
+    else:
         print(f"{without_credentials(options.dataset)}: verified, nothing wrong")
     return 1 if problems else 0
 

@@ -22,10 +22,17 @@ from pipeline.storage import input_errors
 from pipeline.writing import sync_folder, written_atomically
 from schemas.errors import BuildError
 from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.shard import SPLITS
 
 WORK: Final = ".build"
 """Where in a dataset's folder work in progress lies."""
 _AT_ONCE: Final = 4
+_FOLDERS: Final = (WORK, *SPLITS, "records")
+_UNFINISHED: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
+_WORK_FILE: Final = re.compile(
+    r"((map|hash|reduce|verify|rest-\d+)-\d{6,}|mapped-[0-9a-f]{16}|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
+    r"|(map|rest-of-(reduce|rest-\d+))-\d{6,}\.arrow|stdin|thdpack-spill-\w+|\.nfs\w+"
+)
 _OURS: Final = re.compile(r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)")
 
 
@@ -57,15 +64,17 @@ class LocalSite:
     @contextmanager
     def held(self, *, shared: bool = False) -> Iterator[None]:
         lock = self._scratch / "lock"
+        self._refuse_links()
         try:
             self._scratch.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise BuildError(f"cannot write to {self.path}: {error.strerror}") from error
         try:
             self._lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             for unfinished in () if shared else self._scratch.glob("*.tmp"):
-                unfinished.unlink(missing_ok=True)
+                if _UNFINISHED.fullmatch(unfinished.name):
+                    unfinished.unlink(missing_ok=True)
             yield
             if self._cleared:
                 lock.unlink(missing_ok=True)  # while it is ours
@@ -74,6 +83,16 @@ class LocalSite:
         if self._cleared:
             with suppress(OSError):  # somebody is here again; or NFS, which keeps what was open a little longer
                 self._scratch.rmdir()
+
+    def _refuse_links(self) -> None:
+        """Refuse folders that are links: what a build removes there would be somebody else's.
+
+        Raises:
+            BuildError: names the link.
+        """
+        for folder in (self.path / name for name in _FOLDERS):
+            if folder.is_symlink():
+                raise BuildError(f"{folder} is a link; a build writes to and removes from folders of its own only: remove the link, or choose another --out")
 
     def _lock(self, descriptor: int, how: int) -> None:
         """Lock the file that a descriptor is of, unless another build has.
@@ -114,7 +133,8 @@ class LocalSite:
             (self.path / PLAN).unlink(missing_ok=True)  # first: killed after this, it is known to be done
             files = [path for folder in ("train", "valid", "records") for path in (self.path / folder).glob("*")]
             left = [path for path in files if _OURS.fullmatch(path.name) and str(path.relative_to(self.path)) not in named]
-            left += [path for path in self._scratch.iterdir() if path.name != "lock"]  # which is ours until we leave
+            there = [path for path in self._scratch.iterdir() if path.name != "lock"]  # which is ours until we leave
+            left += [path for path in there if _WORK_FILE.fullmatch(path.name) or _UNFINISHED.fullmatch(path.name)]
             with ThreadPoolExecutor(_AT_ONCE) as threads:  # the kernel gives back a GB in 0.1 s
                 list(threads.map(_remove, left))
         except OSError as error:
@@ -123,7 +143,7 @@ class LocalSite:
 
 
 def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def not_removed(error: Exception) -> None:

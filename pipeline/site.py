@@ -157,6 +157,8 @@ class ObjectSite:
         if options.scratch is None:
             return self.out.sub(f"{WORK}/{digest}")
         path = Path(options.scratch) / f"thdpack-{digest}-{xxhash.xxh3_64_hexdigest(self.out.url.encode())}"
+        if path.is_symlink():
+            raise BuildError(f"{path} is a link; a build removes its work from folders of its own only: remove the link, or choose another --scratch")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -239,18 +239,18 @@ def _refuse_if_changed(source: Source) -> None:
 
 
 def _is_this(existing: Manifest, listed: TaskList, mapped: Mapped) -> bool:
-    """Whether the dataset that is there is what the list would build.
+    """Whether the dataset that is there is what the list would build; never with --overwrite, which may be there because the dataset is damaged.
 
     Raises:
         DatasetError: it is of other inputs, or damaged, and --overwrite was not given.
     """
+    if listed.options.overwrite:
+        return False
     problem = missing_file(existing, listed.out)
     if existing.build == mapped.build and problem is None:
         return True
-    if not listed.options.overwrite:
-        problem = problem or "the inputs changed since this dataset was built"
-        raise DatasetError(f"{listed.out.where()}: {problem}; choose another --out, or replace it with --overwrite when planning")
-    return False
+    problem = problem or "the inputs changed since this dataset was built"
+    raise DatasetError(f"{listed.out.where()}: {problem}; choose another --out, or replace it with --overwrite when planning")
 
 
 def _mapped(listed: TaskList) -> Mapped:

@@ -1,6 +1,7 @@
-"""A report as JSON, and its tables as CSV. Numbers are written in full; names stand as they are, for programs to read.
+"""A report as JSON, and its tables as CSV. Numbers are written in full.
 
-A spreadsheet runs a cell that starts with `=`, and an id may: import the columns of text as text.
+In JSON, names stand as they are. A spreadsheet runs a cell that starts with `=`, `+`, `-` or `@`, and an id may: in CSV such text has a `'` before it,
+and control characters are written as `\\x1b`.
 """
 
 from __future__ import annotations
@@ -8,13 +9,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pipeline.report.model import Comparison, Distribution, Report
+from pipeline.report.printable import printable
 from schemas.errors import ThdpackError
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a cell may not begin with, full-width forms too: some spreadsheets take those for the same."""
 
 
 def to_json(report: Report | Comparison) -> str:
@@ -96,5 +102,13 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """What a spreadsheet shows as it is: numbers, and text that it takes for no formula."""
+    if not isinstance(value, str) or value == "-":  # the residue of that name is no formula
+        return value
+    text = re.sub(r"[\t\n\r]", lambda found: f"\\x{ord(found.group()):02x}", printable(value))
+    return f"'{text}" if value[:1] in _FORMULA or text.lstrip()[:1] in _FORMULA else text
