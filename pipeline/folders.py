@@ -6,6 +6,7 @@ appears under its name complete or not at all. Folders are plain data and cross 
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -156,10 +157,10 @@ class LocalFolder:
 
     def mark(self, name: str) -> str | None:
         try:
-            stat = (self.path / name).stat()
+            found = (self.path / name).stat()
         except FileNotFoundError:
             return None
-        return f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ino}"
+        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
 
     def mark_of_written(self, name: str) -> str | None:
         return self.mark(name)
@@ -168,7 +169,8 @@ class LocalFolder:
         """By its content: after a power cut, size and time may be right and the bytes not."""
         path = self.path / name
         try:
-            return path.stat().st_size == size and hash_file(path) == (size, xxh3_128)
+            found = path.lstat()  # a link may lead anywhere, and never is what was written
+            return stat.S_ISREG(found.st_mode) and found.st_size == size and hash_file(path) == (size, xxh3_128)
         except (FileNotFoundError, InputError):
             return False
 

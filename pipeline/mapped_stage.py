@@ -13,6 +13,7 @@ from typing import Any
 import xxhash
 
 from pipeline.folders import Folder
+from pipeline.noted import BuildName, WorkName, read_signed, signed
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan
 from pipeline.sources import Source
@@ -27,7 +28,7 @@ from schemas.manifest import InputEntry
 class Spill:
     """One map task's output: its file's name in the work folder, its source's place in the list of inputs, the ordinal of its first record."""
 
-    name: str
+    name: WorkName
     source: int
     first_ordinal: int
 
@@ -36,7 +37,7 @@ class Spill:
 class Mapped:
     """All map tasks' results. residues: in all inputs."""
 
-    build: str
+    build: BuildName
     inputs: tuple[InputEntry, ...]
     spills: tuple[Spill, ...]
     residues: int
@@ -49,7 +50,7 @@ class Mapped:
     def save(self, job: Job, *, durable: bool = False) -> None:
         """Leave it where the job's tasks look for it; durable: for tasks that run when this machine may have lost its power."""
         with job.work.written(job.mapped, durable=durable) as file:
-            file.write(json.dumps(asdict(self)).encode())
+            file.write(signed(asdict(self)))
 
 
 def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask], hashes: Sequence[HashTask], results: Sequence[dict[str, Any]]) -> Mapped:
@@ -103,7 +104,7 @@ def load_mapped(work: Folder, name: str) -> Mapped:
     """What `Mapped.save` left; read once.
 
     Raises:
-        BuildError: it is not there: the machines of a cluster do not see the same files.
+        BuildError: it is not there: the machines of a cluster do not see the same files; or it is damaged.
     """
     global _last
     if _last is not None and _last[0] == work.where(name):
@@ -111,13 +112,9 @@ def load_mapped(work: Folder, name: str) -> Mapped:
     content = work.content(name)
     if content is None:
         raise BuildError(f"{work.where(name)} is not there; machines that build a dataset together need a folder that all of them see, or URLs")
-    noted = json.loads(content)
-    found = Mapped(
-        build=noted["build"],
-        inputs=tuple(InputEntry(**entry) for entry in noted["inputs"]),
-        spills=tuple(Spill(**spill) for spill in noted["spills"]),
-        residues=noted["residues"],
-    )
+    found = read_signed(content, Mapped)
+    if found is None or not all(0 <= spill.source < len(found.inputs) and spill.first_ordinal >= 0 for spill in found.spills):
+        raise BuildError(f"{work.where(name)} is not what was written: a disk, memory or another program changed it; run the same command again")
     _last = work.where(name), found
     return found
 

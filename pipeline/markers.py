@@ -1,7 +1,7 @@
 """Markers of finished tasks: what is finished is recognised, what is not is done again.
 
-A task that has run leaves `<name>.json` in the work folder: what it depended on, and the size and hash of every file it
-wrote. A rerun believes the marker only if both still hold.
+A task that has run leaves `<name>.json` in the work folder: what it depended on, the code that ran included, and the size and hash of every file it
+wrote. A rerun believes the marker only if both still hold, and if it is what such a task leaves (see `pipeline.results`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import xxhash
 
+from pipeline.code_digest import code_digest
 from pipeline.folders import Folder
+from pipeline.noted import read_signed, signed
+from pipeline.results import result_of
 from pipeline.sources import unchanged
 from pipeline.tasks import HashTask, MapTask, Task
 from schemas import __version__
@@ -41,7 +45,7 @@ def run_once(task: Task, out: Folder, on_bytes: Callable[[int], None], *, durabl
     """
     identity = _digest(task)
     marker = f"{task.name}.json"
-    result = None if identity is None else _believed(marker, identity, task.work, out)
+    result = None if identity is None else _believed(task, identity, out)
     if result is not None:
         return Outcome(result, skipped=True)
     try:
@@ -56,7 +60,7 @@ def run_once(task: Task, out: Folder, on_bytes: Callable[[int], None], *, durabl
         task.work.sync([name for name, _, _ in result.get("spills", [])])
     marks = [folder.mark_of_written(name) for folder, name, _, _ in _outputs(result, task.work, out)]
     with task.work.written(marker, durable=durable) as file:
-        file.write(json.dumps({"identity": identity, "result": result, "marks": marks}, sort_keys=True).encode())
+        file.write(signed({"identity": identity, "result": result, "marks": marks}))
     return Outcome(result, skipped=False)
 
 
@@ -68,20 +72,19 @@ def forget(task: Task, result: dict[str, Any], damaged: set[str], out: Folder) -
 
 def finished(task: Task, out: Folder) -> dict[str, Any] | None:
     """The result of a task that ran elsewhere, or None; its files are looked at, not read: `run_once` was told to make them durable."""
-    noted = _noted(task.work, f"{task.name}.json")
-    if noted.get("identity") != _digest(task):
+    noted = read_signed(task.work.content(f"{task.name}.json"), _Marker)
+    result = None if noted is None or noted.identity != _digest(task) else result_of(task, noted.result)
+    if result is None:
         return None
-    result: dict[str, Any] = noted["result"]
     return result if all(folder.size(name) == size for folder, name, size, _ in _outputs(result, task.work, out)) else None
 
 
-def _noted(work: Folder, marker: str) -> dict[str, Any]:
-    """What a marker says; nothing if it is not there, or was cut short by a power failure."""
-    try:
-        noted: dict[str, Any] = json.loads(work.content(marker) or b"{}")
-    except ValueError:
-        return {}
-    return noted
+class _Marker(msgspec.Struct, forbid_unknown_fields=True):
+    """What a marker says. marks: of each file that the task wrote (see pipeline.folders)."""
+
+    identity: str
+    result: msgspec.Raw
+    marks: tuple[str | None, ...]
 
 
 def _digest(task: Task) -> str | None:
@@ -89,20 +92,22 @@ def _digest(task: Task) -> str | None:
     identity = task.identity()
     if identity is None:
         return None
-    values = {"name": task.name, "thdpack": __version__, "pyarrow": pa.__version__, **identity}
+    values = {"name": task.name, "thdpack": __version__, "code": code_digest(), "pyarrow": pa.__version__, **identity}
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
-def _believed(marker: str, identity: str, work: Folder, out: Folder) -> dict[str, Any] | None:
-    """The result in a marker, if it is of this very task and every file it names is as it was."""
-    noted = _noted(work, marker)
-    result: dict[str, Any] | None = noted.get("result") if noted.get("identity") == identity else None
-    if result is not None:
-        outputs = _outputs(result, work, out)
-        if all(folder.holds(name, size, digest, mark) for (folder, name, size, digest), mark in zip(outputs, noted["marks"], strict=True)):
+def _believed(task: Task, identity: str, out: Folder) -> dict[str, Any] | None:
+    """The result in a task's marker, if it is of this very task and every file it names is as it was."""
+    content = task.work.content(f"{task.name}.json")
+    noted = read_signed(content, _Marker)
+    result = result_of(task, noted.result) if noted is not None and noted.identity == identity else None
+    if noted is not None and result is not None:
+        outputs = _outputs(result, task.work, out)
+        same = len(outputs) == len(noted.marks)
+        if same and all(folder.holds(name, size, digest, mark) for (folder, name, size, digest), mark in zip(outputs, noted.marks, strict=True)):
             return result
-    if noted:
-        work.remove(marker)
+    if content is not None:
+        task.work.remove(f"{task.name}.json")
     return None
 
 

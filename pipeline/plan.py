@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import msgspec
 import xxhash
 
 from pipeline.folders import Folder
+from pipeline.noted import read_signed
 from pipeline.options import PreprocessOptions
 from pipeline.sources import Source, cut, every_range, find_sources, task_bytes
 from pipeline.storage import is_url
@@ -19,6 +21,8 @@ from schemas.manifest import Manifest
 
 PLAN: Final = ".build/plan.json"
 """Where in a dataset's folder the task list of a build is that a scheduler works off."""
+UNREADABLE: Final = "unreadable"
+"""Instead of the digest of a task list that is damaged, or of another version."""
 PARTITION_BYTES: Final = 56 << 20
 """About how much FASTA goes into one partition: what a reduce task holds in memory, and about one shard."""
 _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
@@ -69,10 +73,17 @@ def dataset_digest(shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], 
     return xxhash.xxh3_64_hexdigest(json.dumps([shape, list(inputs), version], sort_keys=True).encode())
 
 
+class _Planned(msgspec.Struct):
+    """What a task list says of itself."""
+
+    digest: str
+
+
 def planned_here(out: Folder) -> str | None:
-    """The digest of the task list that waits here to be worked off."""
+    """The digest of the task list that waits here to be worked off; None if none does."""
     content = out.content(PLAN)
-    return None if content is None else str(json.loads(content).get("digest"))
+    there = read_signed(content, _Planned)
+    return None if content is None else UNREADABLE if there is None else there.digest
 
 
 def comes_of(manifest: Manifest, plan: str) -> bool:

@@ -25,6 +25,7 @@ from operator import length_hint
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from pipeline.code_digest import code_digest
 from schemas import __version__
 from schemas.errors import BuildError, ThdpackError
 
@@ -266,7 +267,7 @@ class Likeness:
 @cache
 def versions() -> str:
     """Of what shapes a dataset's bytes, here."""
-    return f"thdpack {__version__} with pyarrow {version('pyarrow')}"
+    return f"thdpack {__version__} (code {code_digest()}) with pyarrow {version('pyarrow')}"
 
 
 def _work(tasks: Sequence[Task], out: Folder, durable: bool, driver: Likeness) -> tuple[list[Outcome | ThdpackError], int]:

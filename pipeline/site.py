@@ -20,6 +20,7 @@ from typing import Protocol, cast
 
 import xxhash
 
+from pipeline.code_digest import code_digest
 from pipeline.folders import Folder, LocalFolder
 from pipeline.local_site import WORK, LocalSite, not_removed, spool_stdin
 from pipeline.objects import LostRaceError, ObjectFolder
@@ -152,7 +153,7 @@ class ObjectSite:
 
         sources = [[s.name, s.fingerprint, s.format, s.compression] for s in planned.sources]
         plan = {"options": options.shape(), "sources": sources, "ranges": planned.ranges, "partitions": planned.partitions}
-        versions = {"thdpack": __version__, "pyarrow": pa.__version__}
+        versions = {"thdpack": __version__, "code": code_digest(), "pyarrow": pa.__version__}
         digest = xxhash.xxh3_64_hexdigest(json.dumps({**plan, **versions}, sort_keys=True).encode())
         if options.scratch is None:
             return self.out.sub(f"{WORK}/{digest}")

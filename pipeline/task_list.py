@@ -6,20 +6,24 @@ map tasks. A task that ran leaves its marker, so a task may run twice, or at onc
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import msgspec
+
 from pipeline.build import Build, Built, existing_dataset, refuse_if_other, refuse_other_plan, workers_of
+from pipeline.code_digest import code_digest
 from pipeline.executors import Executor, ProcessExecutor, SerialExecutor
 from pipeline.expand import refuse_inside
 from pipeline.folders import Folder
 from pipeline.mapped_stage import Mapped, load_mapped, mapped_of
 from pipeline.markers import finished
 from pipeline.mending import mended
+from pipeline.noted import BuildName, read_signed, signed
 from pipeline.options import PreprocessOptions
 from pipeline.plan import PLAN, Plan, absolute, comes_of, plan, plan_digest
 from pipeline.progress import Reporter
@@ -27,6 +31,7 @@ from pipeline.remote import AT_ONCE
 from pipeline.site import Site, missing_file, site_of
 from pipeline.sources import Source, unchanged
 from pipeline.stages import hash_tasks, map_tasks, reduce_tasks
+from pipeline.task_list_file import read_list
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task
 from pipeline.unknown import unknown_shares
 from schemas import __version__
@@ -74,7 +79,7 @@ class TaskList:
 
     def to_json(self) -> dict[str, Any]:
         plan = {**asdict(self.plan), "passed_over": []}
-        return {"thdpack": __version__, "digest": self.digest, "mark": self.site.mark, "options": asdict(self.options), "plan": plan}
+        return {"thdpack": __version__, "code": code_digest(), "digest": self.digest, "mark": self.site.mark, "options": asdict(self.options), "plan": plan}
 
     @property
     def digest(self) -> str:
@@ -90,6 +95,8 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         BuildError: another build runs here, a URL holds credentials, or standard input is named.
     """
     _refuse_secrets(options.out, *options.inputs)
+    if options.scratch is not None:
+        raise BuildError("--scratch is a folder of this machine, and tasks of a list run on others: leave it out")
     if "-" in options.inputs:
         raise BuildError("standard input is there for one process only; write it to a file for a task list")
     refuse_inside(options.out, options.inputs)
@@ -105,7 +112,7 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
             refuse_if_other(existing, options, planned.sources, site.out.where())
         listed = TaskList(options=options, plan=replace(absolute(planned), passed_over=()), site=site)
         with site.out.written(PLAN) as file:
-            file.write(json.dumps(listed.to_json()).encode())
+            file.write(signed(listed.to_json()))
     return listed
 
 
@@ -137,22 +144,11 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
         if digest is None or comes_of(Manifest.from_json(there, where=where), digest):
             return None
         raise DatasetError(f"{where}: plan {digest} is gone, and the dataset here is another one's: somebody built it with --overwrite; plan elsewhere")
-    noted = json.loads(content)
-    if digest is not None and noted.get("digest") != digest:
-        raise BuildError(f"{where}: another plan is here ({noted.get('digest')}), not {digest}: somebody planned with --overwrite; plan elsewhere")
-    if noted["thdpack"] != __version__:
-        raise BuildError(f"{site.out.where(PLAN)}: planned by thdpack {noted['thdpack']}, this is {__version__}; run `thdpack plan-tasks --overwrite`")
-    site.began(noted["mark"])
-    options = PreprocessOptions(**{**noted["options"], "inputs": tuple(noted["options"]["inputs"])})
-    there = noted["plan"]
-    planned = Plan(
-        sources=tuple(Source(**source) for source in there["sources"]),
-        passed_over=(),
-        ranges=tuple((s, begin, end) for s, begin, end in there["ranges"]),
-        hashed=tuple((s, begin, end) for s, begin, end in there["hashed"]),
-        partitions=there["partitions"],
-    )
-    return TaskList(options=options, plan=planned, site=site)
+    noted = read_list(content, site.out.where(PLAN))
+    if digest is not None and noted.digest != digest:
+        raise BuildError(f"{where}: another plan is here ({noted.digest}), not {digest}: somebody planned with --overwrite; plan elsewhere")
+    site.began(noted.mark)
+    return TaskList(options=noted.options, plan=noted.plan, site=site)
 
 
 def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter) -> int:
@@ -260,9 +256,10 @@ def _mapped(listed: TaskList) -> Mapped:
         BuildError: map tasks have not finished. InputError: an input holds no residue, or is mostly <unk>.
     """
     known, work = f"plan-{listed.digest}.json", listed.work
-    noted = work.content(known)
+    noted = read_signed(work.content(known), _Known)
     if noted is not None:
-        return load_mapped(work, listed.job(json.loads(noted)["build"]).mapped)
+        with suppress(BuildError):  # damaged, or gone: what tasks left says it again
+            return load_mapped(work, listed.job(noted.build).mapped)
     maps, hashes = listed.maps, listed.hashes
     results = _results(listed, "map", [*maps, *hashes])
     mapped = mapped_of(listed.options, listed.plan, maps, hashes, results)
@@ -270,8 +267,14 @@ def _mapped(listed: TaskList) -> Mapped:
         _LOG.warning("%s", without_credentials(line))
     mapped.save(listed.job(mapped.build), durable=True)
     with work.written(known) as file:
-        file.write(json.dumps({"build": mapped.build}).encode())
+        file.write(signed({"build": mapped.build}))
     return mapped
+
+
+class _Known(msgspec.Struct):
+    """What the map stage of a plan came to."""
+
+    build: BuildName
 
 
 def _results(listed: TaskList, stage: str, tasks: Sequence[Task]) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pickle
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from pipeline.noted import signed
 from pipeline.objects import ObjectFolder
 from pipeline.options import PreprocessOptions
 from pipeline.plan import PLAN, Plan
@@ -174,7 +174,7 @@ def test_a_list_on_a_store_replaces_only_the_dataset_that_was_there_when_it_was_
     with pytest.raises(DatasetError, match="beyond the list"), reporter(as_json=False) as report:
         run_tasks(the(load_task_list(OUT, digest)), None, 99, None, report)
     ObjectFolder(OUT).remove(PLAN)
-    planned = json.dumps(listed(corpus, OUT, seed=1, overwrite=True).to_json()).encode()
+    planned = signed(listed(corpus, OUT, seed=1, overwrite=True).to_json())
     build_here(corpus, OUT, seed=2, overwrite=True, **SMALL)
     with ObjectFolder(OUT).written(PLAN) as file:  # a build that had looked for plans before this one was made
         file.write(planned)

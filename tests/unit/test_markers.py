@@ -1,0 +1,243 @@
+"""Markers and other work files that are damaged or hostile are not believed, and lead nowhere."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+
+from pipeline import markers
+from pipeline.code_digest import code_digest
+from pipeline.folders import LocalFolder
+from pipeline.mapped_stage import load_mapped
+from pipeline.markers import finished, run_once
+from pipeline.noted import signed
+from pipeline.options import PreprocessOptions
+from pipeline.plan import plan
+from pipeline.progress import reporter
+from pipeline.task_list import load_task_list, plan_tasks, run_tasks
+from pipeline.tasks import MapTask, Task
+from schemas.errors import BuildError, ThdpackError
+from tests.command_line import PIECE_BYTES
+from tests.corpus import fasta, made_records
+
+SMALL: dict[str, Any] = {"capacity": 1024, "max_seq_len": 512}
+MUTATIONS = 2500
+OUTSIDE = ("../precious", "../../precious", "/etc/hostname", "train/../../precious", "records/../../precious", "", ".", "..", "lock", "a\0b", "train/x", "~/x")
+HOSTILE: tuple[Any, ...] = (None, True, -1, 0, 3.5, 1 << 80, -(1 << 80), 1e400, "", "x", "\ud800", [], {}, [[]], {"": {}}, [None], *OUTSIDE)
+
+
+@pytest.fixture(autouse=True)
+def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.sources.TASK_BYTES", 60_000)
+    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
+    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 60_000)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A dataset's folder whose tasks have all run, and a file beside it that is nobody's business."""
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "made.fasta").write_bytes(fasta(made_records(200)))
+    out = tmp_path / "deep" / "out"
+    with reporter(as_json=False) as report:
+        plan_tasks(PreprocessOptions(inputs=(str(tmp_path / "made.fasta"),), out=str(out), **SMALL), report)
+        for stage in ("map", "reduce"):
+            listed = load_task_list(str(out), None)
+            assert listed is not None
+            run_tasks(listed, stage, 0, 1, report)
+    return out
+
+
+def tasks_of(place: Path) -> list[Task]:
+    listed = load_task_list(str(place), None)
+    assert listed is not None
+    from pipeline.stages import reduce_tasks
+    from pipeline.task_list import _mapped
+
+    return [listed.maps[0], reduce_tasks(listed.job(_mapped(listed).build), 1)[0]]
+
+
+class Seen:
+    """Paths outside a folder that this process opened, removed or renamed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths: list[str] = []
+        self.on = False
+        self._folder = str(folder)
+        sys.addaudithook(self._look)
+
+    def _look(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.on and event in ("open", "os.remove", "os.rename", "os.mkdir", "os.rmdir") and isinstance(arguments[0], str | os.PathLike):
+            path = os.path.abspath(os.fspath(arguments[0]))
+            if not path.startswith(self._folder):
+                self.paths.append(path)
+
+
+@pytest.fixture
+def seen(place: Path) -> Iterator[Seen]:
+    watch = Seen(place)
+    yield watch
+    watch.on = False
+
+
+def mutated(values: Any, rng: random.Random) -> Any:
+    """JSON values with one thing changed, somewhere in them."""
+    places: list[tuple[Any, Any]] = []
+
+    def walk(node: Any) -> None:
+        children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for key, child in children:
+            places.append((node, key))
+            walk(child)
+
+    changed = copy.deepcopy(values)
+    walk(changed)
+    node, key = rng.choice(places)
+    kind = rng.randrange(4)
+    if kind == 0 and isinstance(node, dict):
+        del node[key]
+    elif kind == 1 and isinstance(node, dict):
+        node[rng.choice(OUTSIDE)] = node[key]
+    elif kind == 2 and isinstance(node, list):
+        node.append(rng.choice(HOSTILE))
+    else:
+        node[key] = rng.choice(HOSTILE)
+    return changed
+
+
+def hostile_contents(content: bytes, rng: random.Random) -> Iterator[bytes]:
+    """Damaged files, and files with a hash that agrees with what they say."""
+    noted = json.loads(content)["noted"]
+    for _ in range(MUTATIONS // 2):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        yield bytes(damaged)
+    for _ in range(MUTATIONS // 2):
+        yield signed(mutated(noted, rng))
+    deep = b"[" * 100_000 + b"]" * 100_000
+    yield deep
+    for inside in (deep, b'{"result": ' + deep + b"}", b'{"identity": "", "marks": [], "result": ' + deep + b"}"):
+        yield b'{"xxh3_128": "%s", "noted": %s}' % (xxhash.xxh3_128_hexdigest(inside).encode(), inside)
+    yield from (content[: len(content) // 2], b"", b"null", b"[]", b"\xff\xfe", content + content)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_no_mutation_of_a_marker_is_believed_unless_it_says_the_same_or_leads_outside(place: Path, seen: Seen, index: int) -> None:
+    """Of map and reduce tasks. What a believed one says is what the task's files are."""
+    task = tasks_of(place)[index]
+    out = LocalFolder(place, place / ".build")
+    marker = place / ".build" / f"{task.name}.json"
+    content = marker.read_bytes()
+    identity = markers._digest(task)
+    assert identity is not None
+    whole = markers._believed(task, identity, out)
+    assert whole is not None
+    rng = random.Random(1)
+    believed = 0
+    seen.on = True
+    for hostile in hostile_contents(content, rng):
+        marker.write_bytes(hostile)
+        finished(task, out)
+        found = markers._believed(task, identity, out)
+        if found is None:
+            assert not marker.exists()
+        else:
+            believed += 1
+            files = [(name, size, digest) for _, name, size, digest in markers._outputs(found, task.work, out)]
+            assert set(files) <= {(name, size, digest) for _, name, size, digest in markers._outputs(whole, task.work, out)}
+    seen.on = False
+    assert seen.paths == []
+    assert (place.parents[1] / "precious").read_text() == "mine"
+    assert believed < MUTATIONS / 4, "what is believed differs in counts only, whose hash agrees: nobody but a liar writes that"
+
+
+def test_a_marker_of_other_code_is_not_believed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = tasks_of(place)[0]
+    out = LocalFolder(place, place / ".build")
+    assert finished(task, out) is not None
+    monkeypatch.setattr(markers, "code_digest", lambda: "0" * 16)
+    assert finished(task, out) is None
+    assert not run_once(task, out, lambda _: None).skipped
+
+
+def test_a_task_list_of_other_code_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.task_list_file.code_digest", lambda: "0" * 16)
+    with pytest.raises(BuildError, match=r"planned by other code of thdpack .* install the same on every machine"):
+        load_task_list(str(place), None)
+
+
+def test_code_is_told_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("schemas", "packers", "pipeline"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "a.py").write_text("x = 1")
+    monkeypatch.setattr("pipeline.code_digest.__file__", str(tmp_path / "pipeline" / "code_digest.py"))
+    digests = set()
+    for change in ("x = 1", "x = 2", "x = 1 "):
+        (tmp_path / "packers" / "a.py").write_text(change)
+        digests.add(code_digest.__wrapped__())
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize("name", ["plan.json", "mapped-*.json", "plan-*.json"])
+def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(place: Path, seen: Seen, name: str) -> None:
+    path = next((place / ".build").glob(name))
+    content = path.read_bytes()
+    rng = random.Random(2)
+    refused = 0
+    work = LocalFolder(place / ".build", place / ".build")
+    for number, hostile in enumerate(hostile_contents(content, rng)):
+        if number % 9:
+            continue
+        path.write_bytes(hostile)
+        seen.on = True
+        try:
+            if name == "mapped-*.json":
+                load_mapped_anew(work, path.name)
+            else:
+                listed = load_task_list(str(place), None)
+                assert listed is not None
+                if name == "plan-*.json":
+                    from pipeline.task_list import _mapped
+
+                    _mapped(listed)
+        except ThdpackError:
+            refused += 1
+        seen.on = False
+    assert [found for found in seen.paths if "precious" in found or found.startswith("/etc")] == []
+    assert refused > 0 or name == "plan-*.json", "which is made again"
+
+
+def load_mapped_anew(work: LocalFolder, name: str) -> None:
+    import pipeline.mapped_stage
+
+    pipeline.mapped_stage._last = None
+    load_mapped(work, name)
+
+
+def test_a_file_of_a_marker_that_became_a_link_is_written_again(place: Path) -> None:
+    """Even if what it leads to has the right bytes: it may have others later."""
+    task = tasks_of(place)[0]
+    assert isinstance(task, MapTask)
+    spill = place / ".build" / task.spill
+    elsewhere = spill.rename(place.parent / "elsewhere.arrow")
+    spill.symlink_to(elsewhere)
+    out = LocalFolder(place, place / ".build")
+    assert not run_once(task, out, lambda _: None).skipped
+    assert not spill.is_symlink()
+    assert spill.read_bytes() == elsewhere.read_bytes()
+
+
+def test_the_plan_of_these_tests_has_several_tasks(tmp_path: Path) -> None:
+    (tmp_path / "made.fasta").write_bytes(fasta(made_records(200)))
+    planned = plan(PreprocessOptions(inputs=(str(tmp_path / "made.fasta"),), out=str(tmp_path), **SMALL))
+    assert len(planned.ranges) > 1
