@@ -22,7 +22,7 @@ FRAME_HEADER: Final = _SIZE_BYTES + 16
 def write_frame(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> int:
     """Write a batch, unless it is empty; where the file ends now."""
     if batch.num_rows:
-        message = batch.serialize()
+        message = batch.serialize(memory_pool=pa.system_memory_pool())  # of malloc, which keeps what was freed: see pipeline.memory
         file.write(message.size.to_bytes(_SIZE_BYTES, "little") + xxhash.xxh3_128_digest(message, seed=partition))
         file.write(message)
     return file.tell()
