@@ -271,5 +271,5 @@ def test_a_node_has_to_see_this_very_folder_and_have_the_same_versions(tmp_path:
     Likeness(None, versions()).refuse_other(out)
     with pytest.raises(BuildError, match="does not see it"):
         Likeness("other", versions()).refuse_other(out)
-    with pytest.raises(BuildError, match=r"has thdpack \d[\w.]+ with pyarrow \d[\w.]+, the driver thdpack 0 with"):
+    with pytest.raises(BuildError, match=r"has thdpack \d[\w.]+ \(code [0-9a-f]{16}\) with pyarrow \d[\w.]+, the driver thdpack 0 with"):
         Likeness("shared", "thdpack 0 with pyarrow 0").refuse_other(out)
