@@ -15,13 +15,13 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from pipeline.code_digest import code_digest
 from pipeline.folders import Folder
 from pipeline.noted import read_signed, signed
 from pipeline.results import result_of
 from pipeline.sources import unchanged
 from pipeline.tasks import HashTask, MapTask, Task
 from schemas import __version__
+from schemas.code_digest import code_digest
 from schemas.errors import BuildError, InputError
 
 

@@ -12,8 +12,6 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 import xxhash
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-Digest128 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 BuildName = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 WorkName = Annotated[str, msgspec.Meta(pattern=r"\A(map|rest-of-reduce|rest-of-rest-[0-9]{1,3})-[0-9]{6,12}\.arrow\Z")]
 """A spill's or a rest's name, in the work folder."""

@@ -25,8 +25,8 @@ from operator import length_hint
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from pipeline.code_digest import code_digest
 from schemas import __version__
+from schemas.code_digest import code_digest
 from schemas.errors import BuildError, ThdpackError
 
 if TYPE_CHECKING:

@@ -6,12 +6,11 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 import msgspec
 
-from pipeline.noted import Count, Digest128, RecordsName, ShardName, WorkName
+from pipeline.noted import RecordsName, ShardName, WorkName
 from pipeline.tasks import HashTask, MapTask, ReduceTask, RestTask, Task
+from schemas.untrusted_json import Count, Hash, LargeCount
 
-_Spill = tuple[WorkName, Count, Digest128]
-_Natural = Annotated[int, msgspec.Meta(ge=0)]
-"""Without an upper end: sums of squares are beyond 64 bits."""
+_Spill = tuple[WorkName, Count, Hash]
 
 
 class _Mapped(TypedDict):
@@ -19,11 +18,11 @@ class _Mapped(TypedDict):
     records: Count
     residues: Count
     unknown: Count
-    pieces: list[Digest128]
+    pieces: list[Hash]
 
 
 class _Hashed(TypedDict):
-    pieces: list[Digest128]
+    pieces: list[Hash]
 
 
 class _Shard(TypedDict):
@@ -31,14 +30,14 @@ class _Shard(TypedDict):
     bytes: Count
     buckets: Count
     tokens: Count
-    xxh3_128: Digest128
+    xxh3_128: Hash
 
 
 class _Records(TypedDict):
     name: RecordsName
     bytes: Count
     rows: Count
-    xxh3_128: Digest128
+    xxh3_128: Hash
 
 
 class _Shards(TypedDict):
@@ -52,8 +51,8 @@ class _Statistics(TypedDict):
     buckets: Count
     sequences: Count
     tokens: Count
-    cost_sum: _Natural
-    cost_square_sum: _Natural
+    cost_sum: LargeCount
+    cost_square_sum: LargeCount
     cost_max: Count
     seqs_max: Count
     pieces_max: Count

@@ -20,7 +20,6 @@ from typing import Protocol, cast
 
 import xxhash
 
-from pipeline.code_digest import code_digest
 from pipeline.folders import Folder, LocalFolder
 from pipeline.local_site import WORK, LocalSite, not_removed, spool_stdin
 from pipeline.objects import LostRaceError, ObjectFolder
@@ -29,6 +28,7 @@ from pipeline.plan import PLAN, Plan, comes_of, planned_here
 from pipeline.remote import AT_ONCE, local_path
 from pipeline.storage import hash_file
 from schemas import __version__
+from schemas.code_digest import code_digest
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import MANIFEST_NAME, Manifest, RecordsEntry, ShardEntry
 

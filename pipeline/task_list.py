@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgspec
 
 from pipeline.build import Build, Built, existing_dataset, refuse_if_other, refuse_other_plan, workers_of
-from pipeline.code_digest import code_digest
 from pipeline.executors import Executor, ProcessExecutor, SerialExecutor
 from pipeline.expand import refuse_inside
 from pipeline.folders import Folder
@@ -35,6 +34,7 @@ from pipeline.task_list_file import read_list
 from pipeline.tasks import HashTask, Job, MapTask, ReduceTask, Task
 from pipeline.unknown import unknown_shares
 from schemas import __version__
+from schemas.code_digest import code_digest
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 from schemas.redact import holds_secret, without_credentials

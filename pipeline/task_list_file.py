@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from pipeline.code_digest import code_digest
 from pipeline.noted import read_signed
 from pipeline.options import PreprocessOptions
 from pipeline.plan import Plan, plan_digest
 from schemas import __version__
+from schemas.code_digest import code_digest
 from schemas.errors import BuildError
 
 

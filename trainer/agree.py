@@ -6,14 +6,13 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-import xxhash
 
 import schemas
+from schemas.code_digest import code_digest
 from schemas.errors import ThdpackError
 from trainer.config import TrainOptions
 from trainer.hashes import CheckpointError
@@ -74,12 +73,8 @@ def check_same(parallel: Parallel, facts: Mapping[str, str]) -> None:
 
 def versions() -> dict[str, str]:
     """Return what computes: versions, and a digest of our source, which says more than its version."""
-    source = xxhash.xxh3_64()
-    for package in _PACKAGES:
-        for path in sorted((Path(schemas.__file__).parents[1] / package).glob("*.py")):
-            source.update(path.read_bytes())
     return {
-        "thdpack": f"{schemas.__version__} (source {source.hexdigest()})",
+        "thdpack": f"{schemas.__version__} (code {code_digest(*_PACKAGES)})",
         "torch": torch.__version__,
         "Transformer Engine": _version("transformer-engine"),
     }

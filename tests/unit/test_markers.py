@@ -15,7 +15,6 @@ import pytest
 import xxhash
 
 from pipeline import markers
-from pipeline.code_digest import code_digest
 from pipeline.folders import LocalFolder
 from pipeline.mapped_stage import load_mapped
 from pipeline.markers import finished, run_once
@@ -25,6 +24,7 @@ from pipeline.plan import plan
 from pipeline.progress import reporter
 from pipeline.task_list import load_task_list, plan_tasks, run_tasks
 from pipeline.tasks import MapTask, Task
+from schemas.code_digest import code_digest
 from schemas.errors import BuildError, ThdpackError
 from tests.command_line import PIECE_BYTES
 from tests.corpus import fasta, made_records
@@ -180,7 +180,7 @@ def test_code_is_told_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for package in ("schemas", "packers", "pipeline"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "a.py").write_text("x = 1")
-    monkeypatch.setattr("pipeline.code_digest.__file__", str(tmp_path / "pipeline" / "code_digest.py"))
+    monkeypatch.setattr("schemas.code_digest.__file__", str(tmp_path / "schemas" / "code_digest.py"))
     digests = set()
     for change in ("x = 1", "x = 2", "x = 1 "):
         (tmp_path / "packers" / "a.py").write_text(change)
