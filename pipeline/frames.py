@@ -17,12 +17,16 @@ PLACE: Final = np.dtype([("begin", "<i8"), ("size", "<i8"), ("check", "<u8")])
 _SIZE_BYTES: Final = 8
 FRAME_HEADER: Final = _SIZE_BYTES + 16
 """Bytes of a frame before its message."""
+FRAME_BYTES: Final = 8 << 20
+"""A block of records with long ids, all of one partition, would be a frame of 24 MiB and more, which is read whole."""
 
 
-def write_frame(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> int:
-    """Write a batch, unless it is empty; where the file ends now."""
-    if batch.num_rows:
-        message = batch.serialize(memory_pool=pa.system_memory_pool())  # of malloc, which keeps what was freed: see pipeline.memory
+def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> int:
+    """Write a batch, unless it is empty, in frames of about FRAME_BYTES at most; where the file ends now."""
+    rows = max(1, batch.num_rows * FRAME_BYTES // max(batch.nbytes, FRAME_BYTES))
+    for first in range(0, batch.num_rows, rows):
+        part = batch.slice(first, rows)
+        message = part.serialize(memory_pool=pa.system_memory_pool())  # of malloc, which keeps what was freed: see pipeline.memory
         file.write(message.size.to_bytes(_SIZE_BYTES, "little") + xxhash.xxh3_128_digest(message, seed=partition))
         file.write(message)
     return file.tell()

@@ -90,7 +90,7 @@ class RecordRows:
         for name, value in values.items():
             if isinstance(value, np.ndarray):  # numpy joins big-endian hashes to little-endian ones
                 values[name] = np.concatenate([getattr(rows, name) for rows in every]).astype(value.dtype, copy=False)
-        return RecordRows(**{**values, "id": pa.concat_arrays([rows.id for rows in every])})
+        return RecordRows(**{**values, "id": pa.concat_arrays([rows.id for rows in every], memory_pool=pa.system_memory_pool())})
 
     def in_order(self) -> RecordRows:
         """The same rows by ordinal."""

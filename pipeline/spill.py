@@ -25,7 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.folders import Folder, Part
-from pipeline.frames import FRAME_HEADER, PLACE, batches_of, checked_places, frame_size, last_place, places_of_runs, write_frame, write_places
+from pipeline.frames import FRAME_HEADER, PLACE, batches_of, checked_places, frame_size, last_place, places_of_runs, write_frames, write_places
 from pipeline.writing import HashingWriter, written_atomically
 from schemas.errors import DamagedSpillError
 
@@ -59,7 +59,7 @@ class SpillWriter:
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Write a block of records: one batch for each partition, in their order."""
-        edges = [self.file.tell(), *(write_frame(self.file, batch, partition) for partition, batch in enumerate(batches))]
+        edges = [self.file.tell(), *(write_frames(self.file, batch, partition) for partition, batch in enumerate(batches))]
         self.places.append(places_of_runs(np.array(edges, dtype=np.int64)))
 
 
@@ -94,7 +94,7 @@ def write_rest(work: Folder, name: str, table: pa.Table) -> list[str | int]:
     """
     with work.written(name, durable=False) as file:
         for batch in table.to_batches():
-            write_frame(file, batch, 0)
+            write_frames(file, batch, 0)
         file.write(places_of_runs(np.array([0, file.tell()])).tobytes())
     return [name, file.bytes, file.xxh3_128]
 
@@ -217,7 +217,7 @@ def _regroup(blocks: Path, file: HashingWriter, places: list[NDArray[np.void]], 
         writer = HashingWriter(cast(Any, body))
         for partition in range(partitions):
             for batch in _joined(blocks.name, buffer, places, partition):
-                write_frame(writer, batch, partition)
+                write_frames(writer, batch, partition)
             edges[partition + 1] = writer.tell()
         file.write(places_of_runs(edges + partitions * PLACE.itemsize).tobytes())
         body.seek(0)
