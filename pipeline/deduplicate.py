@@ -47,6 +47,22 @@ def without_duplicates(status: NDArray[np.int8], hashes: NDArray[np.void], ordin
     return status, duplicate_of
 
 
+def may_be_cropped_copies(
+    status: NDArray[np.int8],
+    residues: NDArray[np.int64],
+    options: PreprocessOptions,
+) -> NDArray[np.int64]:
+    """Return the kept records that may be the same as another one once they are truncated; int64[M], their indices."""
+    if options.long != "truncate":
+        return np.empty(0, dtype=np.int64)
+    return np.flatnonzero((status == KEPT) & (residues >= options.longest_piece))
+
+
+def copies_among(first_pieces: NDArray[np.void]) -> int:
+    """Return how many of these are the same as one before them; first_pieces: HASH[M]."""
+    return int(first_pieces.size - np.unique(np.ascontiguousarray(first_pieces).view("S16")).size)
+
+
 def sequences_of(
     residues: NDArray[np.int64],
     status: NDArray[np.int8],

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.bucket_kernel import gather
-from pipeline.deduplicate import DUPLICATE, KEPT, without_duplicates
+from pipeline.deduplicate import DUPLICATE, KEPT, copies_among, may_be_cropped_copies, without_duplicates
 from pipeline.hashing import first_piece_hashes, in_valid
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES
@@ -81,17 +81,23 @@ class LargePartition(Partition):
         residues = bytearray()
         kept: list[RecordRows] = []
         begin: list[NDArray[np.int64]] = []
+        long: list[NDArray[np.void]] = []
         for run in spilled.runs():
-            rows, at = self._read(run, residues)
+            rows, at, first_pieces = self._read(run, residues)
+            long.append(first_pieces)
             on_bytes(int(run.rows.residues.sum()))
             kept.append(rows)
             begin.append(at)
+        self.cropped_copies = copies_among(np.concatenate(long))
         self.rows = no_rows().followed_by(*kept)
         self.begin = np.concatenate(begin)
         self.tokens = np.frombuffer(residues, dtype=np.uint8)
 
-    def _read(self, run: Run, residues: bytearray) -> tuple[RecordRows, NDArray[np.int64]]:
-        """The kept records of a run, without ids, and where their residues begin; what is new of these is added to `residues`."""
+    def _read(self, run: Run, residues: bytearray) -> tuple[RecordRows, NDArray[np.int64], NDArray[np.void]]:
+        """Return the kept records of a run, without ids, where their residues begin, and the first pieces of long ones.
+
+        What is new of their residues is added to `residues`.
+        """
         options, rows = self._options, run.rows
         tokens, edges = run.tokens()
         cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
@@ -112,7 +118,8 @@ class LargePartition(Partition):
         self.residues_in += int(edges[-1])
         chosen = _without_ids(rows, kept)
         chosen.split = splits_of(chosen, in_valid(cropped[kept], options.valid_fraction))
-        return chosen, self._known.begins(self._known.find(hashes[kept]))
+        first_pieces = cropped[kept][may_be_cropped_copies(chosen.status, chosen.residues, options)]
+        return chosen, self._known.begins(self._known.find(hashes[kept])), first_pieces
 
     def _hashes(self, run: Run) -> NDArray[np.void]:
         """What is the same for duplicates; HASH[N]."""

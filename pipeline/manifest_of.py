@@ -40,6 +40,7 @@ def manifest_of(options: PreprocessOptions, build: str, inputs: Sequence[InputEn
         shards={split: tuple(ShardEntry(**entry) for part in parts for entry in part["shards"][split]) for split in SPLITS},
         records=tuple(RecordsEntry(**part["records"]) for part in parts),
         records_by_status={status: sum(part.get("status", {}).get(status, 0) for part in parts) for status in Status},
+        cropped_copies=sum(part.get("cropped_copies", 0) for part in parts),
         residues_in=sum(part.get("residues_in", 0) for part in parts),
         residues_kept=sum(named.values()),
         residue_counts=named,

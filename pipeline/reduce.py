@@ -59,6 +59,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
     return {
         "status": dict(zip(STATUS_CODES, partition.counts.tolist(), strict=True)),
         "residues_in": partition.residues_in,
+        "cropped_copies": partition.cropped_copies,
         **_pack_and_write(task.job, f"{task.partition:05d}", partition, sequences, row, rest=task.rest),
     }
 

@@ -72,6 +72,7 @@ class _Packed(TypedDict):
     token_counts: Annotated[list[Count], msgspec.Meta(min_length=256, max_length=256)]
     status: NotRequired[dict[Literal["kept", "invalid", "too_short", "too_long", "duplicate"], Count]]
     residues_in: NotRequired[Count]
+    cropped_copies: NotRequired[Count]
 
 
 _RESULTS: Final = {MapTask: _Mapped, HashTask: _Hashed, ReduceTask: _Packed, RestTask: _Packed}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.deduplicate import KEPT, without_duplicates
+from pipeline.deduplicate import KEPT, copies_among, may_be_cropped_copies, without_duplicates
 from pipeline.hashing import first_piece_hashes, in_valid
 from pipeline.options import PreprocessOptions
 from pipeline.partition import STATUS_CODES
@@ -24,6 +24,7 @@ class Partition:
     rows: at least those that are kept, their status and split known.
     tokens: uint8[T], and begin: int64[len(rows)], where the residues of each row start in it.
     counts: int64[statuses], records of each status; residues_in: of all records.
+    cropped_copies: kept records that are the same as an earlier one once they are truncated.
     """
 
     rows: RecordRows
@@ -31,6 +32,7 @@ class Partition:
     begin: NDArray[np.int64]
     counts: NDArray[np.int64]
     residues_in: int
+    cropped_copies: int = 0
 
     def described(self, mentioned: NDArray[np.bool_], wanted: NDArray[np.int64]) -> Iterator[RecordRows]:
         """What records/ says of the partition, by ordinal.
@@ -60,7 +62,15 @@ def whole_partition(run: Run, options: PreprocessOptions, on_bytes: OnBytes) -> 
         rows.status, rows.duplicate_of = without_duplicates(rows.status, cropped if options.dedup == "cropped" else rows.hash, rows.ordinal)
     rows.split = splits_of(rows, in_valid(cropped, options.valid_fraction))
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
-    return Partition(rows=rows, tokens=tokens, begin=edges[:-1], counts=counts, residues_in=int(edges[-1]))
+    copies = copies_among(cropped[may_be_cropped_copies(rows.status, rows.residues, options)])
+    return Partition(
+        rows=rows,
+        tokens=tokens,
+        begin=edges[:-1],
+        counts=counts,
+        residues_in=int(edges[-1]),
+        cropped_copies=copies,
+    )
 
 
 def splits_of(rows: RecordRows, valid: NDArray[np.bool_]) -> NDArray[np.int8]:

@@ -114,6 +114,7 @@ class Manifest:
     shards: Mapping[str, tuple[ShardEntry, ...]]
     records: tuple[RecordsEntry, ...]
     records_by_status: Mapping[str, Count]
+    cropped_copies: Count
     residues_in: Count
     residues_kept: Count
     residue_counts: Mapping[str, Count]

@@ -61,6 +61,7 @@ def made_report(*, records: int = 60_000, kind: str = "dataset", names: Sequence
         records=records,
         by_status={status: sum(flow.by_status[status] for flow in inputs) for status in inputs[0].by_status},
         inputs=inputs,
+        cropped_copies=7,
         residues_in=int(residues.sum()),
         residues_kept=int(tokens.sum() - 2 * len(tokens)),
         tokens=int(tokens.sum()),

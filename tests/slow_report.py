@@ -89,6 +89,7 @@ def expected(records: list[Record], inputs: list[Path], options: dict[str, Any],
         "records": len(records),
         "by_status": _by_status(records),
         "inputs": [_input(path, [record for record in records if record.source == path.name]) for path in inputs],
+        "cropped_copies": _cropped_copies(kept, options),
         "residues_in": sum(record.residues for record in records),
         "residues_kept": sum(len(piece) for _, piece in cut),
         "tokens": sum(len(piece) + 2 for _, piece in cut),
@@ -99,6 +100,12 @@ def expected(records: list[Record], inputs: list[Path], options: dict[str, Any],
         "repeated": _repeated(records),
         "duplicates": _duplicates(records, inputs),
     }
+
+
+def _cropped_copies(kept: list[Record], options: dict[str, Any]) -> int:
+    most = options["max_seq_len"] - 2
+    first_pieces = [record.tokens[:most] for record in kept if record.residues >= most]
+    return len(first_pieces) - len(set(first_pieces)) if options["long"] == "truncate" else 0
 
 
 def _by_status(records: list[Record]) -> dict[str, int]:

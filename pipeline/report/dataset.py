@@ -96,6 +96,7 @@ def _report(url: str, manifest: Manifest, facts: Facts) -> Report:
         records=facts.all_in.number,
         by_status=facts.by_status,
         inputs=facts.inputs([(entry.name, entry.bytes) for entry in manifest.inputs]),
+        cropped_copies=manifest.cropped_copies,
         residues_in=facts.all_in.total,
         residues_kept=manifest.residues_kept,
         tokens=totals.tokens,

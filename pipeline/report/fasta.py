@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.deduplicate import without_duplicates
+from pipeline.deduplicate import copies_among, may_be_cropped_copies, without_duplicates
 from pipeline.executors import cores
 from pipeline.folders import folder_of
 from pipeline.hash_kernel import count_values
@@ -243,6 +243,7 @@ def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
         records=facts.all_in.number,
         by_status=facts.by_status,
         inputs=facts.inputs([(source.name, source.bytes) for source in planned.sources]),
+        cropped_copies=copies_among(part.cropped[may_be_cropped_copies(status, part.residues, options)]),
         residues_in=facts.all_in.total,
         residues_kept=totals.tokens - 2 * totals.sequences,
         tokens=totals.tokens,

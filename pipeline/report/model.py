@@ -224,6 +224,7 @@ class Report:
     """Everything that is shown of a dataset or of raw FASTA.
 
     name: as the user called it; manifest_digest, build, parent, generation, slots: None for FASTA
+    cropped_copies: kept records that are the same as an earlier one once they are truncated
     residues_in: of all records; residues_kept: in buckets (would be, for FASTA); tokens: in buckets, over both splits
     longest: by falling residues, then ordinal; repeated: by falling times, then ordinal, times ≥ 2; at most TOP of each
     prediction: None for a dataset; for FASTA, the splits too are predicted, but for sequences and tokens
@@ -241,6 +242,7 @@ class Report:
     records: int
     by_status: Mapping[str, int]
     inputs: tuple[InputFlow, ...]
+    cropped_copies: int
     residues_in: int
     residues_kept: int
     tokens: int

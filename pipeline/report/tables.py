@@ -124,7 +124,10 @@ def duplicates(report: Report) -> Markup:
     rows = [(name(one.source), name(one.original), f"{one.records:,}") for one in found[:_SHOWN]]
     total = report.by_status[Status.DUPLICATE]
     shown = table(("duplicates in", "first copy in", "records"), rows, words=2) if rows else tag("p", "There are none.")
-    return card("table-duplicates", "Duplicates by source", f"{plural(total, 'record')} with exactly the residues of an earlier one.", shown, more(len(found)))
+    words = f"{plural(total, 'record')} with exactly the residues of an earlier one."
+    if report.cropped_copies:
+        words += f" Of the kept, {plural(report.cropped_copies, 'record')} the same as an earlier one once truncated."
+    return card("table-duplicates", "Duplicates by source", words, shown, more(len(found)))
 
 
 def longest(report: Report) -> Markup:

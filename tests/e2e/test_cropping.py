@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,24 @@ def test_first_piece_hashes_are_those_of_xxhash() -> None:
     found = first_piece_hashes(tokens, ends, sequence_hashes(tokens, ends), 6)
     expected = [xxhash.xxh3_128_digest(tokens[end - size : end][:6].tobytes()) for end, size in zip(ends, sizes, strict=True)]
     assert found.tobytes() == b"".join(expected)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_stats_count_what_is_the_same_after_cropping(
+    run: Run, build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    if runs:
+        monkeypatch.setattr("pipeline.spilled_records.WHOLE_BYTES", 10_000)
+        monkeypatch.setattr("pipeline.spilled_records.RUN_BYTES", 9_000)
+    build_here(corpus, tmp_path / "exact", **SHAPE)
+    pieces = [residues for bucket in read_buckets(tmp_path / "exact") for _, _, residues in sequences_in(bucket)]
+    copies = len(pieces) - len(set(pieces))
+    assert copies >= 60
+    shape = ["--capacity", "1024", "--max-seq-len", str(MOST + 2)]
+    for what, more in ((tmp_path / "exact", []), (corpus, shape)):
+        done = run("stats", what, *more, "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["cropped_copies"] == copies
+    assert f"{copies:,} kept records the same as an earlier one once truncated" in run("stats", tmp_path / "exact").stdout
+    build_here(corpus, tmp_path / "cropped", dedup="cropped", **SHAPE)
+    assert json.loads(run("stats", tmp_path / "cropped", "--json").stdout)["cropped_copies"] == 0

@@ -188,7 +188,7 @@ def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_bef
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
-    for after in LONG_KILLS if os.environ.get("THDPACK_LONG") else (20, 60, 50):
+    for after in LONG_KILLS if os.environ.get("THDPACK_LONG") else (20, 60):
         proxied.requests.clear()
         process = start(OUT, workers=2)
         until(lambda limit=after: len(proxied.requests) >= limit or asked(proxied, "PUT manifest.json"), process)

@@ -31,6 +31,8 @@ PLOTS = {
     "fasta": {"lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow"},
     "comparison": {"overlap", "lengths", "composition", "waste", "cost"},
 }
+VIEWS = [(400, "light"), (1600, "dark"), *([(400, "dark"), (1600, "light")] if "THDPACK_LONG" in os.environ else [])]
+"""Widths and colours that each page is looked at in."""
 MARKS = {"composition": 20, "budget": 16, "waste": 4, "cost": 2, "flow": 4, "overlap": 2, "lengths": 1, "fill": 1, "sequences": 1}
 """Areas, bars, dots and streams that a plot has at least."""
 
@@ -122,8 +124,7 @@ def opened(watched: Callable[[str, bool], Watched]) -> Iterator[Any]:
     assert [trouble for found in used for trouble in found.trouble] == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1600])
+@pytest.mark.parametrize(("width", "scheme"), VIEWS)
 @pytest.mark.parametrize("kind", PLOTS)
 def test_every_plot_is_there_and_nothing_sticks_out(opened: Any, kind: str, width: int, scheme: str) -> None:
     page = opened(kind, width, scheme)

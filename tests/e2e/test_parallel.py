@@ -16,19 +16,18 @@ import torch.distributed as dist
 from tests.ranks import Job
 from tests.runs import EVERY, ROUNDING, arguments, await_step, cut, losses, start, torchrun, train
 
-ON_TWO = (
-    ("--reshard", "layer"),
+LONG = "THDPACK_LONG" in os.environ
+ON_TWO: tuple[tuple[str, ...], ...] = (
     ("--reshard", "micro-batch", "--gather-ahead", "2"),
     ("--reshard", "step"),
-    ("--context-parallel", "2"),
+    *((("--reshard", "layer"), ("--context-parallel", "2")) if LONG else ()),
 )
-ON_FOUR = (
-    (),
-    ("--replicate", "2"),
+ON_FOUR: tuple[tuple[str, ...], ...] = (
     ("--replicate", "4"),
     ("--replicate", "2", "--context-parallel", "2", "--reshard", "layer"),
-    ("--context-parallel", "4", "--recompute", "full"),
+    *(((), ("--replicate", "2"), ("--context-parallel", "4", "--recompute", "full")) if LONG else ()),
 )
+"""Each way of sharing once; the others with THDPACK_LONG."""
 SHORT, WARM = EVERY, ("--warmup-steps", "2", "--checkpoint-every", "2", "--validate-every", "2")
 """Runs of each arrangement: their steps, with a checkpoint in between."""
 EACH = """

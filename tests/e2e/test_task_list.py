@@ -17,7 +17,7 @@ from tests.stopped import wait_until_stopped
 
 SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
-ROUNDS = 4 if os.environ.get("THDPACK_LONG") else 2
+ROUNDS = 4 if os.environ.get("THDPACK_LONG") else 1
 """How often each element of an array is killed before it may finish."""
 SBATCH = """#!/bin/bash
 # what `sbatch` does with docs/preprocess.sbatch, on this machine and at once: a process for each element of the array

@@ -30,7 +30,7 @@ from tests.command_line import PIECE_BYTES
 from tests.corpus import fasta, made_records
 
 SMALL: dict[str, Any] = {"capacity": 1024, "max_seq_len": 512}
-MUTATIONS = 2500
+MUTATIONS = 40_000 if "THDPACK_LONG" in os.environ else 300
 OUTSIDE = ("../precious", "../../precious", "/etc/hostname", "train/../../precious", "records/../../precious", "", ".", "..", "lock", "a\0b", "train/x", "~/x")
 HOSTILE: tuple[Any, ...] = (None, True, -1, 0, 3.5, 1 << 80, -(1 << 80), 1e400, "", "x", "\ud800", [], {}, [[]], {"": {}}, [None], *OUTSIDE)
 
