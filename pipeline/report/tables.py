@@ -126,7 +126,7 @@ def duplicates(report: Report) -> Markup:
     shown = table(("duplicates in", "first copy in", "records"), rows, words=2) if rows else tag("p", "There are none.")
     words = f"{plural(total, 'record')} with exactly the residues of an earlier one."
     if report.cropped_copies:
-        words += f" Of the kept, {plural(report.cropped_copies, 'record')} the same as an earlier one once truncated."
+        words += f" Kept, but once truncated the same as an earlier one: {report.cropped_copies:,}."
     return card("table-duplicates", "Duplicates by source", words, shown, more(len(found)))
 
 

@@ -85,8 +85,8 @@ def _overview(report: Report) -> Iterable[Text]:
     kept, duplicates = report.by_status[Status.KEPT], report.by_status[Status.DUPLICATE]
     yield Text(f"{report.records:,} records in, {kept:,} kept, {duplicates:,} duplicates, left out: {', '.join(left_out) or 'none'}")
     if report.cropped_copies:
-        those = f"{numerals.plural(report.cropped_copies, 'kept record')} the same as an earlier one once truncated"
-        yield Text(f"{those}: --dedup cropped of preprocess leaves such out")
+        what = "kept, but once truncated the same as an earlier record"
+        yield Text(f"{what}: {report.cropped_copies:,} (--dedup cropped leaves them out)")
     yield Text(f"{report.residues_in:,} residues in, {report.residues_kept:,} in buckets; {report.tokens:,} tokens")
     if report.prediction is not None and not report.by_status[Status.KEPT]:
         yield Text("a build would keep nothing, and refuse", style="bold")
