@@ -90,6 +90,13 @@ def small_tasks(
     }
 
 
+def use_few_small_tasks(patch: pytest.MonkeyPatch) -> None:
+    """Have builds in this process cut 100 kB of input into a few tasks and partitions."""
+    for name, value in small_tasks(task_bytes=60_000, partition_bytes=60_000).items():
+        if not name.endswith("RESTS_TOGETHER"):
+            patch.setattr(name, value)
+
+
 def command(*arguments: str, setup: str = "", **sizes: int) -> list[str]:
     """Return the command line of `thdpack …`.
 

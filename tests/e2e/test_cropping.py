@@ -14,7 +14,7 @@ import xxhash
 from pipeline.hashing import first_piece_hashes, sequence_hashes
 from pipeline.verify_dataset import verify_dataset
 from schemas.manifest import Manifest
-from tests.command_line import PIECE_BYTES, InThisProcess, Run
+from tests.command_line import InThisProcess, Run, use_few_small_tasks
 from tests.corpus import LETTERS, digest, fasta, made_records, read_buckets, read_records, sequences_in
 
 MOST = 254
@@ -24,10 +24,7 @@ BuildHere = Callable[..., Manifest]
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.sources.TASK_BYTES", 60_000)
-    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
-    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 60_000)
+    use_few_small_tasks(monkeypatch)
     monkeypatch.setattr("pipeline.verify_dataset.ProcessExecutor", InThisProcess)
 
 

@@ -18,7 +18,7 @@ from pipeline.task_list import commit, load_task_list, plan_tasks, run_tasks
 from pipeline.tasks import ReduceTask, RestTask
 from schemas.errors import DamagedSpillError
 from schemas.manifest import Manifest
-from tests.command_line import PIECE_BYTES, InThisProcess
+from tests.command_line import InThisProcess, use_few_small_tasks
 from tests.corpus import digest, fasta, made_records
 from tests.memory_store import empty_memory_store
 
@@ -31,10 +31,7 @@ Damage = Callable[[str, bytes], bytes]
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.sources.TASK_BYTES", 60_000)
-    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
-    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 60_000)
+    use_few_small_tasks(monkeypatch)
     monkeypatch.setattr("pipeline.task_list.ProcessExecutor", InThisProcess)
     empty_memory_store(monkeypatch)
 

@@ -26,7 +26,7 @@ from pipeline.task_list import load_task_list, plan_tasks, run_tasks
 from pipeline.tasks import MapTask, Task
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, ThdpackError
-from tests.command_line import PIECE_BYTES
+from tests.command_line import use_few_small_tasks
 from tests.corpus import fasta, made_records
 
 SMALL: dict[str, Any] = {"capacity": 1024, "max_seq_len": 512}
@@ -37,10 +37,7 @@ HOSTILE: tuple[Any, ...] = (None, True, -1, 0, 3.5, 1 << 80, -(1 << 80), 1e400, 
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.sources.TASK_BYTES", 60_000)
-    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
-    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 60_000)
+    use_few_small_tasks(monkeypatch)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from pipeline.tasks import HashTask, MapTask, VerifyTask
 from pipeline.writing import written_atomically
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
-from tests.command_line import PIECE_BYTES, InThisProcess
+from tests.command_line import InThisProcess, use_few_small_tasks
 from tests.corpus import digest, fasta, made_records
 from tests.memory_store import empty_memory_store
 
@@ -39,10 +39,7 @@ BuildHere = Callable[..., Manifest]
 @pytest.fixture(autouse=True)
 def _store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds in a few small tasks; fsspec's store in memory, empty, which says of a missing object what the others say."""
-    monkeypatch.setattr("pipeline.sources.TASK_BYTES", 60_000)
-    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
-    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 60_000)
+    use_few_small_tasks(monkeypatch)
     empty_memory_store(monkeypatch)
 
 
