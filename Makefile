@@ -117,7 +117,7 @@ check: $(VENV)/dev ## ruff, mypy --strict, import-linter
 	$(VENV)/bin/lint-imports
 
 test: $(VENV)/dev ## all tests, or TESTS=tests/unit
-	@echo 'running $(TESTS) (all tests take about 4 minutes on 2 cores)'
+	@echo 'running $(TESTS) (all tests take about 5 minutes on 2 cores)'
 	@$(VENV)/bin/pytest $(TESTS)
 
 test-long: $(VENV)/dev ## all tests with more kills and larger inputs, or TESTS=tests/e2e
