@@ -88,4 +88,6 @@ def test_the_trainer_imports_transformer_engine_and_transformers_only_where_they
     assert "torch" not in config
     loaded = set(Job("import sys; print(*sys.modules)", []).finish().split())  # a fork of what has imported trainer.train
     assert {"torch", "trainer.train"} <= loaded
-    assert not loaded & {"transformer_engine", "transformers", "triton", "datasets", "numba", "polars", "packers", "wandb"}
+    assert not loaded & {"transformer_engine", "transformers", "datasets", "numba", "polars", "packers", "wandb"}
+    # builds of torch for GPUs import triton themselves; what uses it here are the kernels
+    assert not [name for name in loaded if name.startswith("trainer.") and name.endswith("_kernel")]
