@@ -62,6 +62,7 @@ TOGETHER = {
     "tests/e2e/test_parallel.py": "trainer",
     "tests/e2e/test_lost_ranks.py": "trainer",
     "tests/unit/test_house.py": "trainer",
+    "tests/e2e/test_forked_reader.py": "trainer",
 }
 """Files whose tests run in one worker, one after another: a cluster, a browser, a server, a process that forks ranks and a trained model are made once."""
 
