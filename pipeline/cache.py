@@ -67,9 +67,7 @@ class ShardCache:
         self._count = threading.Lock()
 
     def open(self, entry: ShardEntry, shape: BucketShape, *, look_inside: bool = True) -> MappedShard:
-        """A shard, mapped and verified; fetched if it is not here, fetched again if it is here but damaged.
-
-        `look_inside`: see MappedShard.
+        """A shard, mapped and verified (`look_inside`: see MappedShard); fetched if it is not here, fetched again if it is here but damaged.
 
         Raises:
             DatasetError: it cannot be fetched, or there is no room for it.
