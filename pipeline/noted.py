@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 import xxhash
 
+from schemas.untrusted_json import decoded
+
 BuildName = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 WorkName = Annotated[str, msgspec.Meta(pattern=r"\A(map|rest-of-reduce|rest-of-rest-[0-9]{1,3})-[0-9]{6,12}\.arrow\Z")]
 """A spill's or a rest's name, in the work folder."""
@@ -40,9 +42,8 @@ def read_signed(content: bytes | None, kind: type[T]) -> T | None:
     if content is None:
         return None
     try:
-        found = msgspec.json.decode(content, type=_Signed)
-        if xxhash.xxh3_128_hexdigest(bytes(found.noted)) != found.xxh3_128:
-            return None
-        return msgspec.json.decode(found.noted, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        found = decoded(content, _Signed)
+        noted = bytes(found.noted)
+        return decoded(noted, kind) if xxhash.xxh3_128_hexdigest(noted) == found.xxh3_128 else None
+    except ValueError:
         return None

@@ -8,7 +8,7 @@ import msgspec
 
 from pipeline.noted import RecordsName, ShardName, WorkName
 from pipeline.tasks import HashTask, MapTask, ReduceTask, RestTask, Task
-from schemas.untrusted_json import Count, Hash, LargeCount
+from schemas.untrusted_json import Count, Hash, LargeCount, decoded
 
 _Spill = tuple[WorkName, Count, Hash]
 
@@ -81,8 +81,8 @@ _RESULTS: Final = {MapTask: _Mapped, HashTask: _Hashed, ReduceTask: _Packed, Res
 def result_of(task: Task, noted: msgspec.Raw) -> dict[str, Any] | None:
     """A task's result as its marker says it; None if such a task leaves no such result."""
     try:
-        result: dict[str, Any] = dict(msgspec.json.decode(noted, type=_RESULTS[type(task)]))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        result: dict[str, Any] = dict(decoded(bytes(noted), _RESULTS[type(task)]))
+    except ValueError:
         return None
     return result if _own(task, result) else None
 

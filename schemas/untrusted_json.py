@@ -43,8 +43,8 @@ def decoded(text: bytes | str, kind: type[T]) -> T:
         raise ValueError(f"larger than {MOST_BYTES >> 20} MiB")
     try:
         return msgspec.json.decode(text, type=kind)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    except RecursionError as error:
+        raise ValueError(f"nested too deeply: {error}") from None
 
 
 def is_of_another_type(error: ValueError) -> bool:

@@ -22,6 +22,7 @@ import torch.distributed as dist
 import xxhash
 
 from schemas.errors import ThdpackError
+from schemas.untrusted_json import decoded
 from trainer.durable import write
 from trainer.parallel import Parallel
 
@@ -68,11 +69,11 @@ def read_hashes(folder: Path) -> dict[str, FileHash]:
     """
     path = folder / HASHES
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Hashes)
+        found = decoded(path.read_bytes(), _Hashes)
     except FileNotFoundError as error:
         reason = "an older thdpack wrote it, or it was copied in part" if folder.is_dir() else "there is no such checkpoint"
         raise CheckpointError(f"{folder} has no {HASHES}: {reason}") from error
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
     if found.version != _VERSION or found.digest != _digest(found.files):
         raise CheckpointError(f"{path} is damaged: it does not match its own digest")

@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 
 from schemas.errors import ThdpackError
+from schemas.untrusted_json import decoded
 from trainer.agree import from_main
 from trainer.parallel import Parallel
 from trainer.watch import say
@@ -231,8 +232,8 @@ def _now(folder: Path) -> float:
 
 def _parsed(content: bytes) -> Holder | None:
     try:
-        return msgspec.json.decode(content, type=Holder)
-    except (msgspec.MsgspecError, RecursionError):
+        return decoded(content, Holder)
+    except ValueError:
         return None  # being written, or by another version: its heartbeat counts
 
 

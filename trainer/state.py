@@ -7,13 +7,12 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from schemas.untrusted_json import LargeCount, decoded
 from trainer.config import TrainOptions
 from trainer.hashes import CheckpointError
 
 STATE: Final = "state.json"
 STATE_VERSION: Final = 1
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Best(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,9 +31,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     version: int = STATE_VERSION
-    step: Count
-    tokens: Count
-    applied: Count
+    step: LargeCount
+    tokens: LargeCount
+    applied: LargeCount
     best: Best
     sound: bool
     reader: dict[str, int | str]
@@ -53,9 +52,9 @@ def read_state(checkpoint: Path) -> State:
     """
     path = checkpoint / STATE
     try:
-        raw: Any = msgspec.json.decode(path.read_bytes())
+        raw: Any = decoded(path.read_bytes(), object)
         if isinstance(raw, dict) and raw.get("version") != STATE_VERSION:
             raise CheckpointError(f"{path}: version {raw.get('version')!r}, this thdpack reads {STATE_VERSION}")
         return msgspec.convert(raw, State)
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error

@@ -116,6 +116,10 @@ def test_where_no_checkpoint_is_whole_the_run_says_so(many_shards: Path, whole: 
             "names no checkpoint: '../../elsewhere'",
         ),
         (lambda folder: (folder.parent / "latest").write_bytes(b"\xff"), "names no checkpoint"),
+        (
+            lambda folder: (folder / "hashes.json").write_bytes(b'{"version": 1, "files": {"\xff": 1}}'),
+            "hashes.json is damaged",
+        ),
         (lambda folder: shutil.rmtree(folder), "there is no such checkpoint"),
     ],
 )
