@@ -12,7 +12,7 @@ RUN ?= runs/$(PRESET)
 TESTS ?= tests
 
 VENV := .venv
-INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(wildcard packers/*.pyx pipeline/*.pyx)
+INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(wildcard packers/*.pyx pipeline/*/*.pyx pipeline/*/*/*.pyx)
 
 # Python writes .pyc files on first import. Where this variable is set, every process compiles torch anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -128,8 +128,8 @@ soak: $(VENV)/dev ## the tests under everything that must not matter, hours; OPT
 	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
 
 bench: $(VENV)/dev ## packers on the sample's lengths, and the whole job; see docs/benchmarks.md for more
-	$(VENV)/bin/python -m benchmarks.packing --fasta $(FASTA)
-	$(VENV)/bin/python -m benchmarks.preprocess --fasta $(FASTA)
+	$(VENV)/bin/python -m benchmarks.offline.packing --fasta $(FASTA)
+	$(VENV)/bin/python -m benchmarks.offline.preprocess --fasta $(FASTA)
 
 clean: ## remove .venv, caches and compiled kernels; datasets stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,10 +7,10 @@ from setuptools import Extension, setup
 KERNELS = (
     "packers.balanced_kernel",
     "packers.baselines_kernel",
-    "pipeline.bucket_kernel",
-    "pipeline.fasta_kernel",
-    "pipeline.hash_kernel",
-    "pipeline.spill_kernel",
+    "pipeline.build.arrays.bucket_kernel",
+    "pipeline.inputs.fasta_kernel",
+    "pipeline.build.arrays.hash_kernel",
+    "pipeline.build.spill.spill_kernel",
 )
 INCLUDE = [pyarrow.get_include()]  # brings the header of xxhash
 

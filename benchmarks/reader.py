@@ -29,9 +29,9 @@ import pyarrow as pa
 import tyro
 import xxhash
 
-from benchmarks.peers import Peer, Rows, peer
+from benchmarks.training.peers import Peer, Rows, peer
 from pipeline.reader import ShardReader
-from pipeline.remote import read_manifest
+from pipeline.storage.retries import read_manifest
 from schemas.manifest import Manifest
 
 

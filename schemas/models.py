@@ -45,7 +45,9 @@ class ModelOptions:
 
 
 def longest_of_our_attention(head_size: int) -> int:
-    """Longest sequences whose attention backend te computes by our kernel, up to which it is the faster one; above is cuDNN's (benchmarks/attention.py)."""
+    """Longest sequences whose attention backend te computes by our kernel.
+
+    Up to there it is the faster one; above, cuDNN's is (benchmarks/training/attention.py)."""
     return 2048 if head_size <= 64 else 1024 if head_size <= 128 else 0
 
 

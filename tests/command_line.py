@@ -24,12 +24,12 @@ from unittest import mock
 import pytest
 from fsspec.registry import registry
 
-import pipeline.executors
-from pipeline.cli import run_command
-from pipeline.folders import Folder
-from pipeline.interrupt import INTERRUPTED
-from pipeline.markers import Outcome, run_once
-from pipeline.tasks import Task
+import pipeline.executors.processes
+from pipeline.build.task_markers import Outcome, run_once
+from pipeline.build.tasks import Task
+from pipeline.cli.main import run_command
+from pipeline.storage.folder import Folder
+from pipeline.storage.interrupt import INTERRUPTED
 
 REPO = Path(__file__).parents[1]
 PIECE_BYTES = 1_000
@@ -37,7 +37,7 @@ PIECE_BYTES = 1_000
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-_EXECUTORS = ("pipeline.build", "pipeline.task_list", "pipeline.verify_dataset")
+_EXECUTORS = ("pipeline.build.build_dataset", "pipeline.build.task_list", "pipeline.build.verify.verify_dataset")
 """Modules that start worker processes."""
 _QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 """Warnings that Python does not show by default."""
@@ -82,11 +82,11 @@ def small_tasks(
 ) -> dict[str, int]:
     """Return the constants of the pipeline, by name, that make a build of many small tasks."""
     return {
-        "pipeline.sources.TASK_BYTES": task_bytes or 128 << 20,
-        "pipeline.sources.PIECE_BYTES": PIECE_BYTES,
-        "pipeline.sources.FEWEST_TASKS": 1,
-        "pipeline.plan.PARTITION_BYTES": partition_bytes or 64 << 20,
-        "pipeline.stages.RESTS_TOGETHER": 4,
+        "pipeline.inputs.find.TASK_BYTES": task_bytes or 128 << 20,
+        "pipeline.inputs.find.PIECE_BYTES": PIECE_BYTES,
+        "pipeline.inputs.find.FEWEST_TASKS": 1,
+        "pipeline.build.build_plan.PARTITION_BYTES": partition_bytes or 64 << 20,
+        "pipeline.build.stages.RESTS_TOGETHER": 4,
     }
 
 
@@ -109,9 +109,9 @@ def command(*arguments: str, setup: str = "", **sizes: int) -> list[str]:
     lines = [setup, *(f"{name} = {value}" for name, value in settings.items())]
     program = """
 if __name__ == "__main__":
-    import pipeline.plan, pipeline.sources, pipeline.stages
+    import pipeline.build.build_plan, pipeline.inputs.find, pipeline.build.stages
     {}
-    from pipeline.cli import main
+    from pipeline.cli.main import main
     main()
 """
     return [sys.executable, "-c", program.format("\n    ".join(lines)), *arguments]
@@ -119,7 +119,7 @@ if __name__ == "__main__":
 
 def without_workers() -> None:
     """From now on, have this process run the tasks of its builds itself."""
-    pipeline.executors.preload = lambda *more: None
+    pipeline.executors.processes.preload = lambda *more: None
     for module in _EXECUTORS:
         import_module(module).ProcessExecutor = InThisProcess  # type: ignore[attr-defined]
 
@@ -173,7 +173,7 @@ def run_here(
         for name, value in small_tasks(**sizes).items() if sizes else ():
             patch.setattr(name, value)
         if "--workers" not in words:
-            patch.setattr("pipeline.executors.preload", lambda *more: None)
+            patch.setattr("pipeline.executors.processes.preload", lambda *more: None)
             for module in _EXECUTORS:
                 patch.setattr(f"{module}.ProcessExecutor", InThisProcess)
         code = run_command(words)
@@ -232,7 +232,7 @@ def _forget_stores() -> None:
     for kind in registry.values():
         for system in kind._cache.values():
             system.invalidate_cache()
-    objects = sys.modules.get("pipeline.objects")
+    objects = sys.modules.get("pipeline.storage.object_folder")
     if objects is not None:
         objects._just_written.clear()
 

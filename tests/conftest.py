@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-import pipeline.build
-from pipeline.options import PreprocessOptions
-from pipeline.progress import reporter
+import pipeline.build.build_dataset
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import reporter
 from schemas.manifest import Manifest
 from tests.command_line import (
     PIECE_BYTES,
@@ -108,11 +108,11 @@ def sample() -> Path:
 @pytest.fixture
 def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
     """Build a dataset in this process: `build_here(input, out, **options)`."""
-    monkeypatch.setattr(pipeline.build, "ProcessExecutor", InThisProcess)
+    monkeypatch.setattr(pipeline.build.build_dataset, "ProcessExecutor", InThisProcess)
 
     def build_it(source: Path, out: Path, **options: Any) -> Manifest:
         with reporter(as_json=False) as report:
-            return pipeline.build.build(PreprocessOptions(inputs=(str(source),), out=str(out), **options), report).manifest
+            return pipeline.build.build_dataset.build(PreprocessOptions(inputs=(str(source),), out=str(out), **options), report).manifest
 
     return build_it
 

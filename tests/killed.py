@@ -17,13 +17,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pipeline.build
-import pipeline.plan
-import pipeline.sources
-import pipeline.stages
-import pipeline.writing
-from pipeline.options import PreprocessOptions
-from pipeline.progress import reporter
+import pipeline.build.build_dataset
+import pipeline.build.build_plan
+import pipeline.build.stages
+import pipeline.inputs.find
+import pipeline.storage.atomic_write
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import reporter
 from tests.command_line import without_workers
 from tests.corpus import digest
 from tests.stopped import at_change
@@ -32,7 +32,7 @@ from tests.stopped import at_change
 def build(corpus: Path, out: Path) -> None:
     options = PreprocessOptions(inputs=(str(corpus),), out=str(out), capacity=1024, max_seq_len=512)
     with reporter(as_json=False) as report:
-        pipeline.build.build(options, report)
+        pipeline.build.build_dataset.build(options, report)
 
 
 def start(corpus: Path, out: Path, moment: int, *, in_write: bool) -> int:
@@ -58,9 +58,9 @@ def die() -> None:
 
 def die_in_write(moment: int) -> None:
     """Have this process write half of what it writes for the time `moment`, and die."""
-    whole, left = pipeline.writing.WholeWrites.write, [moment]
+    whole, left = pipeline.storage.atomic_write.WholeWrites.write, [moment]
 
-    def write(file: pipeline.writing.WholeWrites, data: Any) -> int:
+    def write(file: pipeline.storage.atomic_write.WholeWrites, data: Any) -> int:
         left[0] -= 1
         if left[0]:
             return whole(file, data)
@@ -69,30 +69,30 @@ def die_in_write(moment: int) -> None:
         die()
         raise AssertionError("killed")
 
-    pipeline.writing.WholeWrites.write = write  # type: ignore[method-assign]
+    pipeline.storage.atomic_write.WholeWrites.write = write  # type: ignore[method-assign]
 
 
 def count_moments(corpus: Path, out: Path) -> tuple[int, int]:
     """Build without interruption; return how many changes and writes there were."""
     writes = [0]
-    whole = pipeline.writing.WholeWrites.write
+    whole = pipeline.storage.atomic_write.WholeWrites.write
 
-    def write(file: pipeline.writing.WholeWrites, data: Any) -> int:
+    def write(file: pipeline.storage.atomic_write.WholeWrites, data: Any) -> int:
         writes[0] += 1
         return whole(file, data)
 
-    pipeline.writing.WholeWrites.write = write  # type: ignore[method-assign]
+    pipeline.storage.atomic_write.WholeWrites.write = write  # type: ignore[method-assign]
     changes = at_change(0, str(out), die)
     build(corpus, out)
-    pipeline.writing.WholeWrites.write = whole  # type: ignore[method-assign]
+    pipeline.storage.atomic_write.WholeWrites.write = whole  # type: ignore[method-assign]
     return next(changes) - 1, writes[0]
 
 
 def main(corpus: Path, folder: Path, kills: int) -> None:
     without_workers()
-    pipeline.sources.TASK_BYTES = pipeline.plan.PARTITION_BYTES = 25_000  # type: ignore[misc]
-    pipeline.sources.PIECE_BYTES, pipeline.sources.FEWEST_TASKS = 5_000, 1  # type: ignore[misc]
-    pipeline.stages.RESTS_TOGETHER = 4  # type: ignore[misc]
+    pipeline.inputs.find.TASK_BYTES = pipeline.build.build_plan.PARTITION_BYTES = 25_000  # type: ignore[misc]
+    pipeline.inputs.find.PIECE_BYTES, pipeline.inputs.find.FEWEST_TASKS = 5_000, 1  # type: ignore[misc]
+    pipeline.build.stages.RESTS_TOGETHER = 4  # type: ignore[misc]
     os.fsync = lambda descriptor: None  # a killed process loses nothing; fsync is for power cuts
     out = folder / "out"
     changes, writes = count_moments(corpus, folder / "whole")

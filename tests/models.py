@@ -10,10 +10,10 @@ from transformers import EsmConfig, EsmForMaskedLM
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer.config import ComputeOptions
-from trainer.huggingface import from_esm
-from trainer.initialize import build, fill
-from trainer.model import Esm2, Sequences, rope_frequencies
-from trainer.parallel import alone
+from trainer.distributed.topology import alone
+from trainer.model.esm2 import Esm2, Sequences, rope_frequencies
+from trainer.model.huggingface import from_esm
+from trainer.model.initialize import build, fill
 
 CPU = torch.device("cpu")
 TORCH = ComputeOptions(backend="torch", precision="fp32")

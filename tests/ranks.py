@@ -248,7 +248,7 @@ def _run(question: dict[str, Any], output: int) -> NoReturn:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of a test run ends this process with its client
-    import trainer.layer_torch
+    import trainer.model.layer_torch
     import trainer.train  # noqa: F401 (these imports are the point of this process)
 
     signal.signal(signal.SIGINT, signal.default_int_handler)

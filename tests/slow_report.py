@@ -1,6 +1,6 @@
 """Every number of a report, recomputed from FASTA by Biopython and plain loops: the slow truth. Shares no code with pipeline/report but for data.
 
-Only the order in which the simulations take sequences is taken over from numpy, as pipeline/report/waste.py states it.
+Only the order in which the simulations take sequences is taken over from numpy, as pipeline/report/gather/waste.py states it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from pipeline.report.composition import BACKGROUND_SOURCE
-from pipeline.report.throughput import GPU, RUNS, THROUGHPUT
+from pipeline.planning.throughput import GPU, RUNS, THROUGHPUT
+from pipeline.report.gather.composition import BACKGROUND_SOURCE
 from schemas.vocabulary import ESM2
 from tests.corpus import read_buckets, read_manifest
 from tests.oracle import biopython

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.executors import ProcessExecutor, SerialExecutor
-from pipeline.markers import Outcome
-from pipeline.tasks import Task
+from pipeline.build.task_markers import Outcome
+from pipeline.build.tasks import Task
+from pipeline.executors.processes import ProcessExecutor, SerialExecutor
 
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 """Audit events of Python that change a file system, besides `open`."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from pipeline.reader import ShardReader
 from schemas.bucket import Bucket
 from schemas.vocabulary import ESM2
-from trainer.model import Sequences
+from trainer.model.esm2 import Sequences
 
 RING: Final = 3
 _ALIGNMENT: Final = 256

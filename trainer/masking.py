@@ -1,7 +1,7 @@
 """Masks made on the device: a counter-based hash of (seed, epoch, the bucket's position, offset in it), so that a bucket has the
 same mask on any rank, at any world size, in any backend, and another one in each epoch. About twenty small kernels a micro-batch.
 
-Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014); pipeline/splitmix.py is the same on numpy. torch has no uint64
+Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014); schemas/splitmix.py is the same on numpy. torch has no uint64
 arithmetic to speak of: int64 wraps the same way, only shifts have to be told to be logical.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from schemas.vocabulary import Vocabulary
-from trainer.context_parallel import Slices
+from trainer.distributed.context_parallel import Slices
 
 _GAMMA: Final = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)

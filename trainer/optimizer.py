@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from trainer.config import OptimizerOptions
-from trainer.model import Esm2
-from trainer.parallel import local
+from trainer.distributed.topology import local
+from trainer.model.esm2 import Esm2
 from trainer.precision import is_quantized
 
 
@@ -53,7 +53,7 @@ class Optimizer:
 
     def _make_kernel(self) -> Any:
         """Made at the first step: until its first forward pass, FSDP2 may still move what it sharded."""
-        from trainer.adamw_kernel import FusedAdamW
+        from trainer.kernels.adamw import FusedAdamW
 
         options, states = self._options, [self._adam.state[master] for master in self._masters.values()]
         return FusedAdamW(

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from schemas.errors import ThdpackError
 from trainer.config import ComputeOptions
+from trainer.distributed.topology import Parallel, hold
 from trainer.feed import Row
 from trainer.masking import Masker
-from trainer.model import Esm2
+from trainer.model.esm2 import Esm2
 from trainer.optimizer import Optimizer
-from trainer.parallel import Parallel, hold
 
 WARM_UP: Final = 3
 """Calls before a capture: kernels are compiled and chosen, and state that comes with the first step is there."""

@@ -15,14 +15,14 @@ from torch import Tensor
 from schemas.errors import ThdpackError
 from schemas.redact import without_credentials
 from trainer.config import TrainOptions, parse
+from trainer.distributed.lost_ranks import say
+from trainer.distributed.stop_signals import StopRequest
+from trainer.distributed.topology import Parallel, processes
 from trainer.feed import Row
-from trainer.metrics import Meter, Report
-from trainer.parallel import Parallel, processes
-from trainer.profile import profiler
-from trainer.run import Run, TrainingError
+from trainer.monitoring.metrics import Meter, Report
+from trainer.monitoring.trace import profiler
 from trainer.schedule import learning_rate
-from trainer.signals import StopRequest
-from trainer.watch import say
+from trainer.setup import Run, TrainingError
 
 
 def train(options: TrainOptions, parallel: Parallel) -> None:

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 
 from pipeline.reader import ShardReader
+from trainer.distributed.topology import Parallel
 from trainer.feed import Landing
 from trainer.masking import Masker
-from trainer.model import Esm2
-from trainer.parallel import Parallel
+from trainer.model.esm2 import Esm2
 
 MASK_SEED: Final = 0
 """Not the run's: so that runs with different seeds are measured alike."""

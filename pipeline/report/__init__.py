@@ -1,1 +1,20 @@
-"""`thdpack stats`: what a dataset or raw FASTA holds, for the terminal, as HTML, JSON and CSV."""
+"""`thdpack stats`: what a dataset or raw FASTA holds, for the terminal, as HTML, JSON and CSV.
+
+`gather/` counts into the `Report` of `model.py`; `render/` and `html/` show it.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.report.command import stats
+    from pipeline.report.model import Report
+else:
+    from schemas.lazy_exports import lazy_exports
+
+    __getattr__ = lazy_exports(
+        __name__,
+        command=("stats",),
+        model=("Report",),
+    )
+
+__all__ = ["Report", "stats"]

@@ -10,11 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from pipeline.expand import looks_like_sequences
-from pipeline.options import PreprocessOptions
-from pipeline.remote import local_path
-from pipeline.report.compare import Side, compare
+from pipeline.build.options import PreprocessOptions
+from pipeline.inputs.expand import looks_like_sequences
+from pipeline.report.gather.compare import Side, compare
 from pipeline.report.model import Comparison, Report
+from pipeline.storage.retries import local_path
 from schemas.errors import ThdpackError
 from schemas.manifest import MANIFEST_NAME
 
@@ -42,7 +42,7 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
         UsageError: datasets are mixed with sequences, or are more than two.
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
     """
-    from pipeline.report.export import to_json, write_csv, write_text
+    from pipeline.report.render.export import to_json, write_csv, write_text
 
     if read_tokens:
         _recount(options.inputs)
@@ -56,7 +56,7 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
     if outputs.csv is not None:
         write_csv(report, Path(outputs.csv))
     if outputs.html is not None:
-        from pipeline.report.page import page
+        from pipeline.report.html.page import page
 
         write_text(Path(outputs.html), page(report))
 
@@ -75,7 +75,7 @@ def report_of(options: PreprocessOptions) -> Report | Comparison:
         return compare(a, b)
     if any(datasets):
         _need_polars()
-        from pipeline.report.dataset import dataset_report
+        from pipeline.report.gather.dataset import dataset_report
 
         return dataset_report(options.inputs[0])
     return _sequences_side(options, options.inputs).report
@@ -93,8 +93,8 @@ def is_dataset(name: str) -> bool:
 
 def _recount(names: Sequence[str]) -> None:
     """Read the tokens of the datasets among the arguments."""
-    from pipeline.remote import read_manifest
-    from pipeline.report.recount import recount
+    from pipeline.report.gather.recount import recount
+    from pipeline.storage.retries import read_manifest
 
     for name in names:
         if is_dataset(name):
@@ -103,14 +103,14 @@ def _recount(names: Sequence[str]) -> None:
 
 def _dataset_side(name: str) -> Side:
     _need_polars()
-    from pipeline.report.dataset import dataset_side
+    from pipeline.report.gather.dataset import dataset_side
 
     return dataset_side(name)
 
 
 def _sequences_side(options: PreprocessOptions, inputs: Sequence[str]) -> Side:
-    from pipeline.progress import reporter
-    from pipeline.report.fasta import sequences_side
+    from pipeline.build.progress import reporter
+    from pipeline.report.gather.fasta import sequences_side
 
     with reporter(as_json=False) as progress:
         return sequences_side(replace(options, inputs=tuple(inputs)), progress)
@@ -124,6 +124,6 @@ def _need_polars() -> None:
 def _show(report: Report | Comparison) -> None:
     from rich.console import Console
 
-    from pipeline.report.terminal import show
+    from pipeline.report.render.terminal import show
 
     show(report, Console())

@@ -146,12 +146,12 @@ def test_how_spills_are_laid_out_does_not_show(
     build_here: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Path, task_bytes: int
 ) -> None:
     """From GROUPED_FROM partitions on they lie partition by partition, also of inputs so small that some partitions of a spill are empty."""
-    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 10_000)
-    monkeypatch.setattr("pipeline.sources.TASK_BYTES", task_bytes)
-    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
+    monkeypatch.setattr("pipeline.build.build_plan.PARTITION_BYTES", 10_000)
+    monkeypatch.setattr("pipeline.inputs.find.TASK_BYTES", task_bytes)
+    monkeypatch.setattr("pipeline.inputs.find.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("pipeline.inputs.find.FEWEST_TASKS", 1)
     build_here(corpus, tmp_path / "blocks", capacity=2048, max_seq_len=512)
-    monkeypatch.setattr("pipeline.spill.GROUPED_FROM", 4)
+    monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 4)
     build_here(corpus, tmp_path / "grouped", capacity=2048, max_seq_len=512)
     assert digest(tmp_path / "blocks") == digest(tmp_path / "grouped")
 

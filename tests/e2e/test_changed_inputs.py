@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.markers import run_once
-from pipeline.options import PreprocessOptions
-from pipeline.plan import plan
-from pipeline.site import site_of
-from pipeline.sources import unchanged
-from pipeline.stages import hash_tasks, map_tasks
+from pipeline.build.build_plan import plan
+from pipeline.build.destination.destination import site_of
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.stages import hash_tasks, map_tasks
+from pipeline.build.task_markers import run_once
+from pipeline.inputs.find import unchanged
 from schemas.errors import InputError
 from tests.command_line import Run
 

@@ -15,7 +15,7 @@ import pytest
 import xxhash
 
 from tests.runs import cut, losses, start, train
-from trainer.hashes import HASHES, FileHash, read_hashes, write_hashes
+from trainer.checkpoints.file_hashes import HASHES, FileHash, read_hashes, write_hashes
 
 FLIPS = 8
 """Bits to flip in each file of a checkpoint, evenly spread."""

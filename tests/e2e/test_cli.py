@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.inspect import show_record
+from pipeline.cli.inspect_dataset import show_record
 from tests.command_line import REPO, Run, command, environment, run_process
 from tests.corpus import digest
 
@@ -91,11 +91,11 @@ def test_wrong_usage_exits_with_2_and_says_what_is_wrong(run: Run, sample: Path,
 
 def test_even_a_bug_shows_no_credentials() -> None:
     program = """
-import pipeline.cli
+import pipeline.cli.main
 def broken(arguments):
     raise RuntimeError("GET https://me:hunter2@host/x?X-Amz-Signature=5ba5e5")
-pipeline.cli._run = broken
-pipeline.cli.main()
+pipeline.cli.main._run = broken
+pipeline.cli.main.main()
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=False)
     assert done.returncode == 1

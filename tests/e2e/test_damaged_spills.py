@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pipeline.mending import ATTEMPTS
-from pipeline.options import PreprocessOptions
-from pipeline.progress import reporter
-from pipeline.task_list import commit, load_task_list, plan_tasks, run_tasks
-from pipeline.tasks import ReduceTask, RestTask
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import reporter
+from pipeline.build.rerun_damaged import ATTEMPTS
+from pipeline.build.task_list import commit, load_task_list, plan_tasks, run_tasks
+from pipeline.build.tasks import ReduceTask, RestTask
 from schemas.errors import DamagedSpillError
 from schemas.manifest import Manifest
 from tests.command_line import InThisProcess, use_few_small_tasks
@@ -32,7 +32,7 @@ Damage = Callable[[str, bytes], bytes]
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     use_few_small_tasks(monkeypatch)
-    monkeypatch.setattr("pipeline.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.task_list.ProcessExecutor", InThisProcess)
     empty_memory_store(monkeypatch)
 
 
@@ -47,7 +47,7 @@ def corpus(tmp_path: Path) -> Path:
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where to build; each has a layout of spills, or a way to read them, of its own."""
     if request.param == "grouped":
-        monkeypatch.setattr("pipeline.spill.GROUPED_FROM", 2)
+        monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 2)
     return OUT if request.param == "store" else str(tmp_path / "out")
 
 
@@ -122,7 +122,7 @@ def clear(place: str) -> None:
 def test_a_spill_of_another_length_is_written_again(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes], grouped_from: int
 ) -> None:
-    monkeypatch.setattr("pipeline.spill.GROUPED_FROM", grouped_from)
+    monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", grouped_from)
     place = str(tmp_path / "out")
     before(monkeypatch, ReduceTask, lambda: damage(work_files(place)[1], change))
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
@@ -131,7 +131,7 @@ def test_a_spill_of_another_length_is_written_again(
 def test_spills_of_two_tasks_cannot_take_each_others_partition(build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes, but two places changed: each is whole in itself."""
     place = str(tmp_path / "out")
-    monkeypatch.setattr("pipeline.spill.GROUPED_FROM", 2)
+    monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 2)
 
     def swap() -> None:
         damage(work_files(place)[0], lambda content: content[24:48] + content[:24] + content[48:])
@@ -198,7 +198,7 @@ def test_processes_write_damaged_spills_again(run_process: Any, corpus: Path, tm
 
 def flip_when_mapped(out: str) -> None:
     """In a process of its own: damage a spill when the first stage has ended."""
-    from pipeline.build import Build
+    from pipeline.build.build_dataset import Build
 
     save = Build._map
 

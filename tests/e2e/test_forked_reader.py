@@ -14,8 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from pipeline.mixture import Mixture
-from pipeline.reader import ShardReader
+from pipeline.reader import Mixture, ShardReader
 from tests.command_line import in_a_fork
 from tests.ranks import Job
 

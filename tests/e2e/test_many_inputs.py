@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from pipeline.objects import ObjectFolder
-from pipeline.options import PreprocessOptions
-from pipeline.plan import plan
-from pipeline.sources import unchanged
+from pipeline.build.build_plan import plan
+from pipeline.build.options import PreprocessOptions
+from pipeline.inputs.find import unchanged
+from pipeline.storage.object_folder import ObjectFolder
 from schemas.errors import InputError
 from tests.command_line import Run
 from tests.corpus import digest, fasta, made_records, read_manifest, read_records
@@ -130,8 +130,8 @@ def test_an_object_is_unchanged_while_its_content_is_as_a_listing_or_the_object_
 
 
 def test_large_objects_are_uploaded_in_parts_and_nothing_is_left_of_failed_ones(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.objects.UPLOAD_PART", MIN_PART)
-    monkeypatch.setattr("pipeline.remote.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("pipeline.storage.object_folder.UPLOAD_PART", MIN_PART)
+    monkeypatch.setattr("pipeline.storage.retries.FIRST_PAUSE", 0.01)
     content = bytes(range(256)) * 200
     with faulty_proxy(store.endpoint) as (address, faults):
         point_s3_at(address, monkeypatch)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.stores  # noqa: F401 (registers troubled://)
-from pipeline.mixture import Mixture, assigned, whole_shares
-from pipeline.reader import ShardReader
+from pipeline.reader import Mixture, ShardReader
+from pipeline.reader.mixture import assigned, whole_shares
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError, StateError
 from tests.command_line import Run, preprocess

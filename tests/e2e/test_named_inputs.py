@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.expand import refuse_inside
-from pipeline.options import PreprocessOptions
-from pipeline.sources import find_sources
+from pipeline.build.options import PreprocessOptions
+from pipeline.inputs.expand import refuse_inside
+from pipeline.inputs.find import find_sources
 from schemas.errors import InputError
 from tests.command_line import REPO, Run, environment
 from tests.corpus import read_records

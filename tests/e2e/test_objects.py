@@ -16,11 +16,11 @@ from pathlib import Path
 import fsspec
 import pytest
 
-import pipeline.remote
-from pipeline.conditional import put_if
-from pipeline.objects import UPLOAD_PART, LostRaceError, ObjectFolder, part_bytes
+import pipeline.storage.retries
 from pipeline.reader import ShardReader
-from pipeline.storage import file_system
+from pipeline.storage.conditional_put import put_if
+from pipeline.storage.object_folder import UPLOAD_PART, LostRaceError, ObjectFolder, part_bytes
+from pipeline.storage.urls import file_system
 from schemas.errors import BuildError
 from schemas.manifest import Manifest
 from tests.command_line import PIECE_BYTES, REPO, Run, command, environment, preprocess
@@ -100,7 +100,7 @@ def quick_s3(patch: pytest.MonkeyPatch) -> None:
     """In this process, too, a request that gives nothing for half a second is given up; what failed is tried again soon, and by us, not by AWS's library."""
     config = {"read_timeout": 0.5, "connect_timeout": 0.5, "retries": {"max_attempts": 0}}
     patch.setitem(fsspec.config.conf, "s3", {"config_kwargs": config})
-    patch.setattr(pipeline.remote, "FIRST_PAUSE", 0.01)
+    patch.setattr(pipeline.storage.retries, "FIRST_PAUSE", 0.01)
 
 
 def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes_of_objects_in_ranges_and_in_parts(
@@ -265,7 +265,7 @@ def test_a_conditional_write_that_met_another_is_tried_again_and_loses_to_what_i
 
 def test_an_upload_in_parts_whose_last_answer_was_lost_is_whole(proxied: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick_s3(monkeypatch)
-    monkeypatch.setattr("pipeline.objects.UPLOAD_PART", MIN_PART)
+    monkeypatch.setattr("pipeline.storage.object_folder.UPLOAD_PART", MIN_PART)
     content = bytes(range(200)) * 300
     (tmp_path / "x").write_bytes(content)
     proxied.once = [("POST uploadId=", "lost"), ("POST uploadId=", "404 NoSuchUpload")]

@@ -33,7 +33,7 @@ SHORT, WARM = EVERY, ("--warmup-steps", "2", "--checkpoint-every", "2", "--valid
 EACH = """
 import json, sys
 from trainer.config import parse
-from trainer.parallel import processes
+from trainer.distributed.topology import processes
 from trainer.train import train
 with processes() as parallel:
     for arguments in json.loads(sys.argv[1]):
@@ -43,8 +43,8 @@ with processes() as parallel:
 EXCHANGE = """
 import sys, torch
 from trainer.config import ComputeOptions
-from trainer.context_parallel import shares
-from trainer.parallel import processes
+from trainer.distributed.context_parallel import shares
+from trainer.distributed.topology import processes
 with processes() as everyone:
     for ranks in (2, 4):
         slices = everyone.arranged(ComputeOptions(context_parallel=ranks)).slices

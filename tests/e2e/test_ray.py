@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.folders import LocalFolder
-from pipeline.ray_executor import Likeness, versions
+from pipeline.executors.ray_cluster import Likeness, versions
+from pipeline.storage.folder import LocalFolder
 from schemas.errors import BuildError
 from tests.conftest import REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records

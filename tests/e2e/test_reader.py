@@ -309,7 +309,7 @@ def test_numpy_integers_are_numbers(many_shards: Path) -> None:
 
 
 def test_the_reader_needs_nothing_that_training_machines_lack() -> None:
-    program = "import sys\nimport pipeline.reader, pipeline.mixture, pipeline.batches, pipeline.bench_reader\nprint(*sys.modules)"
+    program = "import sys\nimport pipeline.reader, pipeline.reader.mixture, pipeline.reader.adapters, pipeline.reader.benchmark\nprint(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=True).stdout.split())
     assert not loaded & {"torch", "numba", "polars", "datasets", "pandas", "Bio", "isal", "tyro", "rich"}
     assert not {name for name in loaded if name.endswith("_kernel")}

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import xxhash
 
-import pipeline.cache
-import pipeline.remote
+import pipeline.reader.shard_cache
+import pipeline.storage.retries
 from pipeline.reader import ShardReader
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import Manifest
@@ -49,7 +49,7 @@ def truth(many_shards: Path) -> list[bytes]:
 @pytest.fixture(autouse=True)
 def _no_trouble(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     Trouble.reset()
-    monkeypatch.setattr(pipeline.remote, "FIRST_PAUSE", 0.002)
+    monkeypatch.setattr(pipeline.storage.retries, "FIRST_PAUSE", 0.002)
     yield
     Trouble.reset()
 
@@ -180,7 +180,7 @@ def test_a_store_in_trouble_costs_time_not_data(
     our_threads: OurThreads,
     trouble: dict[str, int],
 ) -> None:
-    monkeypatch.setattr(pipeline.remote, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(pipeline.storage.retries, "STALL_SECONDS", 0.2)
     Trouble.stall_seconds = 100.0  # only giving up helps
     with ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache", prefetch=2) as reader:
         for kind, count in trouble.items():
@@ -232,15 +232,15 @@ def test_what_failed_while_it_was_prefetched_is_tried_again_when_it_is_needed(da
         Trouble.errors = 10**6
         found = tokens(reader, 1)
         deadline = time.monotonic() + 30
-        while Trouble.errors > 10**6 - pipeline.remote.ATTEMPTS and time.monotonic() < deadline:
+        while Trouble.errors > 10**6 - pipeline.storage.retries.ATTEMPTS and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert Trouble.errors == 10**6 - pipeline.remote.ATTEMPTS  # the thread gives up
+        assert Trouble.errors == 10**6 - pipeline.storage.retries.ATTEMPTS  # the thread gives up
         Trouble.reset()
         assert found + tokens(reader, len(truth) - 1) == truth
 
 
 def test_a_shard_the_store_does_not_have_fails_at_once(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.remote, "FIRST_PAUSE", 60)
+    monkeypatch.setattr(pipeline.storage.retries, "FIRST_PAUSE", 60)
     for entry in read_manifest(dataset).shards["train"]:
         (dataset / entry.name).unlink()
     with ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache") as reader, pytest.raises(DatasetError, match="FileNotFoundError"):
@@ -477,7 +477,7 @@ def test_buckets_asked_for_by_number_hold_one_shard_at_a_time(dataset: Path, tmp
 
 
 def test_a_cache_full_of_shards_in_use_is_an_error_that_says_so(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.cache, "ROOM_SECONDS", 0.2)
+    monkeypatch.setattr(pipeline.reader.shard_cache, "ROOM_SECONDS", 0.2)
     url, cache = f"troubled://{dataset}", tmp_path / "cache"
     with ShardReader(url, cache_dir=cache, prefetch=0) as one, ShardReader(url, seed=5, cache_dir=cache, prefetch=0, cache_bytes=LARGE) as two:
         tokens(one, 20)
@@ -497,8 +497,8 @@ def test_a_cache_that_cannot_be_written_is_named(dataset: Path, tmp_path: Path) 
 JOB = """
 import sys, random
 import xxhash
-import pipeline.remote
-pipeline.remote.FIRST_PAUSE = 0.002
+import pipeline.storage.retries
+pipeline.storage.retries.FIRST_PAUSE = 0.002
 import tests.stores
 from pipeline.reader import ShardReader
 url, cache, limit, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])

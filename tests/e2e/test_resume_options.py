@@ -10,7 +10,7 @@ import pytest
 
 from tests.runs import cut, train
 from trainer.config import OptimizerOptions
-from trainer.resume import __doc__ as table
+from trainer.resume_options import __doc__ as table
 
 CHANGED = {
     "steps": "9",

@@ -13,14 +13,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import trainer.lock
+import trainer.checkpoints.run_lock
 from tests.ranks import Job
 from tests.runs import arguments, await_step, cut, losses, start, train
-from trainer.lock import LOCK, Holder, take
+from trainer.checkpoints.run_lock import LOCK, Holder, take
 
 ELSEWHERE = Holder("node7", 1, "2026-01-01 00:00:00+00:00", "another machine", "1", "/shared/run", "0")
 LONG_AGO = 1_000_000_000
-BEATS_OFTEN = "import sys, trainer.lock; trainer.lock.EVERY_SECONDS = 0.05; from trainer.train import main; main(sys.argv[1:])"
+BEATS_OFTEN = "import sys, trainer.checkpoints.run_lock; trainer.checkpoints.run_lock.EVERY_SECONDS = 0.05; from trainer.train import main; main(sys.argv[1:])"
 
 
 def left_by(holder: Holder, out: Path) -> Path:
@@ -71,7 +71,7 @@ def test_a_holder_elsewhere_whose_heartbeat_is_old_is_taken_over(many_shards: Pa
 def test_a_holder_elsewhere_whose_heartbeat_stops_is_taken_over(
     many_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(trainer.lock, "STALE_SECONDS", 1.0)
+    monkeypatch.setattr(trainer.checkpoints.run_lock, "STALE_SECONDS", 1.0)
     left_by(ELSEWHERE, tmp_path / "run")
     train(many_shards, tmp_path / "run")
     assert "was held by process 1 on node7" in capsys.readouterr().err
@@ -88,7 +88,7 @@ def test_a_holder_elsewhere_whose_heartbeat_goes_on_is_an_error_that_names_it(tm
     beating = threading.Thread(target=beat)
     beating.start()
     try:
-        with pytest.raises(trainer.lock.LockError, match=r"another run trains here .process 1 on node7, since 2026-01-01"):
+        with pytest.raises(trainer.checkpoints.run_lock.LockError, match=r"another run trains here .process 1 on node7, since 2026-01-01"):
             take(tmp_path / "run")
     finally:
         ended.set()
@@ -103,11 +103,11 @@ def test_a_lock_that_cannot_be_read_is_judged_by_its_heartbeat(tmp_path: Path, c
 
 
 def test_a_copy_of_a_held_folder_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer.lock, "STALE_SECONDS", 0.5)
+    monkeypatch.setattr(trainer.checkpoints.run_lock, "STALE_SECONDS", 0.5)
     take(tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     take(tmp_path / "copy")
-    with pytest.raises(trainer.lock.LockError, match=f"process {os.getpid()} on"):
+    with pytest.raises(trainer.checkpoints.run_lock.LockError, match=f"process {os.getpid()} on"):
         take(tmp_path / "run")
 
 
@@ -132,7 +132,7 @@ def test_of_many_starts_that_find_a_dead_lock_one_takes_it(tmp_path: Path) -> No
 
     def begin() -> None:
         together.wait()
-        with suppress(trainer.lock.LockError):
+        with suppress(trainer.checkpoints.run_lock.LockError):
             won.append(take(tmp_path / "run"))
 
     threads = [threading.Thread(target=begin) for _ in range(8)]

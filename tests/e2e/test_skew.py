@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build import WORKER_BYTES
+from pipeline.build.build_dataset import WORKER_BYTES
 from schemas.manifest import Manifest
 from tests.command_line import PIECE_BYTES, REPO, environment
 from tests.corpus import digest, fasta, made_records, read_manifest
@@ -20,18 +20,19 @@ BuildHere = Callable[..., Manifest]
 
 PROGRAM = """
 import resource, sys
-import pipeline.build, pipeline.plan, pipeline.records, pipeline.sources, pipeline.spill, pipeline.spilled_records
-from pipeline.options import PreprocessOptions
-from pipeline.progress import reporter
+import pipeline.build.build_dataset, pipeline.build.build_plan, pipeline.build.reduce_stage.write_records
+import pipeline.inputs.find, pipeline.build.spill.spill_files, pipeline.build.spill.spilled_records
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import reporter
 from tests.command_line import without_workers
 without_workers()
 size = int(sys.argv[3])
 if size:
-    pipeline.sources.TASK_BYTES, pipeline.sources.PIECE_BYTES, pipeline.sources.FEWEST_TASKS = size, size, 1
-    pipeline.spill.WINDOW_BYTES = pipeline.spilled_records.WHOLE_BYTES = pipeline.spilled_records.RUN_BYTES = size
-    pipeline.records._ROW_GROUP = size // 256
+    pipeline.inputs.find.TASK_BYTES, pipeline.inputs.find.PIECE_BYTES, pipeline.inputs.find.FEWEST_TASKS = size, size, 1
+    pipeline.build.spill.spill_files.WINDOW_BYTES = pipeline.build.spill.spilled_records.WHOLE_BYTES = pipeline.build.spill.spilled_records.RUN_BYTES = size
+    pipeline.build.reduce_stage.write_records._ROW_GROUP = size // 256
 with reporter(as_json=True) as report:
-    pipeline.build.build(PreprocessOptions(inputs=(sys.argv[1],), out=sys.argv[2]), report)
+    pipeline.build.build_dataset.build(PreprocessOptions(inputs=(sys.argv[1],), out=sys.argv[2]), report)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 """
 LONGEST_SECONDS = 1200
@@ -87,16 +88,16 @@ def test_a_partition_in_many_runs_gives_the_bytes_of_one_run(
     build_here: BuildHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], grouped_from: int
 ) -> None:
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(900, longest=900)))
-    monkeypatch.setattr("pipeline.sources.TASK_BYTES", 60_000)
-    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("pipeline.sources.FEWEST_TASKS", 1)
-    monkeypatch.setattr("pipeline.plan.PARTITION_BYTES", 130_000)
-    monkeypatch.setattr("pipeline.records._ROW_GROUP", 64)
+    monkeypatch.setattr("pipeline.inputs.find.TASK_BYTES", 60_000)
+    monkeypatch.setattr("pipeline.inputs.find.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("pipeline.inputs.find.FEWEST_TASKS", 1)
+    monkeypatch.setattr("pipeline.build.build_plan.PARTITION_BYTES", 130_000)
+    monkeypatch.setattr("pipeline.build.reduce_stage.write_records._ROW_GROUP", 64)
     shape = {"capacity": 1024, "max_seq_len": 512, "valid_fraction": 0.2, **options}
     build_here(tmp_path / "made.fasta", tmp_path / "whole", **shape)
-    monkeypatch.setattr("pipeline.spill.GROUPED_FROM", grouped_from)
-    monkeypatch.setattr("pipeline.spill.WINDOW_BYTES", 7_000)
-    monkeypatch.setattr("pipeline.spilled_records.WHOLE_BYTES", 10_000)
-    monkeypatch.setattr("pipeline.spilled_records.RUN_BYTES", 9_000)
+    monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", grouped_from)
+    monkeypatch.setattr("pipeline.build.spill.spill_files.WINDOW_BYTES", 7_000)
+    monkeypatch.setattr("pipeline.build.spill.spilled_records.WHOLE_BYTES", 10_000)
+    monkeypatch.setattr("pipeline.build.spill.spilled_records.RUN_BYTES", 9_000)
     build_here(tmp_path / "made.fasta", tmp_path / "runs", **shape)
     assert digest(tmp_path / "whole") == digest(tmp_path / "runs")

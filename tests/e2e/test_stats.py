@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipeline.report.command as command
-from benchmarks.stats import make_records
-from pipeline.options import PreprocessOptions
-from pipeline.report.throughput import RUNS, THROUGHPUT
+from benchmarks.offline.stats import make_records
+from pipeline.build.options import PreprocessOptions
+from pipeline.planning.throughput import RUNS, THROUGHPUT
 from schemas.errors import ThdpackError
 from schemas.manifest import Manifest
 from tests.command_line import REPO, Run, preprocess
@@ -306,7 +306,7 @@ def test_memory_hardly_grows_with_the_rows_of_records(tmp_path: Path) -> None:
     program = """
 import re, sys
 from pathlib import Path
-from pipeline.report.dataset import dataset_report
+from pipeline.report.gather.dataset import dataset_report
 for folder in sys.argv[1:]:
     report = dataset_report(folder)
     peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.composition import STANDARD
+from pipeline.report.gather.composition import STANDARD
 from schemas.manifest import Manifest
 from tests import slow_report
 from tests.conftest import Run

@@ -22,12 +22,12 @@ from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
 from tests.ranks import Job
 from tests.runs import EVERY, ROUNDING, STEPS, arguments, await_step, cut, losses, start, torchrun, train
-from trainer import huggingface
 from trainer.config import ComputeOptions
-from trainer.initialize import build, fill
+from trainer.distributed.topology import alone
 from trainer.masking import Masker
-from trainer.model import Sequences
-from trainer.parallel import alone
+from trainer.model import huggingface
+from trainer.model.esm2 import Sequences
+from trainer.model.initialize import build, fill
 from trainer.validate import MASK_SEED
 
 

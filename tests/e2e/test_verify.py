@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from pipeline.folders import folder_of
-from pipeline.verify import check_files, check_totals, verify_tasks
-from pipeline.verify_dataset import compare_records
+from pipeline.build.verify.check_files import check_files, check_totals, verify_tasks
+from pipeline.build.verify.verify_dataset import compare_records
+from pipeline.storage.folder import folder_of
 from schemas.errors import ManifestError
 from schemas.manifest import Manifest, _canonical
 from schemas.shard import shard_schema

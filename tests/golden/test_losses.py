@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-import trainer.run
+import trainer.setup
 from schemas.manifest import Manifest
-from trainer.initialize import fill
+from trainer.model.initialize import fill
 from trainer.optimizer import Optimizer
 from trainer.train import main
 
@@ -40,9 +40,9 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     def gradient_square(optimizer: Optimizer) -> Tensor:
         return torch.stack(torch._foreach_norm(optimizer._gradients())).square().sum()
 
-    monkeypatch.setattr(trainer.run, "fill", filled)
+    monkeypatch.setattr(trainer.setup, "fill", filled)
     monkeypatch.setattr(Optimizer, "gradient_square", gradient_square)
-    monkeypatch.setattr(trainer.run.precision, "stored_dtype", lambda options: torch.float64)
+    monkeypatch.setattr(trainer.setup.precision, "stored_dtype", lambda options: torch.float64)
     monkeypatch.setattr(Tensor, "float", to_double)
 
 

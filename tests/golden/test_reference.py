@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.tokenize import encode, letter_classes, residues_of
+from pipeline.inputs.residues import encode, letter_classes, residues_of
 from schemas.errors import InputError
 from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
@@ -59,7 +59,7 @@ NASTY = sorted(path for path in (SHARED / "nasty").rglob("*") if path.is_file() 
 
 @pytest.mark.parametrize("path", NASTY, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_edge_cases_are_read_as_biopython_does_or_refused_with_file_and_line(build_here: Callable[..., Manifest], tmp_path: Path, path: Path) -> None:
-    from pipeline.compression import decompressed, detect
+    from pipeline.inputs.decompress import decompressed, detect
 
     with path.open("rb") as file:
         head = file.read(8)

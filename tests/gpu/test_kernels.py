@@ -49,7 +49,7 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 )
 @pytest.mark.parametrize("lengths", [[1024] * 4, [1, 3, 64, 65, 127, 128, 1022, 200, 31, 33], [2048, 2, 700]])
 def test_attention(heads: int, size: int, lengths: list[int]) -> None:
-    from trainer.attention_kernel import Attention, tiles
+    from trainer.kernels.attention import Attention, tiles
 
     tokens = sum(lengths)
     cu_seqlens = torch.full((33,), tokens, dtype=torch.int32, device=GPU)
@@ -76,7 +76,7 @@ def test_attention(heads: int, size: int, lengths: list[int]) -> None:
 @pytest.mark.parametrize("together", [True, False])
 def test_rotary_embedding(dtype: torch.dtype, heads: int, size: int, together: bool) -> None:
     """together: attention gives the three gradients as views of one tensor."""
-    from trainer.rope_kernel import RotateQKV
+    from trainer.kernels.rope import RotateQKV
 
     tokens = 1031
     qkv, angles, grad = (
@@ -99,7 +99,7 @@ def test_rotary_embedding(dtype: torch.dtype, heads: int, size: int, together: b
 @pytest.mark.parametrize("size", [64, 320, 480, 1280, 5120])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_add_and_norm(dtype: torch.dtype, size: int, has_bias: bool) -> None:
-    from trainer.norm_kernel import AddNorm
+    from trainer.kernels.norm import AddNorm
 
     tokens = 1031
     values = [numbers(tokens, size, dtype=dtype), numbers(tokens, size, dtype=dtype), *(numbers(size, dtype=dtype) for _ in range(3))]
@@ -119,7 +119,7 @@ def test_add_and_norm(dtype: torch.dtype, size: int, has_bias: bool) -> None:
 @pytest.mark.parametrize("size", [256, 1280, 1920, 10240])
 @pytest.mark.parametrize("tanh", [False, True])
 def test_bias_and_gelu(dtype: torch.dtype, size: int, tanh: bool) -> None:
-    from trainer.gelu_kernel import BiasGelu
+    from trainer.kernels.gelu import BiasGelu
 
     values, grad = [numbers(1031, size, dtype=dtype) * 2, numbers(size, dtype=dtype)], numbers(1031, size, dtype=dtype)
     ours = [value.clone().requires_grad_() for value in values]

@@ -10,9 +10,9 @@ import torch
 from tests.gpu.test_te import arguments_8m
 from trainer import precision
 from trainer.config import parse
-from trainer.metrics import Report
-from trainer.parallel import processes
-from trainer.run import Run
+from trainer.distributed.topology import processes
+from trainer.monitoring.metrics import Report
+from trainer.setup import Run
 from trainer.train import train_step
 
 

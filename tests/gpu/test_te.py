@@ -25,12 +25,12 @@ from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import ComputeOptions, OptimizerOptions, parse
-from trainer.initialize import build, draw, fill
+from trainer.distributed.topology import alone, processes
 from trainer.masking import Masker
-from trainer.model import Esm2, Sequences
+from trainer.model.esm2 import Esm2, Sequences
+from trainer.model.initialize import build, draw, fill
 from trainer.optimizer import Optimizer
-from trainer.parallel import alone, processes
-from trainer.run import Run
+from trainer.setup import Run
 from trainer.train import main, train_step
 
 GPU = torch.device("cuda")
@@ -175,7 +175,7 @@ def test_a_hugging_face_model_runs_on_another_gpu_than_the_current_one() -> None
     pytest.importorskip("transformers")
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    from trainer.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
+    from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
     shape = SHAPES["8m"]
     sizes = {"hidden_size": shape.hidden_size, "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads, "intermediate_size": shape.ffn_size}
@@ -195,7 +195,7 @@ def test_a_hugging_face_model_runs_on_another_gpu_than_the_current_one() -> None
 @pytest.mark.parametrize("fp16_frequencies", [False, True])
 def test_te_equals_hugging_face(fp16_frequencies: bool) -> None:
     transformers = pytest.importorskip("transformers")
-    from trainer.huggingface import from_esm
+    from trainer.model.huggingface import from_esm
 
     torch.manual_seed(3)
     shape = SHAPES["650m"]

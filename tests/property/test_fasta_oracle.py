@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.fasta import FastaSyntaxError
+from pipeline.inputs.fasta import FastaSyntaxError
 from tests.oracle import beyond_biopython, biopython
 from tests.unit.test_fasta import parse, records
 

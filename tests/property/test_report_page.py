@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.report.flow import Node, Stream, flow
-from pipeline.report.markup import shortened, tag
+from pipeline.report.html.flow import Node, Stream, flow
+from pipeline.report.html.markup import shortened, tag
+from pipeline.report.html.page import page
+from pipeline.report.html.plots import Series, histogram
+from pipeline.report.html.svg import Axis, round_steps
 from pipeline.report.model import Comparison, Distribution, Overlap, Report, SplitReport
-from pipeline.report.numerals import about, change, duration, percent, size
-from pipeline.report.page import page
-from pipeline.report.plots import Series, histogram
-from pipeline.report.svg import Axis, round_steps
+from pipeline.report.render.numerals import about, change, duration, percent, size
 from schemas.records import Status
 from tests.made_report import HOSTILE, NOTHING, made_comparison, made_report
 

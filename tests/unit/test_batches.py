@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.batches import bshd, flash_attention, hugging_face, merge, position_ids, transformer_engine
-from pipeline.reader import ShardReader
+from pipeline.reader import ShardReader, hugging_face, merge
+from pipeline.reader.adapters import bshd, flash_attention, position_ids, transformer_engine
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError
 from schemas.vocabulary import ESM2

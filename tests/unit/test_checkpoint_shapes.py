@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.file_hashes import CheckpointError
+from trainer.checkpoints.run_lock import RunLock
+from trainer.checkpoints.run_state import Best, State
 from trainer.config import TrainOptions
-from trainer.hashes import CheckpointError
-from trainer.lock import RunLock
-from trainer.parallel import processes
-from trainer.state import Best, State
+from trainer.distributed.topology import processes
 
 HISTORY = "scaling.layers.0.proj.scaling_fwd.amax_history"
 

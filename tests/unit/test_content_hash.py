@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from pipeline.storage import HashingReader
+from pipeline.storage.urls import HashingReader
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from tests.corpus import fasta, made_records
@@ -51,14 +51,14 @@ INPUTS = {
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.sources.PIECE_BYTES", PIECE)
+    monkeypatch.setattr("pipeline.inputs.find.PIECE_BYTES", PIECE)
 
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_it_is_what_the_documentation_says(build_here: BuildHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(INPUTS[name])
-    monkeypatch.setattr("pipeline.sources.TASK_BYTES", 1 << 30 if name == "one.fasta" else 3 * PIECE)
+    monkeypatch.setattr("pipeline.inputs.find.TASK_BYTES", 1 << 30 if name == "one.fasta" else 3 * PIECE)
     manifest = build_here(path, tmp_path / "out", capacity=1024, max_seq_len=512)
     assert [entry.xxh3_128 for entry in manifest.inputs] == [by_the_book(INPUTS[name])]
     assert build_here(path, tmp_path / "out", capacity=1024, max_seq_len=512) == manifest, "compared with what is there, and found the same"
@@ -66,7 +66,7 @@ def test_it_is_what_the_documentation_says(build_here: BuildHere, tmp_path: Path
 
 @pytest.mark.parametrize("place", [0, 11, 60_000, -2])
 def test_one_other_residue_anywhere_is_another_input(build_here: BuildHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
-    monkeypatch.setattr("pipeline.sources.TASK_BYTES", 3 * PIECE)
+    monkeypatch.setattr("pipeline.inputs.find.TASK_BYTES", 3 * PIECE)
     path = tmp_path / "made.fasta"
     path.write_bytes(INPUTS["cut.fasta"])
     build_here(path, tmp_path / "out", capacity=1024, max_seq_len=512)

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from pipeline.compression import decompressed, detect
-from pipeline.formats import read_fasta
-from pipeline.plain_text import line_at
-from pipeline.sources import Source
+from pipeline.inputs.decompress import decompressed, detect
+from pipeline.inputs.error_location import line_at
+from pipeline.inputs.find import Source
+from pipeline.inputs.formats import read_fasta
 from schemas.errors import InputError
 from schemas.vocabulary import ESM2
 from tests.archives import KINDS, in_parts, skippable, zstandard
@@ -105,7 +105,7 @@ def test_text_after_an_archive_is_called_so(tmp_path: Path, kind: str) -> None:
 def test_parts_end_anywhere_in_what_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     archive = in_parts(kind, TEXT, 5)
     for size in (1, 2, 3, 5, 7, 100):
-        monkeypatch.setattr("pipeline.compression._READ", size)
+        monkeypatch.setattr("pipeline.inputs.decompress._READ", size)
         assert decompressed(io.BytesIO(archive), detect(archive[:8])).read() == TEXT
 
 
@@ -113,7 +113,7 @@ def test_padding_between_xz_streams_and_after_them_is_skipped(monkeypatch: pytes
     half = len(TEXT) // 2
     archive = lzma.compress(TEXT[:half]) + bytes(8) + lzma.compress(TEXT[half:]) + bytes(4)
     for size in (1, 5, 1 << 18):
-        monkeypatch.setattr("pipeline.compression._READ", size)
+        monkeypatch.setattr("pipeline.inputs.decompress._READ", size)
         assert decompressed(io.BytesIO(archive), "xz").read() == TEXT
         with pytest.raises(Exception, match="6 zeros of padding"):
             decompressed(io.BytesIO(lzma.compress(TEXT) + bytes(6)), "xz").read()
@@ -134,7 +134,7 @@ def test_an_archive_that_needs_too_much_memory_says_so(tmp_path: Path, monkeypat
     path.write_bytes(compressor.compress(TEXT) + compressor.flush())
     with pytest.raises(InputError, match=r"zstd archive: unpacking it takes more memory.*zstd -dc --long=31"):
         rows(path)
-    monkeypatch.setattr("pipeline.compression._XZ_MEMORY", 1 << 20)
+    monkeypatch.setattr("pipeline.inputs.decompress._XZ_MEMORY", 1 << 20)
     path.write_bytes(lzma.compress(TEXT))
     with pytest.raises(InputError, match="xz archive: unpacking it takes more memory"):
         rows(path)

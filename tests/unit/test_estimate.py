@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fit_estimate import MEASURED, setting_of
-from pipeline.estimate import Setting, memory, seconds
-from pipeline.training_plan import Cluster, plan_training
+from benchmarks.training.fit_estimate import MEASURED, setting_of
+from pipeline.planning.estimate import Setting, memory, seconds
+from pipeline.planning.training_plan import Cluster, plan_training
 from schemas.models import ESM2_MODELS
 from tests.command_line import Run, preprocess
 from trainer.config import PRESETS, parse
-from trainer.fits import check_memory, resolve_reshard
+from trainer.memory_check import check_memory, resolve_reshard
 
 ROWS = json.loads(MEASURED.read_text())
 SETTING = Setting(model=ESM2_MODELS["esm2-650m"], tokens=16384, real_tokens=16000.0, squares=8e6, max_seqlen=1024, fp8=False)

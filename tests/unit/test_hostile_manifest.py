@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import xxhash
 
-from pipeline.cache import ShardCache
 from pipeline.reader import ShardReader
-from pipeline.remote import read_manifest as read_manifest_of
+from pipeline.reader.shard_cache import ShardCache
+from pipeline.storage.retries import read_manifest as read_manifest_of
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import Manifest
 from schemas.untrusted_json import MOST_BYTES
@@ -199,7 +199,7 @@ class Endless(BaseHTTPRequestHandler):
 
 def test_a_manifest_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 8 << 20
-    monkeypatch.setattr("pipeline.remote.MOST_BYTES", limit)
+    monkeypatch.setattr("pipeline.storage.retries.MOST_BYTES", limit)
     Endless.sent = 0
     with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

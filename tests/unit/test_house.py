@@ -30,15 +30,16 @@ def imported(*statements: str) -> list[set[str]]:
 
 def test_preprocessing_imports_no_torch_and_the_command_line_nothing_heavy() -> None:
     cli, manifest, worker, build, report = imported(
-        "import pipeline.cli",
+        "import pipeline.cli.main",
         "import schemas.manifest",
-        "import pipeline.partition, pipeline.reduce, pipeline.verify, pipeline.markers",
-        "import pipeline.verify_dataset, pipeline.inspect, pipeline.build",
-        "import pipeline.report.fasta, pipeline.report.command, pipeline.report.terminal",
+        "import pipeline.build.map_stage.partition_records, pipeline.build.reduce_stage.reduce_partition, "
+        "pipeline.build.verify.check_files, pipeline.build.task_markers",
+        "import pipeline.build.verify.verify_dataset, pipeline.cli.inspect_dataset, pipeline.build.build_dataset",
+        "import pipeline.report.gather.fasta, pipeline.report.command, pipeline.report.render.terminal",
     )
     assert not cli & {"numpy", "pyarrow", "fsspec", "Bio", "xxhash", "polars"}
     assert not manifest & {"pyarrow", "numpy"}
-    assert "pipeline.markers" in worker
+    assert "pipeline.build.task_markers" in worker
     assert "pyarrow.compute" not in worker
     assert not build & {"torch", "numba", "polars", "datasets", "transformers"}
     assert not report & {"polars", "torch"}
@@ -48,20 +49,20 @@ def test_a_build_loads_neither_pandas_nor_compute(tmp_path: Path) -> None:
     """pyarrow loads pandas where it is installed, in half of its calls: 0.2 s in every worker."""
     pytest.importorskip("pandas")
     found = imported(f"""
-import pipeline.build
+import pipeline.build.build_dataset
 from tests.conftest import InThisProcess
-from pipeline.options import PreprocessOptions
-from pipeline.progress import PlainReporter
-pipeline.build.ProcessExecutor = InThisProcess
-pipeline.build.build(PreprocessOptions(inputs=("data/sample.fasta",), out={str(tmp_path / "out")!r}), PlainReporter())
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import PlainReporter
+pipeline.build.build_dataset.ProcessExecutor = InThisProcess
+pipeline.build.build_dataset.build(PreprocessOptions(inputs=("data/sample.fasta",), out={str(tmp_path / "out")!r}), PlainReporter())
 """)[-1]
-    assert "pipeline.reduce" in found
+    assert "pipeline.build.reduce_stage.reduce_partition" in found
     assert not found & {"pandas", "pyarrow.compute", "torch"}
 
 
 def test_reading_loads_neither_pandas_nor_compute(many_shards: Path) -> None:
     [found] = imported(f"from pipeline.reader import ShardReader; next(ShardReader({str(many_shards)!r}))")
-    assert "pipeline.bucket_checks" in found
+    assert "pipeline.reader.bucket_checks" in found
     assert not found & {"pandas", "pyarrow.compute", "torch"}
 
 

@@ -22,8 +22,8 @@ from transformers import EsmForMaskedLM
 from schemas.models import ModelOptions
 from tests.models import esm, ours, packed, padded, sequences
 from trainer.config import PRESETS
-from trainer.huggingface import from_esm
-from trainer.model import Esm2, Sequences
+from trainer.model.esm2 import Esm2, Sequences
+from trainer.model.huggingface import from_esm
 
 LONG = "THDPACK_LONG" in os.environ
 MASK, IGNORED = 32, -100

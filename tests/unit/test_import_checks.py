@@ -15,7 +15,7 @@ from transformers import EsmForMaskedLM
 
 from schemas.errors import InputError
 from tests.models import SMALL, esm
-from trainer import huggingface
+from trainer.model import huggingface
 
 HIDDEN = SMALL.hidden_size
 EMBEDDING = "esm.embeddings.word_embeddings.weight"

@@ -14,14 +14,14 @@ from typing import Any
 import fsspec
 import pytest
 
-from pipeline.expand import _urls
-from pipeline.folders import LocalFolder
-from pipeline.options import PreprocessOptions
-from pipeline.progress import reporter
-from pipeline.sources import Source, find_sources, unchanged
-from pipeline.storage import hash_file, marks_of
-from pipeline.task_list import plan_tasks
-from pipeline.tasks import MapTask
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import reporter
+from pipeline.build.task_list import plan_tasks
+from pipeline.build.tasks import MapTask
+from pipeline.inputs.expand import _urls
+from pipeline.inputs.find import Source, find_sources, unchanged
+from pipeline.storage.folder import LocalFolder
+from pipeline.storage.urls import hash_file, marks_of
 from schemas.errors import BuildError, InputError
 from tests.stores import http_store
 
@@ -150,8 +150,8 @@ def test_a_store_that_does_not_let_us_in_or_does_not_answer_is_an_error_of_the_i
     files = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
     for name, value in {**nowhere, **files, **environment}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("pipeline.remote.ATTEMPTS", 2)
-    monkeypatch.setattr("pipeline.remote.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("pipeline.storage.retries.ATTEMPTS", 2)
+    monkeypatch.setattr("pipeline.storage.retries.FIRST_PAUSE", 0.01)
     fsspec.get_filesystem_class("s3").clear_instance_cache()
     with pytest.raises(InputError, match=message):
         found(url)

@@ -11,12 +11,12 @@ from tests.conftest import REPO
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-import pipeline.executors as executors
-from pipeline.folders import LocalFolder
-from pipeline.interrupt import interrupt
-from pipeline.options import PreprocessOptions
-from pipeline.plan import plan
-from pipeline.stages import hash_tasks
+import pipeline.executors.processes as executors
+from pipeline.storage.folder import LocalFolder
+from pipeline.storage.interrupt import interrupt
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.build_plan import plan
+from pipeline.build.stages import hash_tasks
 
 waits = executors.wait
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from schemas.models import ModelOptions
 from trainer import precision
 from trainer.config import ComputeOptions
-from trainer.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
-from trainer.initialize import build
-from trainer.model import Sequences
+from trainer.model.esm2 import Sequences
+from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
+from trainer.model.initialize import build
 
 SMALL = ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=128)
 
@@ -50,7 +50,7 @@ class DotProductAttention(nn.Module):
 
 @pytest.fixture
 def layer_te(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """trainer.layer_te, imported with stand-ins, and forgotten afterwards."""
+    """trainer.model.layer_te, imported with stand-ins, and forgotten afterwards."""
     names = ("transformer_engine", "transformer_engine.pytorch", "triton", "triton.language")
     stand_ins: dict[str, Any] = {name: ModuleType(name) for name in names}
     te, stand_ins["triton"].jit = stand_ins["transformer_engine.pytorch"], lambda function: function
@@ -62,8 +62,8 @@ def layer_te(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     with monkeypatch.context() as while_importing:
         for name in names:
             while_importing.setitem(sys.modules, name, stand_ins[name])
-        import trainer.layer_te
-    yield trainer.layer_te
+        import trainer.model.layer_te
+    yield trainer.model.layer_te
     for name in set(sys.modules) - before:
         if name.startswith("trainer."):
             del sys.modules[name]

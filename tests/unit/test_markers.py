@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import xxhash
 
-from pipeline import markers
-from pipeline.folders import LocalFolder
-from pipeline.mapped_stage import load_mapped
-from pipeline.markers import finished, run_once
-from pipeline.noted import signed
-from pipeline.options import PreprocessOptions
-from pipeline.plan import plan
-from pipeline.progress import reporter
-from pipeline.task_list import load_task_list, plan_tasks, run_tasks
-from pipeline.tasks import MapTask, Task
+from pipeline.build import task_markers as markers
+from pipeline.build.build_plan import plan
+from pipeline.build.map_stage.map_results import load_mapped
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import reporter
+from pipeline.build.signed_json import signed
+from pipeline.build.task_list import load_task_list, plan_tasks, run_tasks
+from pipeline.build.task_markers import finished, run_once
+from pipeline.build.tasks import MapTask, Task
+from pipeline.storage.folder import LocalFolder
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, ThdpackError
 from tests.command_line import use_few_small_tasks
@@ -58,8 +58,8 @@ def place(tmp_path: Path) -> Path:
 def tasks_of(place: Path) -> list[Task]:
     listed = load_task_list(str(place), None)
     assert listed is not None
-    from pipeline.stages import reduce_tasks
-    from pipeline.task_list import _mapped
+    from pipeline.build.stages import reduce_tasks
+    from pipeline.build.task_list import _mapped
 
     return [listed.maps[0], reduce_tasks(listed.job(_mapped(listed).build), 1)[0]]
 
@@ -168,21 +168,22 @@ def test_a_marker_of_other_code_is_not_believed(place: Path, monkeypatch: pytest
 
 
 def test_a_task_list_of_other_code_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.task_list_file.code_digest", lambda: "0" * 16)
+    monkeypatch.setattr("pipeline.build.task_list_file.code_digest", lambda: "0" * 16)
     with pytest.raises(BuildError, match=r"planned by other code of thdpack .* install the same on every machine"):
         load_task_list(str(place), None)
 
 
 def test_code_is_told_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("schemas", "packers", "pipeline"):
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "a.py").write_text("x = 1")
+    for folder in ("schemas", "packers", "pipeline/build/map_stage"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.py").write_text("x = 1")
     monkeypatch.setattr("schemas.code_digest.__file__", str(tmp_path / "schemas" / "code_digest.py"))
     digests = set()
-    for change in ("x = 1", "x = 2", "x = 1 "):
-        (tmp_path / "packers" / "a.py").write_text(change)
-        digests.add(code_digest.__wrapped__())
-    assert len(digests) == 3
+    for changed in ("packers", "pipeline/build/map_stage"):
+        for change in ("x = 1", "x = 2", "x = 1 "):
+            (tmp_path / changed / "a.py").write_text(change)
+            digests.add(code_digest.__wrapped__())
+    assert len(digests) == 5
 
 
 @pytest.mark.parametrize("name", ["plan.json", "mapped-*.json", "plan-*.json"])
@@ -204,7 +205,7 @@ def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(place: Path, se
                 listed = load_task_list(str(place), None)
                 assert listed is not None
                 if name == "plan-*.json":
-                    from pipeline.task_list import _mapped
+                    from pipeline.build.task_list import _mapped
 
                     _mapped(listed)
         except ThdpackError:
@@ -215,9 +216,9 @@ def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(place: Path, se
 
 
 def load_mapped_anew(work: LocalFolder, name: str) -> None:
-    import pipeline.mapped_stage
+    import pipeline.build.map_stage.map_results
 
-    pipeline.mapped_stage._last = None
+    pipeline.build.map_stage.map_results._last = None
     load_mapped(work, name)
 
 

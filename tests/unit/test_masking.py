@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipeline import splitmix
+from schemas import splitmix
 from schemas.vocabulary import ESM2
 from trainer.masking import IGNORED, STANDARD_RESIDUES, Masked, Masker, index_size, mix
 

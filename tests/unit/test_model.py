@@ -9,13 +9,13 @@ from torch.profiler import ProfilerActivity, profile
 from schemas.vocabulary import ESM2
 from tests.models import CPU, SMALL, TORCH, esm, ours, packed, sequences
 from trainer.config import PRESETS, ComputeOptions
-from trainer.context_parallel import Slices
-from trainer.huggingface import from_esm, to_esm
-from trainer.initialize import build, draw, fill
-from trainer.layer_torch import Context
+from trainer.distributed.context_parallel import Slices
+from trainer.distributed.topology import alone
 from trainer.masking import Masker
-from trainer.model import Sequences
-from trainer.parallel import alone
+from trainer.model.esm2 import Sequences
+from trainer.model.huggingface import from_esm, to_esm
+from trainer.model.initialize import build, draw, fill
+from trainer.model.layer_torch import Context
 
 pytestmark = pytest.mark.usefixtures("numerics")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import _run
-from pipeline.options import PreprocessOptions, parse_bytes
-from pipeline.sources import find_sources, relative_names
+from pipeline.build.options import PreprocessOptions, parse_bytes
+from pipeline.cli.main import _run
+from pipeline.inputs.find import find_sources, relative_names
 from schemas.errors import InputError
 from schemas.redact import holds_secret, without_credentials
 from schemas.shard import slots_for

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.order import WINDOW_SHARDS, EpochOrder, Order, permuted
-from pipeline.splitmix import mix, mix_all
+from pipeline.reader.global_order import WINDOW_SHARDS, EpochOrder, Order, permuted
+from schemas.splitmix import mix, mix_all
 
 
 @settings(deadline=None)
@@ -98,8 +98,8 @@ def test_any_position_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         permuted_values.append(values.size)
         return permuted(values, size, key)
 
-    monkeypatch.setattr("pipeline.order.EpochOrder", counted_epoch)
-    monkeypatch.setattr("pipeline.order.permuted", counted_permuted)
+    monkeypatch.setattr("pipeline.reader.global_order.EpochOrder", counted_epoch)
+    monkeypatch.setattr("pipeline.reader.global_order.permuted", counted_permuted)
     order = Order([4000] * 10_000, 0)
     order.locate(10**9)
     order.locate(10**15 + 7)

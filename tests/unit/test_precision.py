@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from schemas.models import ModelOptions
 from trainer import precision
 from trainer.config import ComputeOptions, OptimizerOptions, OutputOptions, TrainOptions, parse
-from trainer.initialize import build, fill
-from trainer.model import Esm2
+from trainer.distributed.topology import Parallel, alone
+from trainer.model.esm2 import Esm2
+from trainer.model.initialize import build, fill
+from trainer.monitoring.layer_statistics import _Statistics, check, configuration, statistics
 from trainer.optimizer import Optimizer
-from trainer.parallel import Parallel, alone
 from trainer.precision import Capability, low_layers, resolved
-from trainer.statistics import _Statistics, check, configuration, statistics
 
 CPU = torch.device("cpu")
 SMALL = ModelOptions(layers=3, hidden_size=64, heads=4, ffn_size=128)

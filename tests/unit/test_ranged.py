@@ -9,14 +9,14 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from pipeline.ranged import RangedFile
+from pipeline.storage.ranged_file import RangedFile
 
 CONTENT = random.Random(8).randbytes(100_000)
 
 
 @pytest.fixture(autouse=True)
 def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.ranged.RANGE", 20_000)
+    monkeypatch.setattr("pipeline.storage.ranged_file.RANGE", 20_000)
 
 
 @pytest.fixture

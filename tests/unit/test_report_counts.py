@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from packers import pack_next_fit
 from packers.quality import measure
-from pipeline.hash_kernel import count_values
-from pipeline.report.assemble import most_repeated
-from pipeline.report.lengths import Counted, histogram, sequences_of
+from pipeline.build.arrays.hash_kernel import count_values
+from pipeline.build.reduce_stage.split_statistics import SplitStatistics
+from pipeline.report.gather.assemble import most_repeated
+from pipeline.report.gather.lengths import Counted, histogram, sequences_of
+from pipeline.report.gather.splits import cost_counts, together
+from pipeline.report.gather.waste import shuffled, waste
 from pipeline.report.model import Settings
-from pipeline.report.splits import cost_counts, together
-from pipeline.report.waste import shuffled, waste
-from pipeline.statistics import SplitStatistics
 from schemas.manifest import Histogram
 
 LENGTHS = st.lists(st.integers(0, 3000), min_size=1, max_size=200)
@@ -79,7 +79,7 @@ def report_settings(capacity: int, longest: int, max_seqs: int = 1000) -> Settin
 def test_next_fit_in_chunks_is_next_fit_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.default_rng(0).integers(3, 300, 5000)
     sequences = Counted.of(lengths)
-    monkeypatch.setattr("pipeline.report.waste._CHUNK", 97)
+    monkeypatch.setattr("pipeline.report.gather.waste._CHUNK", 97)
     options = report_settings(1024, 300)
     packed = SplitStatistics(capacity=1024, longest=300)
     packed.add_costs(np.array([1]))

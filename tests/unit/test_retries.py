@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline import remote
-from pipeline.interrupt import INTERRUPTED
-from pipeline.remote import ClosedError, Remote, in_time
+from pipeline.storage import retries as remote
+from pipeline.storage.interrupt import INTERRUPTED
+from pipeline.storage.retries import ClosedError, Remote, in_time
 
 
 def fails() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from trainer.scaling import scaling_kept
+from trainer.delayed_scaling import scaling_kept
 
 
 class Noting(nn.Linear):

@@ -14,17 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pipeline.noted import signed
-from pipeline.objects import ObjectFolder
-from pipeline.options import PreprocessOptions
-from pipeline.plan import PLAN, Plan
-from pipeline.progress import reporter
-from pipeline.site import ObjectSite, missing_file, site_of
-from pipeline.sources import Source
-from pipeline.stages import reduce_tasks
-from pipeline.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
-from pipeline.tasks import HashTask, MapTask, VerifyTask
-from pipeline.writing import written_atomically
+from pipeline.build.build_plan import PLAN, Plan
+from pipeline.build.destination.destination import ObjectSite, missing_file, site_of
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import reporter
+from pipeline.build.signed_json import signed
+from pipeline.build.stages import reduce_tasks
+from pipeline.build.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
+from pipeline.build.tasks import HashTask, MapTask, VerifyTask
+from pipeline.inputs.find import Source
+from pipeline.storage.atomic_write import written_atomically
+from pipeline.storage.object_folder import ObjectFolder
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 from tests.command_line import InThisProcess, use_few_small_tasks
@@ -72,7 +72,7 @@ def test_a_dataset_committed_before_the_one_it_replaced_is_cleared_up_keeps_its_
 
 
 def test_who_removes_what_another_build_commits_at_that_moment_says_so(build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.site.AT_ONCE", 1)
+    monkeypatch.setattr("pipeline.build.destination.destination.AT_ONCE", 1)
     build_here(corpus, OUT, **SMALL)
     once(monkeypatch, ObjectFolder, "remove", lambda *_: build_here(corpus, OUT, overwrite=True, **SMALL))
     with pytest.raises(BuildError, match="files here that this one was removing"):
@@ -127,7 +127,7 @@ def work_off(out: str, digest: str, *, commits: bool = True) -> Manifest | None:
 
 @pytest.fixture(params=["disk", "store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("pipeline.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.task_list.ProcessExecutor", InThisProcess)
     return str(tmp_path / "out") if request.param == "disk" else OUT
 
 
@@ -163,7 +163,7 @@ def test_a_plan_that_was_committed_stays_known(build_here: BuildHere, corpus: Pa
 def test_a_list_on_a_store_replaces_only_the_dataset_that_was_there_when_it_was_planned(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.task_list.ProcessExecutor", InThisProcess)
     build_here(corpus, OUT, **SMALL)
     digest = listed(corpus, OUT, seed=1, overwrite=True).digest
     with pytest.raises(BuildError, match="map tasks have not finished"), reporter(as_json=False) as report:

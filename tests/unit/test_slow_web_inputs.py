@@ -12,9 +12,9 @@ import aiohttp.client
 import fsspec
 import pytest
 
-from pipeline.options import PreprocessOptions
-from pipeline.sources import find_sources
-from pipeline.storage import hash_file
+from pipeline.build.options import PreprocessOptions
+from pipeline.inputs.find import find_sources
+from pipeline.storage.urls import hash_file
 from schemas.errors import InputError
 from tests.command_line import Run
 
@@ -72,7 +72,7 @@ def test_a_slow_server_is_not_a_dead_one(server: str) -> None:
 
 def test_a_server_that_falls_silent_is_said_to_have(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "silent", True)
-    monkeypatch.setattr("pipeline.storage.SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("pipeline.storage.urls.SILENCE_SECONDS", 0.2)
     with pytest.raises(InputError, match=r"x.fasta: cannot be read: (nothing came for 0.2 s|.*Timeout)"):  # the latter where its first answer is late
         hash_file(f"{server}/x.fasta")
 

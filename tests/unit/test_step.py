@@ -18,11 +18,11 @@ from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import ComputeOptions, OptimizerOptions
+from trainer.distributed.topology import alone
 from trainer.feed import Feed
-from trainer.initialize import build, fill
 from trainer.masking import Masker
+from trainer.model.initialize import build, fill
 from trainer.optimizer import Optimizer
-from trainer.parallel import alone
 from trainer.step import WARM_UP, CaptureError, Replayed, Step, why_not_captured
 
 CPU = torch.device("cpu")

@@ -19,19 +19,18 @@ from torch.distributed.run import get_args_parser
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.batches import merge
-from pipeline.reader import ShardReader
+from pipeline.reader import ShardReader, merge
 from schemas.errors import InputError
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
-from trainer import huggingface
 from trainer.config import PRESETS, ComputeOptions, OptimizerOptions, TrainOptions, parse
+from trainer.distributed.topology import alone
 from trainer.feed import RING, Feed
-from trainer.initialize import build, fill
-from trainer.metrics import Report, model_flops
-from trainer.model import PADDED_VOCABULARY, Esm2, Sequences
+from trainer.model import huggingface
+from trainer.model.esm2 import PADDED_VOCABULARY, Esm2, Sequences
+from trainer.model.initialize import build, fill
+from trainer.monitoring.metrics import Report, model_flops
 from trainer.optimizer import Optimizer
-from trainer.parallel import alone
 from trainer.schedule import learning_rate
 
 CPU = torch.device("cpu")
@@ -252,7 +251,7 @@ def test_large_exports_come_in_several_files(tmp_path: Path, monkeypatch: pytest
 def test_the_pretrained_model_is_esm_and_comes_back_through_the_auto_classes(tmp_path: Path) -> None:
     from transformers import AutoModelForMaskedLM, EsmForMaskedLM
 
-    from trainer.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
+    from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
     folder = exported(tmp_path)
     plain, ours = EsmForMaskedLM.from_pretrained(folder).eval(), ThdpackEsmForMaskedLM.from_esm(folder, backend="torch")
@@ -287,7 +286,7 @@ def test_the_pretrained_model_is_esm_and_comes_back_through_the_auto_classes(tmp
 
 def test_the_pretrained_model_computes_on_the_device_of_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the current one: Triton launches there, wherever tensors are."""
-    from trainer.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
+    from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
     built = ThdpackEsmForMaskedLM(ThdpackEsmConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, backend="torch"))
     current: list[torch.Tensor] = []

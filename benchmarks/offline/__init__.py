@@ -1,0 +1,1 @@
+"""Benchmarks of the offline stage, the reports and the packers."""

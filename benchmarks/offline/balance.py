@@ -1,0 +1,89 @@
+"""What equal attention cost is worth: the time of each bucket, measured, and how long ranks wait for the slowest of them.
+
+    for packer in balanced best-fit next-fit; do thdpack preprocess FASTA --out data/$packer --packer $packer; done
+    python -m benchmarks.offline.balance data/balanced data/best-fit data/next-fit --preset esm2-650m
+
+One GPU times a step of every bucket, replayed from a CUDA graph (the median of three passes). Among N ranks a micro-batch takes as long as the slowest of its
+N buckets: the mean of that over draws of N buckets, against the mean bucket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import statistics
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.training.train_step import RATE
+from trainer.config import PRESETS
+from trainer.distributed.topology import processes
+from trainer.setup import Run
+from trainer.train import train_step
+
+RANKS = (4, 8, 64)
+PASSES = 3
+DRAWS = 2000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("datasets", nargs="+")
+    parser.add_argument("--preset", default="esm2-650m", choices=list(PRESETS))
+    parser.add_argument("--buckets", type=int, default=60, help="to time, at most")
+    parser.add_argument("--json", default="", help="file for the rows")
+    arguments = parser.parse_args()
+    rows = []
+    with processes() as parallel:
+        for dataset in arguments.datasets:
+            with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+                options = PRESETS[arguments.preset][1]
+                data = replace(options.data, data=dataset, buckets_per_step=1, buckets_per_micro_batch=1)
+                compute = replace(options.compute, cuda_graph=True)
+                run = Run(replace(options, data=data, compute=compute, output=replace(options.output, out=folder)), parallel, stack)
+                rows.append({"dataset": dataset, **spread(run, min(arguments.buckets, len(run.reader)))})
+                print(json.dumps(rows[-1]), flush=True)
+                del run
+                torch.cuda.empty_cache()
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
+
+
+def spread(run: Run, buckets: int) -> dict[str, Any]:
+    """Milliseconds of a step of one bucket, their coefficient of variation, and the slowest of N against the mean."""
+    if run.not_captured:
+        raise SystemExit(f"balance: the host's time would be measured, for the step cannot be captured: {run.not_captured}")
+    passes, squares = [], []
+    state = run.reader.state_dict()
+    for _ in range(PASSES + 1):
+        run.reader.load_state_dict(state)
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(buckets + 1)]
+        marks[0].record()
+        for number in range(buckets):
+            counts = train_step(run, run.feed, RATE)[1]
+            marks[number + 1].record()
+            squares.append(counts[3].clone())
+        torch.cuda.synchronize()
+        passes.append([begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)])
+    times = [statistics.median(each) for each in zip(*passes[1:], strict=True)]  # in the first, the step is captured
+    costs = torch.stack(squares[:buckets])
+    mean = statistics.fmean(times)
+    draw = random.Random(0)
+    slowest = {f"slowest_of_{n}": statistics.fmean(max(draw.choices(times, k=n)) for _ in range(DRAWS)) / mean for n in RANKS}
+    return {
+        "ms": mean,
+        "variation": statistics.pstdev(times) / mean,
+        "cost_variation": float(costs.std() / costs.mean()),
+        **slowest,
+    }
+
+
+if __name__ == "__main__":
+    main()

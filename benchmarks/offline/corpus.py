@@ -1,0 +1,42 @@
+"""Ten mutated copies of a FASTA file: copy 0 as it is, in copies 1 to 9 one residue in fifty is substituted.
+
+python -m benchmarks.offline.corpus swissprot.fasta swissprot_x10.fasta
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
+
+
+def residue_positions(text: np.ndarray) -> np.ndarray:
+    """int64[…]: where the residues are in FASTA text, uint8[N]."""
+    ends = np.flatnonzero(text == ord("\n"))
+    begins = np.concatenate(([0], ends[:-1] + 1))
+    header = text[begins] == ord(">")
+    marks = np.zeros(text.size + 1, dtype=np.int8)
+    np.add.at(marks, begins[header], 1)
+    np.add.at(marks, ends[header], -1)
+    inside = np.cumsum(marks[:-1], dtype=np.int8) > 0
+    return np.flatnonzero(~inside & (text != ord("\n")))
+
+
+def main(source: Path, target: Path) -> None:
+    text = np.fromfile(source, dtype=np.uint8)
+    positions = residue_positions(text)
+    rng = np.random.default_rng(0)
+    with target.open("wb") as file:
+        file.write(text)
+        for _ in range(9):
+            copy = text.copy()
+            chosen = positions[rng.integers(0, positions.size, positions.size // 50)]
+            copy[chosen] = LETTERS[rng.integers(0, LETTERS.size, chosen.size)]
+            file.write(copy)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

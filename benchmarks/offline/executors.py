@@ -1,0 +1,84 @@
+"""The whole job by one worker and by two, then by two and by Ray: in turns, so that a slow minute of the machine hits both.
+
+    python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
+
+Ray: with a cluster that is there (`ray start`, two cores; started here, its start not timed), and if asked with one that the job starts and stops itself.
+The input is read before each job, so that it is in the page cache; what Ray's servers do while idle is there only where Ray is compared.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    fasta: Path
+    """Input of the job."""
+    runs: int = 3
+    """Rounds; medians are printed."""
+    folder: Path = Path(tempfile.gettempdir())
+    """Where datasets are written and removed."""
+    ray: bool = True
+    """Also compare Ray."""
+    own_cluster: bool = False
+    """Also time a job that starts Ray itself."""
+
+
+def job(options: Options, *arguments: str) -> float:
+    """Seconds from start to exit."""
+    out = options.folder / "thdpack-benchmark"
+    shutil.rmtree(out, ignore_errors=True)
+    subprocess.run(["sync"], check=True)
+    subprocess.run(["cat", str(options.fasta)], stdout=subprocess.DEVNULL, check=True)
+    started = time.perf_counter()
+    command = [sys.executable, "-m", "pipeline", "preprocess", str(options.fasta), "--out", str(out), "--log-json", *arguments]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    seconds = time.perf_counter() - started
+    shutil.rmtree(out)
+    return seconds
+
+
+def compared(options: Options, ways: dict[str, tuple[str, ...]]) -> None:
+    """Time the ways by turns and print them, each beside the first."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(options.runs):
+        for name, arguments in ways.items():
+            times[name].append(job(options, *arguments))
+        print(", ".join(f"{name} {seconds[-1]:.2f} s" for name, seconds in times.items()), flush=True)
+    size = options.fasta.stat().st_size
+    first = next(iter(ways))
+    for name, seconds in times.items():
+        median = statistics.median(seconds)
+        rounds = statistics.median(a / b for a, b in zip(times[first], seconds, strict=True))
+        speed = f"{statistics.median(times[first]) / median:.2f} × the speed of {first} (median of rounds {rounds:.2f})"
+        print(f"{name}: median {median:.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), {size / median / 1e6:.0f} MB/s of FASTA, {speed}", flush=True)
+
+
+def main(options: Options) -> None:
+    job(options, "--workers", "2")
+    compared(options, {"1 worker": ("--workers", "1"), "2 workers": ("--workers", "2")})
+    if not options.ray:
+        return
+    ways = {"2 workers": ("--workers", "2"), "Ray, a cluster of 2 cores that is there": ("--executor", "ray", "--ray-address", "auto")}
+    if options.own_cluster:
+        ways["Ray, started by the job"] = ("--executor", "ray", "--workers", "2")
+    ray = str(Path(sys.executable).with_name("ray"))
+    subprocess.run([ray, "start", "--head", "--num-cpus", "2", "--include-dashboard", "false", "--disable-usage-stats"], check=True, stdout=subprocess.DEVNULL)
+    try:
+        compared(options, ways)
+    finally:
+        subprocess.run([ray, "stop", "--force"], check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

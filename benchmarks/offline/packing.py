@@ -1,0 +1,96 @@
+"""Packers on the lengths of a FASTA file, capped at 1,024 tokens, shuffled, one stream: fill, spread, speed, and a plot.
+
+    python -m benchmarks.offline.packing --fasta swissprot.fasta --plot docs/packing.png
+
+The last window (512 buckets) is left out, as a stream without end has none.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+from Bio.SeqIO.FastaIO import SimpleFastaParser
+
+from packers import PACKERS
+from packers.balanced import WINDOW_BUCKETS
+from packers.quality import Quality, measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    fasta: Path
+    """FASTA file to take lengths from, plain."""
+    capacities: tuple[int, ...] = (4_096, 16_384, 65_536)
+    """Tokens per bucket."""
+    runs: int = 5
+    """Runs to take the median speed of."""
+    seed: int = 0
+    """Of the shuffle."""
+    plot: Path | None = None
+    """Where to draw fill and Σ length² over buckets."""
+
+
+def token_lengths(fasta: Path, seed: int) -> np.ndarray:
+    """int64[N]: min(residues + 2, 1,024) of each record, shuffled."""
+    with fasta.open() as file:
+        lengths = np.array([min(len(residues) + 2, 1024) for _, residues in SimpleFastaParser(file)], dtype=np.int64)
+    np.random.default_rng(seed).shuffle(lengths)
+    return lengths
+
+
+def judged(lengths: np.ndarray, buckets: np.ndarray, capacity: int) -> Quality:
+    """Quality without the last window, or of all if there is only one."""
+    count = int(buckets.max()) + 1
+    whole = (count - 1) // WINDOW_BUCKETS * WINDOW_BUCKETS
+    return measure(lengths, buckets, capacity=capacity, last=whole or count)
+
+
+def main(options: Options) -> None:
+    lengths = token_lengths(options.fasta, options.seed)
+    print(f"{lengths.size:,} sequences, {lengths.sum():,} tokens\n")
+    print("| capacity | packer | fill | spread of Σ length² | its max / mean | sequences, max | M sequences/s, median |")
+    print("|---|---|---|---|---|---|---|")
+    costs: dict[int, dict[str, np.ndarray]] = {}
+    for capacity in options.capacities:
+        max_seqs = max(127, capacity // 128 - 1)
+        for name, packer in PACKERS.items():
+            bound = max_seqs if name != "bfd" else capacity  # its slots are the point
+            seconds = []
+            for _ in range(options.runs):
+                started = time.perf_counter()
+                buckets = packer(lengths, capacity=capacity, max_seqs=bound, final=False)
+                seconds.append(time.perf_counter() - started)
+            if buckets.max() < 0:
+                continue
+            q = judged(lengths, buckets, capacity)
+            speed = lengths.size / statistics.median(seconds) / 1e6
+            print(f"| {capacity:,} | {name} | {100 * q.fill:.3f} % | {q.spread:.4f} | {q.peak:.3f} | {q.max_seqs} | {speed:.1f} |")
+            placed = buckets >= 0
+            costs.setdefault(capacity, {})[name] = np.bincount(buckets[placed], weights=lengths[placed].astype(float) ** 2)
+    if options.plot is not None:
+        draw(costs[options.capacities[len(options.capacities) // 2]], options.plot)
+
+
+def draw(costs: dict[str, np.ndarray], path: Path) -> None:
+    """Σ length² of each bucket over its mean: what each data-parallel rank would take longer or shorter than the others."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+    bins = np.linspace(0.4, 2.2, 181)
+    for name, cost in costs.items():
+        axes.hist(cost / cost.mean(), bins=list(bins), density=True, histtype="step", linewidth=1.6, label=name)
+    axes.set(xlabel="attention cost of a bucket (Σ length²) / mean", ylabel="density (log)", yscale="log", title="Buckets of 16,384 tokens, Swiss-Prot lengths")
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

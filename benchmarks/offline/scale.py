@@ -1,0 +1,165 @@
+"""A job of millions to billions of records without its records: what grows with them on the machine that drives it, and in the reader.
+
+    python -m benchmarks.offline.scale
+
+Made for each size: inputs of 10 GB, their cut, the task list, what crosses to a worker for each task; results of every task in the shapes that
+a real build leaves (histograms, counts, one shard and one records/ file a partition); the manifest, written, read, checked; a reader on it, asked for
+a position in the middle of the third epoch. Nothing is read but the manifest. Each size in a process of its own; peak memory is that process's.
+Partitions are filled by a draw from the multinomial distribution that hashes give.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.build.assemble_manifest import manifest_of
+from pipeline.build.build_plan import PARTITION_BYTES, Plan
+from pipeline.build.destination.local_destination import LocalSite
+from pipeline.build.map_stage.map_results import load_mapped, mapped_of
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.reduce_stage.split_statistics import SplitStatistics
+from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
+from pipeline.build.task_list import TaskList
+from pipeline.build.tasks import Job
+from pipeline.build.verify.check_files import check_totals, verify_tasks
+from pipeline.inputs.find import PIECE_BYTES, Source, cut, task_bytes
+from pipeline.reader import ShardReader
+from pipeline.storage.folder import LocalFolder
+from schemas.manifest import MANIFEST_NAME, Manifest
+
+SIZES = (60_000_000, 200_000_000, 2_000_000_000)
+RECORD_BYTES = 431
+"""Of FASTA, as in Swiss-Prot: 362 residues and a header."""
+RESIDUES = 362
+FILE_BYTES = 10_000_000_000
+KEPT = 0.91
+"""Of tokens, after duplicates and cropping."""
+HASH = "0123456789abcdef" * 2
+
+
+def made_plan(records: int) -> Plan:
+    size = records * RECORD_BYTES
+    files = -(-size // FILE_BYTES)
+    sources = tuple(
+        Source(
+            url=f"/made/part-{i:05d}.fasta",
+            name=f"part-{i:05d}.fasta",
+            bytes=size // files,
+            fingerprint=HASH,
+            format="fasta",
+            compression="none",
+            piece=PIECE_BYTES,
+        )
+        for i in range(files)
+    )
+    each = task_bytes(sources)
+    ranges = tuple((i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, each))
+    return Plan(sources=sources, passed_over=(), ranges=ranges, hashed=(), partitions=-(-size // PARTITION_BYTES))
+
+
+def made_statistics(options: PreprocessOptions, sequences: int, rng: np.random.Generator) -> SplitStatistics:
+    """Of buckets with lengths like proteins'."""
+    found = SplitStatistics(capacity=options.capacity, longest=options.longest_span)
+    lengths = np.clip(rng.gamma(2.0, 180.0, sequences).astype(np.int64) + 2, 3, options.max_seq_len)
+    bucket = np.cumsum(lengths) // (options.capacity - options.max_seq_len)
+    count = int(bucket[-1]) + 1
+    tokens = np.bincount(bucket, weights=lengths, minlength=count).astype(np.int64)
+    found.add_buckets(lengths, lengths, bucket, options.capacity - tokens, np.ones(count, dtype=np.int64))
+    return found
+
+
+def made_parts(options: PreprocessOptions, partitions: int, records: int) -> tuple[list[dict[str, Any]], int]:
+    """What each reduce task would give, and the records of the fullest partition."""
+    rng = np.random.default_rng(0)
+    filled = rng.multinomial(records, np.full(partitions, 1 / partitions))
+    some = [made_statistics(options, int(share * KEPT * filled.mean()), rng) for share in (0.99, 0.01) for _ in range(16)]
+    parts = []
+    for partition, count in enumerate(filled.tolist()):
+        statistics = {"train": some[partition % 16], "valid": some[16 + partition % 16]}
+        sizes = {split: {"bytes": s.buckets * 17_000, "buckets": s.buckets, "tokens": s.tokens} for split, s in statistics.items()}
+        part = {
+            "spills": [[f"rest-of-reduce-{partition:06d}.arrow", 1 << 20, HASH]],
+            "status": {"kept": int(count * KEPT), "duplicate": count - int(count * KEPT)},
+            "residues_in": count * RESIDUES,
+            "records": {"name": f"records/{HASH[:16]}-{partition:05d}.parquet", "bytes": 40 * count, "rows": count, "xxh3_128": HASH},
+            "shards": {split: [{"name": f"{split}/{HASH[:16]}-{partition:05d}-0.arrow", "xxh3_128": HASH, **size}] for split, size in sizes.items()},
+            "statistics": {split: s.to_json() for split, s in statistics.items()},
+            "token_counts": [0] * 4 + rng.integers(1 << 20, 1 << 22, 26).tolist() + [0] * 226,
+        }
+        parts.append(json.loads(json.dumps(part)))  # as it comes back from a worker: nothing shared
+    return parts, int(filled.max())
+
+
+@contextmanager
+def timed(times: dict[str, float], name: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    times[name] = time.perf_counter() - started
+
+
+def simulate(records: int, folder: Path) -> dict[str, Any]:
+    options, times, sizes = PreprocessOptions(inputs=("/made",), out=str(folder)), {}, {}
+    (folder / ".build").mkdir(parents=True)
+    work = LocalFolder(folder / ".build", folder / ".build")
+    with timed(times, "task list"):
+        plan = made_plan(records)
+        listed = TaskList(options=options, plan=plan, site=LocalSite(folder))
+        sizes["plan, MB"] = len(json.dumps(listed.to_json())) / 1e6
+        maps, hashes = map_tasks(plan, options, work), hash_tasks(plan, work)
+        job = Job(build=HASH[:16], options=options.for_tasks(), out=LocalFolder(folder, work.path), work=work)
+        reduces = reduce_tasks(job, plan.partitions)
+        rests = [task for level in rest_levels(job, [task.rest for task in reduces]) for task in level]
+        sizes["a task, bytes"] = max(len(pickle.dumps(task)) for task in (*maps, *hashes, *reduces, *rests))
+    with timed(times, "map results"):
+        per = records // len(maps)
+        results = [{"records": per, "residues": per * RESIDUES, "pieces": [HASH] * -((task.begin - task.end) // PIECE_BYTES)} for task in maps]
+        mapped = mapped_of(options, plan, maps, hashes, results)
+        mapped.save(job)
+        sizes["what each worker reads once, MB"] = (work.path / job.mapped).stat().st_size / 1e6
+        load_mapped(work, job.mapped)
+    with timed(times, "making results up (the simulation's own)"):
+        parts, fullest = made_parts(options, plan.partitions, records)
+    with timed(times, "manifest"):
+        manifest = manifest_of(options, HASH[:16], mapped.inputs, parts)
+        assert not check_totals(manifest)
+        sizes["verify tasks"] = len(verify_tasks(manifest, job.out, work))
+        (folder / MANIFEST_NAME).write_text(manifest.to_json())
+        sizes["manifest, MB"] = (folder / MANIFEST_NAME).stat().st_size / 1e6
+    with timed(times, "reader, to its first position"):
+        Manifest.from_json((folder / MANIFEST_NAME).read_bytes(), where="made")
+        with ShardReader(folder, prefetch=0) as reader:
+            reader.number_at(2 * len(reader) + len(reader) // 2)
+    counts = {"map": len(maps), "hash": len(hashes), "reduce": len(reduces), "rest": len(rests)}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    fit = {"fullest partition, records": fullest, "mean": records // plan.partitions}
+    return {"records": records, "fasta, GB": records * RECORD_BYTES / 1e9, "tasks": counts, **fit, **sizes, "seconds": times, "peak memory, MB": peak / 1e6}
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(simulate(int(sys.argv[1]), Path(folder) / "made")))
+        return
+    for records in SIZES:
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "benchmarks.offline.scale", str(records)], check=True, capture_output=True, text=True)
+        found = json.loads(done.stdout)
+        print(f"{records:,} records, {time.perf_counter() - started:.1f} s in all:")
+        for name, value in found.items():
+            print(f"    {name}: {json.dumps(value) if isinstance(value, dict) else f'{value:,.1f}' if isinstance(value, float) else f'{value:,}'}")
+
+
+if __name__ == "__main__":
+    main()

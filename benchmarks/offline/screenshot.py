@@ -1,0 +1,50 @@
+"""A picture of an HTML report, as docs/report.png shows it. Needs Chromium, and looks best with the font Inter installed.
+
+thdpack stats swissprot --html report.html
+python -m benchmarks.offline.screenshot report.html docs/report.png
+python -m benchmarks.offline.screenshot report.html docs/report-dark.png --scheme dark
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    page: Annotated[Path, tyro.conf.Positional]
+    """What `thdpack stats --html` wrote."""
+    picture: Annotated[Path, tyro.conf.Positional]
+    """PNG to write."""
+    scheme: Literal["light", "dark"] = "light"
+    """Which colours."""
+    width: int = 1240
+    """Of the window, in pixels of the page."""
+    until: str = "#plot-cost"
+    """The last figure that is on the picture."""
+    scale: float = 1.5
+    """Pixels of the picture for each of the page."""
+
+
+def main(options: Options) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": options.width, "height": 900}, color_scheme=options.scheme, device_scale_factor=options.scale)
+        page.goto(options.page.resolve().as_uri())
+        bottom = page.locator(options.until).evaluate("figure => figure.getBoundingClientRect().bottom + window.scrollY + 20")
+        drawn = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": options.width, "height": bottom})
+        browser.close()
+    # 256 colours are enough for flat areas and letters, and a quarter of the bytes
+    Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(options.picture, optimize=True)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

@@ -1,0 +1,160 @@
+"""What `thdpack stats` costs: time on a dataset and on raw FASTA, and memory on records/ of many rows, made up for the purpose.
+
+    python -m benchmarks.offline.stats data/swissprot --fasta swissprot.fasta
+    python -m benchmarks.offline.stats --rows 60000000 --scratch /tmp/many
+
+Times are of whole processes, medians of --rounds; memory is the largest resident set, pages of mapped files included.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tyro
+
+from pipeline.build.arrays.sequence_hashes import HASH
+from pipeline.build.assemble_manifest import manifest_of
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.reduce_stage.split_statistics import SplitStatistics
+from pipeline.build.reduce_stage.write_records import RecordRows, write_records
+from pipeline.storage.atomic_write import Finisher
+from pipeline.storage.folder import folder_of
+from schemas.manifest import InputEntry, Manifest
+from schemas.records import Status
+from schemas.shard import SPLITS
+
+_ROWS_A_FILE = 135_000
+"""As many as a partition of UniRef has."""
+_STATUSES = tuple(Status)
+_KEPT, _DUPLICATE = _STATUSES.index(Status.KEPT), _STATUSES.index(Status.DUPLICATE)
+_INPUTS = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Measure `thdpack stats`."""
+
+    dataset: tyro.conf.Positional[str] = ""
+    """Dataset to report on."""
+    fasta: str = ""
+    """FASTA to report on."""
+    rows: int = 0
+    """Make a dataset whose records/ have so many rows, and report on it."""
+    scratch: Path = Path("/tmp/thdpack-many-records")
+    """Folder for that dataset; about 40 bytes a row."""
+    rounds: int = 5
+    """Times to run each."""
+
+
+def main() -> None:
+    options = tyro.cli(Options)
+    if options.dataset:
+        _report("dataset, terminal", [options.dataset], options.rounds)
+        _report("dataset, HTML", [options.dataset, "--html", os.devnull], options.rounds)
+    if options.fasta:
+        size = Path(options.fasta).stat().st_size
+        seconds = _report("FASTA, terminal", [options.fasta], options.rounds)
+        print(f"{'':>20}  {size / seconds / 1e6:,.0f} MB/s")
+    if options.rows:
+        made = make_records(options.scratch, options.rows)
+        rows, stored = sum(entry.rows for entry in made.records), sum(entry.bytes for entry in made.records)
+        print(f"made records/ of {rows:,} rows in {len(made.records):,} files, {stored / 1e9:.2f} GB", flush=True)
+        _report("many records", [str(options.scratch)], 1)
+
+
+def _report(name: str, arguments: list[str], rounds: int) -> float:
+    """Run `thdpack stats` and print what it took; the median in seconds."""
+    taken, peaks = [], []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        process = subprocess.Popen([sys.executable, "-m", "pipeline", "stats", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        taken.append(time.perf_counter() - started)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"thdpack stats {' '.join(arguments)} failed")
+        peaks.append(usage.ru_maxrss * 1024)
+        cpu = usage.ru_utime + usage.ru_stime
+    seconds = statistics.median(taken)
+    print(f"{name:>20}  {seconds:.2f} s ({min(taken):.2f} to {max(taken):.2f}), last one's CPU {cpu:.2f} s, memory {max(peaks) / 1e6:,.0f} MB", flush=True)
+    return seconds
+
+
+def make_records(out: Path, rows: int) -> Manifest:
+    """A dataset without shards whose manifest agrees with its records/: every fourth record is a duplicate, lengths are log-normal."""
+    options = PreprocessOptions(inputs=("made",), out=str(out))
+    rng = np.random.default_rng(0)
+    names = tuple(f"made{i:02d}.fasta.gz" for i in range(_INPUTS))
+    (out / "records").mkdir(parents=True, exist_ok=True)
+    parts = []
+    for first in range(0, rows, _ROWS_A_FILE):
+        parts.append(_part(rng, np.arange(first, min(first + _ROWS_A_FILE, rows)), rows, f"records/made-{first:010d}.parquet", names, options))
+    edges = np.linspace(0, rows, _INPUTS + 1).astype(np.int64)
+    inputs = [InputEntry(name=name, bytes=1, xxh3_128="0" * 32, records=int(count)) for name, count in zip(names, np.diff(edges), strict=True)]
+    manifest = manifest_of(options, "0" * 16, inputs, parts)
+    manifest = replace(manifest, splits={split: _totals(parts, split) for split in SPLITS})
+    (out / "manifest.json").write_text(manifest.to_json())
+    return manifest
+
+
+def _part(rng: np.random.Generator, ordinal: Any, rows: int, name: str, names: tuple[str, ...], options: PreprocessOptions) -> dict[str, Any]:
+    """Write one records/ file; what the manifest needs of it."""
+    count = ordinal.size
+    residues = np.clip(np.exp(rng.normal(5.7, 0.75, count)), 5, 40_000).astype(np.int64)
+    duplicate = rng.random(count) < 0.25
+    duplicate[0] = False
+    kept = np.flatnonzero(~duplicate)
+    original = kept[np.maximum(np.searchsorted(kept, np.flatnonzero(duplicate)) - 1 - rng.integers(0, 3, int(duplicate.sum())), 0)]
+    residues[duplicate] = residues[original]
+    edges = np.linspace(0, rows, _INPUTS + 1).astype(np.int64)
+    table = RecordRows(
+        ordinal=ordinal,
+        id=pa.array([f"UniRef90_{i * 2654435761 % (1 << 32):08X}" for i in ordinal.tolist()], pa.binary()),
+        source=(np.searchsorted(edges, ordinal, side="right") - 1).astype(np.int32),
+        offset=ordinal * 400,
+        residues=residues,
+        unknown=(rng.random(count) < 0.001).astype(np.int64),
+        hash=np.frombuffer(rng.bytes(16 * count), dtype=HASH),
+        status=np.where(duplicate, _DUPLICATE, _KEPT).astype(np.int8),
+        split=np.where(duplicate, -1, 0).astype(np.int8),
+        shard=np.where(duplicate, -1, 0).astype(np.int32),
+        bucket=(np.arange(count) // 45).astype(np.int32),
+        shard_names=["train/made-0.arrow"],
+    )
+    table.duplicate_of[duplicate] = ordinal[original]
+    with Finisher() as finisher:
+        entry = write_records([table], name, names=names, out=folder_of(options.out), finisher=finisher)
+    empty = SplitStatistics(capacity=options.capacity, longest=options.longest_span).to_json()
+    lengths = np.minimum(residues[kept], options.max_seq_len - 2) + 2
+    return {
+        "records": entry,
+        "shards": {split: [] for split in SPLITS},
+        "statistics": dict.fromkeys(SPLITS, empty),
+        "token_counts": [0] * 256,
+        "status": {_STATUSES[_KEPT]: int(kept.size), _STATUSES[_DUPLICATE]: int(duplicate.sum())},
+        "residues_in": int(residues.sum()),
+        "train": (int(kept.size), int(lengths.sum())),
+    }
+
+
+def _totals(parts: list[dict[str, Any]], split: str) -> Any:
+    """Sequences and tokens as if there were shards, in one bucket of no cost."""
+    statistics = SplitStatistics(capacity=16_384, longest=1_024)
+    if split == "train":
+        statistics.sequences = sum(part["train"][0] for part in parts)
+        statistics.tokens = sum(part["train"][1] for part in parts)
+        statistics.buckets = -(-statistics.tokens // 16_384)
+    return statistics.totals()
+
+
+if __name__ == "__main__":
+    main()

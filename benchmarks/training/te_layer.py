@@ -1,0 +1,243 @@
+"""One transformer layer, rung by rung from plain torch to Transformer Engine in FP8: what each of TE's modules gains, and how far off it is.
+
+    python -m benchmarks.training.te_layer --json te_layer.json
+
+A pre-norm layer with biases, tanh GELU and residuals, no dropout, and no mask: each token attends to all of its own sequence. Forward and backward
+pass, no optimizer. First, all rungs get the same weights, input and output gradient, and are compared with plain torch in fp32: ‖difference‖ /
+‖reference‖ of what the layer adds to its input, and the worst such error among the gradients of input and parameters. A bf16 rung has failed that is
+more than twice as far off as plain torch in bf16; an FP8 one, beyond FP8_LIMITS. Then they are timed by turns in several rounds, by CUDA events; medians.
+Model FLOPs as trainer/monitoring/metrics.py counts them. Exit code 1 if a rung failed; the others are measured all the same. About a minute.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+import tyro
+from torch import Tensor, nn
+
+from schemas.models import ModelOptions
+from trainer.config import ComputeOptions, Precision
+from trainer.monitoring.metrics import model_flops
+from trainer.precision import autocast
+
+FP8_LIMITS: Final = (0.25, 0.5)
+"""Errors of output and of gradients (which have two bits of mantissa, several times in a row) beyond which something is broken."""
+SETTLING: Final = 4
+"""Passes before outputs are compared: delayed scaling begins with scales that fit nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    hidden: int = 4_096  # width of the residual stream
+    ffn: int = 16_384  # width inside the feed-forward part
+    heads: int = 32  # attention heads
+    length: int = 2_048  # tokens of a sequence
+    batch: int = 4  # sequences
+    rounds: int = 7  # timed blocks of each rung
+    steps: int = 10  # passes of a block
+    json: Path | None = None  # where to write the rows
+
+
+class Plain(nn.Module):
+    """The layer in plain torch, with linear maps of choice."""
+
+    def __init__(self, options: Options, linear: Callable[[int, int], nn.Module] = nn.Linear) -> None:
+        super().__init__()
+        d, self.heads = options.hidden, options.heads
+        self.norm1, self.qkv, self.proj = nn.LayerNorm(d), linear(d, 3 * d), linear(d, d)
+        self.norm2, self.fc1, self.fc2 = nn.LayerNorm(d), linear(d, options.ffn), linear(options.ffn, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        qkv = self.qkv(self.norm1(x)).unflatten(-1, (self.heads, 3, -1)).transpose(1, 2)
+        x = x + self.proj(F.scaled_dot_product_attention(*qkv.unbind(-2)).transpose(1, 2).flatten(2))
+        return x + self.fc2(F.gelu(self.fc1(self.norm2(x)), approximate="tanh"))
+
+
+def te() -> ModuleType:
+    """Transformer Engine, which cannot be imported without a GPU."""
+    return importlib.import_module("transformer_engine.pytorch")
+
+
+class Fused(nn.Module):
+    """TE's fused modules, put together by hand."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        d, self.heads = options.hidden, options.heads
+        self.layernorm_qkv, self.proj = te().LayerNormLinear(d, 3 * d), te().Linear(d, d)
+        self.attention = te().DotProductAttention(self.heads, d // self.heads, qkv_format="bshd", attn_mask_type="no_mask")
+        self.layernorm_mlp = te().LayerNormMLP(d, options.ffn, activation="gelu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        qkv = self.layernorm_qkv(x).unflatten(-1, (self.heads, 3, -1))
+        x = x + self.proj(self.attention(*qkv.unbind(-2)))
+        return x + self.layernorm_mlp(x)
+
+
+def whole(options: Options) -> nn.Module:
+    """TE's own layer: Q, K and V in one product, heads interleaved as in Plain."""
+    form = {"fuse_qkv_params": True, "attn_input_format": "bshd", "self_attn_mask_type": "no_mask", "activation": "gelu"}
+    return te().TransformerLayer(options.hidden, options.ffn, options.heads, hidden_dropout=0.0, attention_dropout=0.0, **form)
+
+
+LADDER: Final[dict[str, tuple[Callable[[Options], nn.Module], Precision]]] = {
+    "plain torch": (Plain, "bf16"),
+    "te.Linear": (lambda options: Plain(options, te().Linear), "bf16"),
+    "te fused modules": (Fused, "bf16"),
+    "te.TransformerLayer": (whole, "bf16"),
+    "… fp8-delayed": (whole, "fp8-delayed"),
+    "… fp8-current": (whole, "fp8-current"),
+    "… fp8-block": (whole, "fp8-block"),
+}
+
+
+def plain_name(name: str) -> str:
+    """What Plain calls a parameter of any rung."""
+    name = name.removeprefix("self_attention.").replace("layernorm_qkv.layer_norm_", "norm1.").replace("layernorm_qkv.", "qkv.")
+    return name.replace("layernorm_mlp.layer_norm_", "norm2.").replace("layernorm_mlp.fc1_", "fc1.").replace("layernorm_mlp.fc2_", "fc2.")
+
+
+class Problem:
+    """What all rungs are given: weights, input and the output's gradient, the same to the last bit."""
+
+    def __init__(self, options: Options, device: torch.device) -> None:
+        torch.manual_seed(0)
+        self.device = device
+        size = (options.batch, options.length, options.hidden)
+        self.x, self.gradient = (torch.randn(size, device=device).bfloat16() for _ in range(2))
+        with torch.device("meta"):
+            shapes = {name: parameter.shape for name, parameter in Plain(options).named_parameters()}
+        # no bias is 0 and no norm is 1: whoever forgets or confuses them shall be off
+        spread = {name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1 for name, shape in shapes.items()}
+        weights = {name: spread[name] * torch.randn(shape, device=device) + ("norm" in name and "weight" in name) for name, shape in shapes.items()}
+        self.weights = {name: weight.bfloat16() for name, weight in weights.items()}
+
+    def pass_of(self, layer: nn.Module, number: Precision) -> Callable[[], dict[str, Tensor]]:
+        """Give a layer the weights. Returns a function that goes forward and backward once, and returns output and gradients by name."""
+        dtype = torch.float32 if number == "fp32" else torch.bfloat16
+        parameters = {plain_name(name): parameter for name, parameter in layer.to(self.device, dtype).named_parameters()}
+        for name in parameters.keys() | self.weights.keys():
+            parameters[name].data.copy_(self.weights[name])
+        x, gradient = self.x.to(dtype, copy=True).requires_grad_(), self.gradient.to(dtype)
+        compute = ComputeOptions(backend="te", precision=number)
+
+        def once() -> dict[str, Tensor]:
+            layer.zero_grad(set_to_none=True)
+            x.grad = None
+            with autocast(compute, self.device, sharded=False):
+                y = layer(x)
+            y.backward(gradient)
+            return {"output": y.detach(), "input": x.grad, **{name: parameter.grad for name, parameter in parameters.items()}}
+
+        return once
+
+    def errors(self, found: dict[str, Tensor], reference: dict[str, Tensor]) -> tuple[float, float]:
+        """Of the output, and the worst of a gradient. What the residual stream carries past the layer is left out."""
+        past = {"output": self.x.float(), "input": self.gradient.float()}
+        relative = {name: float((found[name] - r).norm() / (r - past.get(name, 0.0)).norm()) for name, r in reference.items()}
+        return relative.pop("output"), max(math.inf if math.isnan(error) else error for error in relative.values())
+
+
+@dataclass
+class Rung:
+    """A rung's results. failure: why there are none, or none to trust."""
+
+    name: str
+    output_error: float = math.nan
+    gradient_error: float = math.nan
+    blocks_ms: list[float] = field(default_factory=list)
+    failure: str = ""
+
+    @property
+    def ms(self) -> float:
+        return statistics.median(self.blocks_ms) if self.blocks_ms else math.nan
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Whatever goes wrong is this rung's failure; the others go on."""
+        try:
+            yield
+        except Exception as error:
+            self.failure = f"{type(error).__name__}: {error}"
+
+
+def block_ms(once: Callable[[], object], steps: int, device: torch.device) -> float:
+    """Of a pass. One more goes ahead, so that the device has work while the host launches the first."""
+    begin, end = (torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None for _ in range(2))
+    once()
+    started = time.perf_counter()
+    if begin:
+        begin.record()
+    for _ in range(steps):
+        once()
+    if begin and end:
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / steps
+    return 1e3 * (time.perf_counter() - started) / steps
+
+
+def climbed(options: Options, device: torch.device) -> list[Rung]:
+    """All rungs: outputs compared, then timed by turns."""
+    problem = Problem(options, device)
+    reference = problem.pass_of(Plain(options), "fp32")()
+    rungs, passes = [Rung(name) for name in LADDER], {}
+    limits = {"bf16": (math.inf, math.inf)}  # until plain torch, the first, says what is usual
+    for rung, (build, number) in zip(rungs, LADDER.values(), strict=True):
+        with rung.noting():
+            once = problem.pass_of(build(options), number)
+            for _ in range(SETTLING):
+                found = once()
+            errors = rung.output_error, rung.gradient_error = problem.errors(found, reference)
+            passes[rung.name] = once
+            limit = limits.get(number, FP8_LIMITS)
+            if not (errors[0] <= limit[0] and errors[1] <= limit[1]):
+                rung.failure = "errors of output and gradients are {:.1e} and {:.1e}, expected at most {:.1e} and {:.1e}".format(*errors, *limit)
+            if rung is rungs[0]:
+                limits["bf16"] = (2 * errors[0], 2 * errors[1])
+    for _ in range(options.rounds):
+        for rung in rungs:
+            if once := passes.pop(rung.name, None):
+                with rung.noting():
+                    rung.blocks_ms.append(block_ms(once, options.steps, device))
+                    passes[rung.name] = once
+    return rungs
+
+
+def main(options: Options) -> int:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    where = f"{torch.cuda.get_device_name() if device.type == 'cuda' else 'CPU'}, torch {torch.__version__}"
+    model = ModelOptions(layers=1, hidden_size=options.hidden, heads=options.heads, ffn_size=options.ffn)
+    flops = model_flops(model, tokens=options.batch * options.length, squares=options.batch * options.length**2, predicted=0)
+    rungs = climbed(options, device)
+    print(f"{where}; {options.batch} × {options.length:,} tokens, hidden {options.hidden:,}, feed-forward {options.ffn:,}, {options.heads} heads\n")
+    print("| rung | ms | model TFLOP | TFLOP/s | × plain | error of output | worst of gradients | |\n|---|---|---|---|---|---|---|---|")
+    for rung in rungs:
+        figures = f"{rung.ms:.2f} | {flops / 1e12:.2f} | {flops / rung.ms / 1e9:.0f} | {rungs[0].ms / rung.ms:.2f}"
+        print(f"| {rung.name} | {figures} | {rung.output_error:.1e} | {rung.gradient_error:.1e} | {rung.failure.partition(chr(10))[0][:150]} |")
+    if options.json is not None:
+        shape = {name: value for name, value in asdict(options).items() if name != "json"}
+        found = [{**asdict(rung), "ms": rung.ms} if rung.blocks_ms else {"name": rung.name, "failure": rung.failure} for rung in rungs]
+        options.json.write_text(json.dumps({"device": where, **shape, "flops": flops, "rungs": found}, indent=1))
+    for rung in rungs:
+        if rung.failure:
+            print(f"{rung.name} failed: {rung.failure}", file=sys.stderr)
+    return int(any(rung.failure for rung in rungs))
+
+
+if __name__ == "__main__":
+    sys.exit(main(tyro.cli(Options)))

@@ -1,0 +1,168 @@
+"""Speed of the training step on this machine's GPU: real shards through the reader against one resident bucket, in one run.
+
+    python -m benchmarks.training.train_step DATASET --presets esm2-650m esm2-3b --precisions bf16 fp8-delayed
+
+Each row: the trainer's own step (masking, forward, backward, clipping, fp32 masters), one process, warmed up; blocks of steps on real and
+on resident rows by turns, timed by CUDA events; medians. Unpadded tokens/s. Data wait: the share of the time of real blocks in which the device may have
+waited for a row; host's: what the host spent on getting rows, most of it while the device computes; host ms: what it needs to launch a step. `--json` also
+writes the rows there. Where a step cannot be captured, the row says so: graph is no, with the reason on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.training.ablation import forget
+from trainer.config import PRESETS
+from trainer.distributed.topology import Parallel, processes
+from trainer.feed import Row
+from trainer.monitoring.metrics import model_flops, peak_flops
+from trainer.setup import Run
+from trainer.train import train_step
+
+RATE = 1e-5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset")
+    parser.add_argument("--presets", nargs="+", default=["esm2-650m"], choices=list(PRESETS))
+    parser.add_argument("--precisions", nargs="+", default=["bf16"])
+    parser.add_argument("--gelus", nargs="+", default=["erf"], choices=["erf", "tanh"])
+    parser.add_argument("--cuda-graphs", nargs="+", default=["yes"], choices=["yes", "no"], help="replay the step from CUDA graphs")
+    parser.add_argument("--backend", default="te")
+    parser.add_argument("--buckets", type=int, default=1, help="buckets of a micro-batch")
+    parser.add_argument("--micro-batches", type=int, default=1, help="of each rank (or group that shares buckets) in a step")
+    parser.add_argument("--reshard", default="auto")
+    parser.add_argument("--gather-ahead", type=int, default=1)
+    parser.add_argument("--replicate", type=int, default=1)
+    parser.add_argument("--context-parallel", type=int, default=1)
+    parser.add_argument("--blocks", type=int, default=5, help="timed blocks of each kind")
+    parser.add_argument("--steps", type=int, default=10, help="steps of a block")
+    parser.add_argument("--recompute", default="none")
+    parser.add_argument("--profile", default="", help="file for a table of the device's time by kernel")
+    parser.add_argument("--json", default="", help="file for the rows")
+    arguments = parser.parse_args()
+    rows = []
+    with processes() as parallel:
+        say = print if parallel.is_main else lambda *_, **__: None
+        say("preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait   host's  host ms  GiB", flush=True)
+        for preset, precision, gelu, graph in itertools.product(arguments.presets, arguments.precisions, arguments.gelus, arguments.cuda_graphs):
+            with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+                options = PRESETS[preset][1]
+                step = arguments.buckets * arguments.micro_batches * parallel.world_size // arguments.context_parallel
+                options = replace(
+                    options,
+                    model=replace(options.model, gelu=gelu),
+                    data=replace(options.data, data=arguments.dataset, buckets_per_step=step, buckets_per_micro_batch=arguments.buckets),
+                    compute=replace(
+                        options.compute,
+                        backend=arguments.backend,
+                        precision=precision,
+                        recompute=arguments.recompute,
+                        cuda_graph=graph == "yes",
+                        reshard=arguments.reshard,
+                        gather_ahead=arguments.gather_ahead,
+                        replicate=arguments.replicate,
+                        context_parallel=arguments.context_parallel,
+                    ),
+                    output=replace(options.output, out=shared(folder, parallel)),
+                )
+                run = Run(options, parallel, stack)
+                if run.not_captured and parallel.is_main:
+                    print(f"{preset} {precision}: no CUDA graph, for {run.not_captured}", file=sys.stderr, flush=True)
+                row = measured(run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
+                captured = graph == "yes" and not run.not_captured
+                reshard = run.options.compute.reshard if parallel.world_size > 1 else ""
+            asked = {name: getattr(arguments, name) for name in ("buckets", "micro_batches", "recompute", "gather_ahead", "replicate", "context_parallel")}
+            ranks = {"ranks": parallel.world_size, "reshard": reshard}
+            rows.append({"preset": preset, "precision": precision, "gelu": gelu, "cuda_graph": captured, **asked, **ranks, **row})
+            say(
+                f"{preset:11} {precision:12} {gelu:5} {'yes' if captured else 'no':5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}"
+                f"  {row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  {row['data_host']:6.3%}"
+                f"  {row['host_ms']:6.1f}  {row['gib']:5.1f}",
+                flush=True,
+            )
+            del run
+            forget(parallel.device)
+    if arguments.json and parallel.is_main:
+        Path(arguments.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
+
+
+def shared(folder: str, parallel: Parallel) -> str:
+    """Rank 0's folder."""
+    box = [folder]
+    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
+    return box[0]
+
+
+def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:
+    """Medians over blocks; tokens of a device, counts over all ranks."""
+    alone = run.parallel.world_size == 1
+    resident = itertools.repeat(next(run.feed))
+    for rows in (run.feed, resident) if alone else (run.feed,):
+        block(run, rows, steps)
+    real, still, tokens, squares, predicted, host = [], [], 0.0, 0.0, 0.0, []
+    waited, spent = run.feed.waited, run.feed.spent
+    for _ in range(blocks):
+        seconds, counts, launched = block(run, run.feed, steps)
+        real.append(seconds)
+        predicted, tokens, squares = predicted + counts[0], tokens + counts[2], squares + counts[3]
+        if alone:
+            seconds, _, launched = block(run, resident, steps)
+        still.append(seconds)
+        host.append(launched)
+    waited, spent = run.feed.waited - waited, run.feed.spent - spent
+    if profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]) as trace:
+            block(run, run.feed, 3)
+        Path(profile).write_text(trace.key_averages().table(sort_by="cuda_time_total", row_limit=60, max_name_column_width=110))
+    total = sum(real)
+    flops = model_flops(run.options.model, tokens=tokens, squares=squares, predicted=predicted)
+    devices = run.parallel.world_size
+    peak = peak_flops(run.options, run.parallel.device) * devices
+    median = statistics.median(real)
+    return {
+        "ms": 1e3 * median / steps,
+        "resident_ms": 1e3 * statistics.median(still) / steps,
+        "ratio": statistics.median(a / b for a, b in zip(real, still, strict=True)),
+        "tokens_per_second": tokens / blocks / median / devices,
+        "mfu": flops / total / peak if peak else 0.0,
+        "data_wait": waited / total,
+        "data_host": spent / total,
+        "host_ms": 1e3 * statistics.median(host) / steps,
+        "gib": torch.cuda.max_memory_allocated() / 2**30,
+    }
+
+
+def block(run: Run, rows: Iterator[Row], steps: int) -> tuple[float, list[float], float]:
+    """Seconds of the device, float64[4] counts summed, seconds until the host had launched it all."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    begin.record()
+    sums = torch.zeros(4, dtype=torch.float64, device=run.parallel.device)
+    for _ in range(steps):
+        sums += train_step(run, rows, RATE)[1]
+    end.record()
+    launched = time.perf_counter() - started
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1e3, sums.tolist(), launched
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Arrow arrays out of numpy arrays, and back, without what takes 0.2 s each to import in every process: `pyarrow.compute`, and pandas, which `pa.array` loads
+where it is installed, to see whether it was given a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.bucket_kernel import gather
+
+
+def gathered(values: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], kind: pa.DataType) -> pa.Array:
+    """The runs values[begin[i]:end[i]] as an Arrow array of `kind`, binary or large_binary."""
+    offsets = np.concatenate(([0], np.cumsum(end - begin))).astype(np.int64 if kind == pa.large_binary() else np.int32)
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    gather(values, begin, end, out)
+    return pa.Array.from_buffers(kind, begin.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def numeric(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Numbers as an Arrow array of their type, no copy where they lie end to end; null where not `valid`."""
+    nulls = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [nulls, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def texts(words: Sequence[str]) -> pa.Array:
+    """Words as a string array."""
+    encoded = [word.encode() for word in words]
+    edges = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(edges), pa.py_buffer(b"".join(encoded))])
+
+
+def runs(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """A binary or large_binary array as its bytes, uint8[…] from the first value's on, and int64[N + 1] edges into them; no bytes are copied."""
+    if len(array) == 0:
+        return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    width = np.int64 if array.type == pa.large_binary() else np.int32
+    edges = np.frombuffer(array.buffers()[1], dtype=width)[array.offset : array.offset + len(array) + 1]
+    data = array.buffers()[2]
+    values = np.empty(0, dtype=np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8)
+    return values[edges[0] :], edges.astype(np.int64) - edges[0]
+
+
+def taken(array: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
+    """The values of a binary or large_binary array at `indices`."""
+    values, edges = runs(array)
+    return gathered(values, edges[:-1][indices], edges[1:][indices], array.type)
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,68 @@
+"""Hashes of sequences, and the three decisions that hang on them: partition, split, place in the shuffle."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.bucket_kernel import gather
+from pipeline.build.arrays.hash_kernel import xxh3_128_digests
+from schemas.splitmix import mix
+
+HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
+"""An xxh3_128 as its 16 digest bytes, seen as two integers."""
+
+
+def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.void]:
+    """xxh3_128 of each sequence's residue tokens (no specials, before any cropping).
+
+    Args:
+        tokens: uint8[T], all sequences one after another.
+        ends: int64[N], where each ends.
+    Returns:
+        HASH[N].
+    """
+    digests = np.empty(16 * ends.size, dtype=np.uint8)
+    if ends.size:
+        xxh3_128_digests(tokens, ends, digests)
+    return digests.view(HASH)
+
+
+def first_piece_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64], hashes: NDArray[np.void], most: int) -> NDArray[np.void]:
+    """xxh3_128 of the first `most` residue tokens of each sequence: of all that training sees of a cropped one. What decides partition and split.
+
+    Args:
+        tokens, ends: as above; hashes: HASH[N], of whole sequences.
+    Returns:
+        HASH[N]; `hashes` itself if no sequence is longer than `most`.
+    """
+    begin = np.concatenate(([0], ends[:-1]))
+    long = np.flatnonzero(ends - begin > most)
+    if long.size == 0:
+        return hashes
+    pieces = np.empty(long.size * most, dtype=np.uint8)
+    gather(tokens, begin[long], begin[long] + most, pieces)
+    found = hashes.copy()
+    found[long] = sequence_hashes(pieces, most * np.arange(1, long.size + 1))
+    return found
+
+
+def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64]:
+    """Partition of each sequence, int64[N] in 0..partitions - 1, from the hash's upper bits."""
+    upper = (hashes["high"].astype(np.uint64) >> np.uint64(32)) * np.uint64(partitions)
+    return (upper >> np.uint64(32)).astype(np.int64)
+
+
+def in_valid(hashes: NDArray[np.void], fraction: float) -> NDArray[np.bool_]:
+    """Whether each sequence is held out, bool[N], from the hash's lower half, which no partition depends on."""
+    return (hashes["low"].astype(np.uint64) >> np.uint64(11)) < np.uint64(round(fraction * 2**53))
+
+
+def shuffle_keys(hashes: NDArray[np.void], ordinals: NDArray[np.int64], pieces: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """Sort keys of the global shuffle, uint64[N]: SplitMix64's finalizer applied to one input after another."""
+    key = mix(np.full(hashes.size, seed, dtype=np.uint64))
+    for part in (hashes["high"], hashes["low"], ordinals, pieces):
+        key = mix(key ^ part.astype(np.uint64))
+    return key

@@ -1,0 +1,126 @@
+"""What the map stage found, in one file that every later task reads: which spills there are, and whose records are in them.
+
+A process reads it once. It has one line's worth of numbers for each map task: 1 MB for 7,000 of them (2 billion records).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import xxhash
+
+from pipeline.build.build_plan import Plan
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.signed_json import BuildName, WorkName, read_signed, signed
+from pipeline.build.tasks import HashTask, Job, MapTask
+from pipeline.inputs.find import Source
+from pipeline.storage.folder import Folder
+from pipeline.storage.urls import content_hash
+from schemas import __version__
+from schemas.errors import BuildError
+from schemas.manifest import InputEntry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spill:
+    """One map task's output: its file's name in the work folder, its source's place in the list of inputs, the ordinal of its first record."""
+
+    name: WorkName
+    source: int
+    first_ordinal: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mapped:
+    """All map tasks' results. residues: in all inputs."""
+
+    build: BuildName
+    inputs: tuple[InputEntry, ...]
+    spills: tuple[Spill, ...]
+    residues: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What records/ calls the inputs."""
+        return tuple(entry.name for entry in self.inputs)
+
+    def save(self, job: Job, *, durable: bool = False) -> None:
+        """Leave it where the job's tasks look for it; durable: for tasks that run when this machine may have lost its power."""
+        with job.work.written(job.mapped, durable=durable) as file:
+            file.write(signed(asdict(self)))
+
+
+def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask], hashes: Sequence[HashTask], results: Sequence[dict[str, Any]]) -> Mapped:
+    """Add up what the tasks of the map stage gave.
+
+    Args:
+        results: of all map tasks in order, then of all hash tasks.
+    Raises:
+        InputError: an input holds no residue.
+    """
+    sources = planned.sources
+    records, residues = [0] * len(sources), [0] * len(sources)
+    spills = []
+    ordinal = 0
+    for (s, _, _), task, result in zip(planned.ranges, maps, results[: len(maps)], strict=True):
+        spills.append(Spill(name=task.spill, source=s, first_ordinal=ordinal))
+        ordinal += result["records"]
+        records[s] += result["records"]
+        residues[s] += result["residues"]
+    for i, source in enumerate(sources):
+        if residues[i] == 0:
+            from pipeline.inputs.error_location import no_residue
+
+            raise no_residue(source)
+    inputs = input_entries(sources, [*maps, *hashes], results, records)
+    return Mapped(build=build_digest(options, inputs), inputs=inputs, spills=tuple(spills), residues=sum(residues))
+
+
+def input_entries(
+    sources: Sequence[Source], tasks: Sequence[MapTask | HashTask], results: Sequence[dict[str, Any]], records: Sequence[int]
+) -> tuple[InputEntry, ...]:
+    """What the manifest says of the inputs.
+
+    Args:
+        tasks: those that hash, of each input in the order of their ranges, with their results.
+        records: of each input.
+    """
+    pieces: dict[str, list[str]] = {source.url: [] for source in sources}
+    for task, result in zip(tasks, results, strict=True):
+        pieces[task.source.url] += result["pieces"]
+    return tuple(
+        InputEntry(name=source.name, bytes=source.bytes, xxh3_128=content_hash(pieces[source.url]), records=count)
+        for source, count in zip(sources, records, strict=True)
+    )
+
+
+_last: tuple[str, Mapped] | None = None  # where it was read from, and what: a process works on one build
+
+
+def load_mapped(work: Folder, name: str) -> Mapped:
+    """What `Mapped.save` left; read once.
+
+    Raises:
+        BuildError: it is not there: the machines of a cluster do not see the same files; or it is damaged.
+    """
+    global _last
+    if _last is not None and _last[0] == work.where(name):
+        return _last[1]
+    content = work.content(name)
+    if content is None:
+        raise BuildError(f"{work.where(name)} is not there; machines that build a dataset together need a folder that all of them see, or URLs")
+    found = read_signed(content, Mapped)
+    if found is None or not all(0 <= spill.source < len(found.inputs) and spill.first_ordinal >= 0 for spill in found.spills):
+        raise BuildError(f"{work.where(name)} is not what was written: a disk, memory or another program changed it; run the same command again")
+    _last = work.where(name), found
+    return found
+
+
+def build_digest(options: PreprocessOptions, inputs: Sequence[InputEntry]) -> str:
+    """What names a build's files: 16 hexadecimal digits of inputs, options and version."""
+    contents = [[entry.name, entry.bytes, entry.xxh3_128] for entry in inputs]
+    values = {"thdpack": __version__, "options": options.shape(), "inputs": contents}
+    return xxhash.xxh3_64_hexdigest(json.dumps(values, sort_keys=True).encode())

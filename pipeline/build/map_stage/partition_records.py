@@ -1,0 +1,132 @@
+"""The map stage: read a piece of an input, tokenize it, and leave its records sorted into partitions in one spill file (see `pipeline.build.spill`)."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.arrow_arrays import gathered, numeric
+from pipeline.build.arrays.sequence_hashes import first_piece_hashes, partitions_of, sequence_hashes
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, spill_written
+from pipeline.build.spill.spill_kernel import pack
+from pipeline.build.tasks import MapTask, OnBytes
+from pipeline.inputs.error_location import first_unknown
+from pipeline.inputs.formats import Blocks, read_fasta, read_seqio, read_table
+from pipeline.inputs.residues import RecordBlock
+from schemas.errors import InputError
+from schemas.records import Status
+from schemas.vocabulary import ESM2
+
+STATUS_CODES: Final = tuple(Status)
+"""A spill stores the status as its place in this tuple."""
+_KEPT, _INVALID, _TOO_SHORT, _TOO_LONG = (STATUS_CODES.index(s) for s in (Status.KEPT, Status.INVALID, Status.TOO_SHORT, Status.TOO_LONG))
+
+
+def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
+    """Write a map task's spill; return what later tasks need to know of it.
+
+    Raises:
+        InputError: the input cannot be read or breaks a rule.
+        BuildError: the spill cannot be written.
+    """
+    records = residues = unknown = 0
+    pieces: list[str] = []
+    with closing(record_blocks(task, on_bytes)) as blocks, spill_written(task.work, task.spill, task.partitions) as spill:
+        for block, hashed in blocks:
+            pieces += hashed
+            if len(block):
+                _refuse_unknown(task, block)
+                _write(spill, block, records, task)
+                records += len(block)
+                residues += int(block.ends[-1])
+                unknown += int(block.unknown.sum())
+    return {"spills": [spill.entry], "records": records, "residues": residues, "unknown": unknown, "pieces": pieces}
+
+
+def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
+    """A map task's records, whatever its input's format; with the last block, the xxh3_128 of each piece of what it read, unless that is a table.
+
+    Raises:
+        InputError: the input cannot be read or breaks a rule.
+    """
+    options = task.options
+    if task.source.format == "fasta":
+        return read_fasta(task.source, ESM2, task.begin, task.end, on_bytes)
+    if task.source.format in ("parquet", "arrow"):
+        table = read_table(task.source, ESM2, options.sequence_column, options.id_column, on_bytes)
+        return ((block, []) for block in table)
+    return read_seqio(task.source, ESM2, on_bytes)
+
+
+def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
+    """Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
+
+    Raises:
+        InputError: names the line, or the record where the format has no lines to name.
+    """
+    if task.options.on_invalid != "error" or not block.unknown.any():
+        return
+    first = int(np.flatnonzero(block.unknown)[0])
+    offset = int(block.offset[first])
+    if task.source.format == "fasta":
+        letter, line = first_unknown(task.source, offset)
+        raise InputError(f"letter {letter!r} is outside the vocabulary (--on-invalid unk would read it as <unk>)", source=task.source.url, line=line)
+    name = bytes(block.ids[block.id_ends[first - 1] if first else 0 : block.id_ends[first]]).decode()
+    raise InputError(f"record {offset} ({name}) has a letter outside the vocabulary (--on-invalid unk would read it as <unk>)", source=task.source.url)
+
+
+def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) -> None:
+    """One record batch for each partition."""
+    hashes = sequence_hashes(block.tokens, block.ends)
+    status = status_of(block, task.options)
+    # by what is left of a cropped record: records that training cannot tell apart meet in one partition
+    partition = partitions_of(first_piece_hashes(block.tokens, block.ends, hashes, task.options.longest_piece), task.partitions)
+    order = np.argsort(partition.astype(np.uint16) if task.partitions <= 1 << 16 else partition, kind="stable")
+    batch = pa.RecordBatch.from_arrays(
+        [
+            numeric(first + order),
+            gathered(block.ids, _begins(block.id_ends)[order], block.id_ends[order], pa.large_binary()),
+            numeric(block.offset[order]),
+            numeric(block.unknown[order]),
+            pa.Array.from_buffers(pa.binary(16), len(block), [None, pa.py_buffer(hashes[order])]),
+            numeric(status[order]),
+            numeric(np.diff(block.ends, prepend=0)[order]),
+            _packed(block, order),
+        ],
+        schema=SPILL_SCHEMA,
+    )
+    edges = np.searchsorted(partition[order], np.arange(task.partitions + 1)).tolist()
+    spill.write([batch.slice(start, stop - start) for start, stop in zip(edges[:-1], edges[1:], strict=True)])
+
+
+def status_of(block: RecordBlock, options: PreprocessOptions) -> NDArray[np.int8]:
+    """Which records are left out for what they are; duplicates are found later."""
+    residues = np.diff(block.ends, prepend=0)
+    status = np.full(len(block), _KEPT, dtype=np.int8)
+    if options.long == "drop":
+        status[residues > options.max_seq_len - 2] = _TOO_LONG
+    status[residues < options.min_residues] = _TOO_SHORT
+    if options.on_invalid == "skip":
+        status[block.unknown > 0] = _INVALID
+    return status
+
+
+def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
+    """The tokens of each record, in a new order, as a large_binary array of packed runs."""
+    assert ESM2.in_sequence[-1] < 32
+    begin, end = _begins(block.ends)[order], block.ends[order]
+    offsets = np.concatenate(([0], np.cumsum((5 * (end - begin) + 7) // 8)))
+    out = np.empty(int(offsets[-1]) + 3, dtype=np.uint8)
+    pack(block.tokens, begin, end, out)
+    out[offsets[-1] :] = 0  # the kernel's scratch: the same records give the same bytes
+    return pa.Array.from_buffers(pa.large_binary(), order.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def _begins(ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where runs begin that lie end to end."""
+    return np.concatenate(([0], ends[:-1]))

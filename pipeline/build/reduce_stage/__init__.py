@@ -1,0 +1,4 @@
+"""The reduce stage: drop duplicates of a partition, shuffle, pack, and write its shards and records/.
+
+Start at `reduce_partition.py`.
+"""

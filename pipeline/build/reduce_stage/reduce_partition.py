@@ -1,0 +1,152 @@
+"""The reduce stage: records in, shards and a row in records/ for each out.
+
+One partition at a time, duplicates go, order is shuffled, sequences are packed. What fills no bucket is left in a rest file;
+the rests of many partitions are packed together, at last everything that is still left, so that each split ends with at
+most one part-filled bucket.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.arrow_arrays import gathered, numeric, one_chunk, runs
+from pipeline.build.map_stage.map_results import load_mapped
+from pipeline.build.map_stage.partition_records import STATUS_CODES
+from pipeline.build.reduce_stage.deduplicate import KEPT, order_of_rests, sequences_of
+from pipeline.build.reduce_stage.large_partition import LargePartition
+from pipeline.build.reduce_stage.whole_partition import Partition, whole_partition
+from pipeline.build.reduce_stage.write_records import RecordRows, write_records
+from pipeline.build.reduce_stage.write_shards import Sequences, WrittenSplit, write_split
+from pipeline.build.spill.spill_files import read_rests, write_rest
+from pipeline.build.spill.spilled_records import SpilledRecords, column_of, hashes_of
+from pipeline.build.tasks import Job, OnBytes, ReduceTask, RestTask
+from pipeline.storage.atomic_write import Finisher
+from schemas.shard import SPLITS
+
+REST_SCHEMA: Final = pa.schema(
+    [
+        ("split", pa.int8()),
+        ("key", pa.uint64()),
+        ("ordinal", pa.int64()),
+        ("start", pa.int64()),
+        ("tokens", pa.large_binary()),
+        # the record's row; written to records/ with its first sequence
+        ("id", pa.large_binary()),
+        ("source", pa.int32()),
+        ("offset", pa.int64()),
+        ("residues", pa.int64()),
+        ("unknown", pa.int64()),
+        ("hash", pa.binary(16)),
+    ]
+)
+
+
+def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
+    """Write shards, records and rest of one partition; return what the manifest needs.
+
+    Raises:
+        BuildError: a file cannot be written. DamagedSpillError: a spill is not what was written.
+    """
+    options = task.job.options
+    spilled = SpilledRecords(task)
+    partition = LargePartition(spilled, options, on_bytes) if spilled.large else whole_partition(next(spilled.runs()), options, on_bytes)
+    rows = partition.rows
+    sequences, row = sequences_of(rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options)
+    return {
+        "status": dict(zip(STATUS_CODES, partition.counts.tolist(), strict=True)),
+        "residues_in": partition.residues_in,
+        "cropped_copies": partition.cropped_copies,
+        **_pack_and_write(task.job, f"{task.partition:05d}", partition, sequences, row, rest=task.rest),
+    }
+
+
+def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
+    """Write the shards and records of rests; return what the manifest needs.
+
+    Raises:
+        BuildError: a file cannot be written. DamagedSpillError: a rest is not what was written.
+    """
+    table = read_rests(task.work, task.rests, REST_SCHEMA)
+    tokens, edges = runs(one_chunk(table.column("tokens")))
+    on_bytes(tokens.size)
+    key, ordinal, start = column_of(table, "key", np.uint64), column_of(table, "ordinal", np.int64), column_of(table, "start", np.int64)
+    sequences = Sequences(begin=edges[:-1], residues=np.diff(edges), ordinal=ordinal, start=start, key=key)
+    order = order_of_rests(sequences)
+    rows = RecordRows(
+        ordinal=ordinal,
+        id=one_chunk(table.column("id")),
+        source=column_of(table, "source", np.int32),
+        offset=column_of(table, "offset", np.int64),
+        residues=column_of(table, "residues", np.int64),
+        unknown=column_of(table, "unknown", np.int64),
+        hash=hashes_of(table.column("hash")),
+        status=np.full(table.num_rows, KEPT, dtype=np.int8),
+        split=column_of(table, "split", np.int8),
+    )
+    partition = Partition(rows=rows, tokens=tokens, begin=edges[:-1], counts=np.zeros(0, dtype=np.int64), residues_in=0)
+    label = "rest" if task.final else f"rest{task.level}x{task.index:05d}"
+    return _pack_and_write(task.job, label, partition, sequences.take(order), order, rest=None if task.final else task.rest)
+
+
+def _pack_and_write(job: Job, label: str, partition: Partition, sequences: Sequences, row: NDArray[np.int64], *, rest: str | None) -> dict[str, Any]:
+    """Pack sequences, write shards, rest and records; a record is written where its first sequence is.
+
+    Args:
+        partition: whose rows are records; of a RestTask one for each sequence, and only those of first sequences count.
+        sequences: in shuffled order.
+        row: int64[N], the row of each sequence.
+        rest: where sequences that fill no bucket go; None to write part-filled buckets instead.
+    """
+    stem = f"{job.build}-{label}"
+    rows, tokens = partition.rows, partition.tokens
+    mentioned = np.ones(len(rows), dtype=np.bool_)
+    mentioned[row[sequences.start > 0]] = False
+    mentioned[row[sequences.start == 0]] = True
+    left_over: list[tuple[int, Sequences, NDArray[np.int64]]] = []
+    written: dict[str, WrittenSplit] = {}
+    with Finisher() as finisher:
+        for code, split in enumerate(SPLITS):
+            chosen = np.flatnonzero(rows.split[row] == code)
+            part = sequences.take(chosen)
+            result = write_split(tokens, part, job.options, split=split, stem=stem, final=rest is None, out=job.out, finisher=finisher)
+            rows.place(row[chosen], part.start, result)
+            mentioned[row[chosen][result.left & (part.start == 0)]] = False
+            left_over.append((code, part.take(result.left), row[chosen][result.left]))
+            written[split] = result
+        blocks = partition.described(mentioned, np.concatenate([left for _, _, left in left_over]))
+        records = write_records(blocks, f"records/{stem}.parquet", names=load_mapped(job.work, job.mapped).names, out=job.out, finisher=finisher)
+        tables = [] if rest is None else [_rest_table(code, part, partition.take(left), tokens) for code, part, left in left_over]
+        spills = [] if rest is None else [write_rest(job.work, rest, pa.concat_tables(tables))]
+    return {
+        "spills": spills,
+        "records": records,
+        "shards": {split: [_entry(e) for e in result.entries] for split, result in written.items()},
+        "statistics": {split: result.statistics.to_json() for split, result in written.items()},
+        "token_counts": np.sum([result.token_counts for result in written.values()], axis=0).tolist(),
+    }
+
+
+def _entry(entry: Any) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in entry.__dataclass_fields__}
+
+
+def _rest_table(code: int, left: Sequences, rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:
+    """Sequences that filled no bucket, with what is needed to pack and record them later; `rows` is the record of each."""
+    columns = [
+        numeric(np.full(len(left), code, dtype=np.int8)),
+        numeric(left.key),
+        numeric(left.ordinal),
+        numeric(left.start),
+        gathered(tokens, left.begin, left.begin + left.residues, pa.large_binary()),
+        rows.id,
+        numeric(rows.source),
+        numeric(rows.offset),
+        numeric(rows.residues),
+        numeric(rows.unknown),
+        pa.Array.from_buffers(pa.binary(16), len(left), [None, pa.py_buffer(rows.hash)]),
+    ]
+    return pa.table(columns, schema=REST_SCHEMA)

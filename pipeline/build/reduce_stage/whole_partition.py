@@ -1,0 +1,78 @@
+"""A partition of a build in the memory of its reduce task: what is packed, and what is written of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.sequence_hashes import first_piece_hashes, in_valid
+from pipeline.build.map_stage.partition_records import STATUS_CODES
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.reduce_stage.deduplicate import KEPT, copies_among, may_be_cropped_copies, without_duplicates
+from pipeline.build.reduce_stage.write_records import RecordRows
+from pipeline.build.spill.spilled_records import Run
+from pipeline.build.tasks import OnBytes
+
+
+@dataclass(slots=True, kw_only=True)
+class Partition:
+    """Records whose sequences are packed together.
+
+    rows: at least those that are kept, their status and split known.
+    tokens: uint8[T], and begin: int64[len(rows)], where the residues of each row start in it.
+    counts: int64[statuses], records of each status; residues_in: of all records.
+    cropped_copies: kept records that are the same as an earlier one once they are truncated.
+    """
+
+    rows: RecordRows
+    tokens: NDArray[np.uint8]
+    begin: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    residues_in: int
+    cropped_copies: int = 0
+
+    def described(self, mentioned: NDArray[np.bool_], wanted: NDArray[np.int64]) -> Iterator[RecordRows]:
+        """What records/ says of the partition, by ordinal.
+
+        Args:
+            mentioned: bool[len(rows)], rows that belong there.
+            wanted: int64[…], rows that `take` will be asked for when all this has been taken.
+        """
+        yield self.rows.take(np.flatnonzero(mentioned)).in_order()
+
+    def take(self, row: NDArray[np.int64]) -> RecordRows:
+        """The rows at `row`, int64[M]."""
+        return self.rows.take(row)
+
+
+def whole_partition(run: Run, options: PreprocessOptions, on_bytes: OnBytes) -> Partition:
+    """A partition that is one run.
+
+    Raises:
+        DamagedSpillError: a spill is not what was written.
+    """
+    rows = run.rows
+    tokens, edges = run.tokens()
+    on_bytes(tokens.size)
+    cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
+    if options.dedup != "none":
+        rows.status, rows.duplicate_of = without_duplicates(rows.status, cropped if options.dedup == "cropped" else rows.hash, rows.ordinal)
+    rows.split = splits_of(rows, in_valid(cropped, options.valid_fraction))
+    counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
+    copies = copies_among(cropped[may_be_cropped_copies(rows.status, rows.residues, options)])
+    return Partition(
+        rows=rows,
+        tokens=tokens,
+        begin=edges[:-1],
+        counts=counts,
+        residues_in=int(edges[-1]),
+        cropped_copies=copies,
+    )
+
+
+def splits_of(rows: RecordRows, valid: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """Index into SPLITS of each row, int8[N], -1 of those that are not kept; valid: whether its sequences are held out."""
+    return np.where(rows.status == KEPT, valid.astype(np.int8), -1).astype(np.int8)

@@ -1,0 +1,191 @@
+"""records/: one row for every input record, kept or not, written as Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.arrow_arrays import numeric, runs, taken, texts
+from pipeline.build.arrays.sequence_hashes import HASH
+from pipeline.build.reduce_stage.write_shards import WrittenSplit
+from pipeline.storage.atomic_write import Finisher
+from pipeline.storage.folder import Folder
+from schemas.records import Status, records_schema
+from schemas.shard import SPLITS
+
+_ROW_GROUP = 1 << 17
+_GROUP_ID_BYTES = 16 << 20
+"""Of ids in a row group, unless one id is longer: so that writing takes no more memory where ids are long."""
+_DICTIONARIES = ["source", "split", "shard", "status"]
+_NUMBERS = ["ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"]
+_COMPRESSION = {field.name: "lz4" if field.name in ("id", *_DICTIONARIES) else "none" for field in records_schema()}
+"""zstd everywhere is a tenth smaller and takes three times as long; hashes do not compress."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordRows:
+    """N records and their fates.
+
+    ordinal, offset, residues, unknown: int64[N]; id: binary[N]; source: int32[N], index into the inputs; hash: HASH[N];
+    status: int8[N], index into `Status`; duplicate_of: int64[N], -1 for none; split: int8[N], index into SPLITS, -1 for none;
+    shard: int32[N], index into `shard_names`, -1 for none; bucket: int32[N]
+    """
+
+    ordinal: NDArray[np.int64]
+    id: pa.Array
+    source: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    residues: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+    hash: NDArray[np.void]
+    status: NDArray[np.int8]
+    duplicate_of: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    split: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, dtype=np.int8))
+    shard: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    bucket: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    shard_names: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("duplicate_of", "split", "shard", "bucket"):
+            if getattr(self, name).size != self.ordinal.size:
+                setattr(self, name, np.full(self.ordinal.size, -1, dtype=getattr(self, name).dtype))
+
+    def __len__(self) -> int:
+        return int(self.ordinal.size)
+
+    def place(self, row: NDArray[np.int64], start: NDArray[np.int64], written: WrittenSplit) -> None:
+        """Note where first sequences went.
+
+        Args:
+            row: int64[M], row of each sequence of the split.
+            start: int64[M], where it starts in its record; 0 for a first sequence.
+        """
+        first = np.flatnonzero((start == 0) & ~written.left)
+        self.shard[row[first]] = written.shard[first] + len(self.shard_names)
+        self.bucket[row[first]] = written.bucket[first]
+        self.shard_names += [entry.name for entry in written.entries]
+
+    def take(self, indices: NDArray[np.int64]) -> RecordRows:
+        """The rows at `indices`, int64[M]."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        arrays = {name: value[indices] for name, value in values.items() if isinstance(value, np.ndarray)}
+        return RecordRows(**{**values, **arrays, "id": taken(self.id, indices)})
+
+    def part(self, first: int, last: int) -> RecordRows:
+        """The rows first … last - 1; nothing is copied."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        arrays = {name: value[first:last] for name, value in values.items() if isinstance(value, np.ndarray)}
+        return RecordRows(**{**values, **arrays, "id": self.id.slice(first, last - first)})
+
+    def followed_by(self, *others: RecordRows) -> RecordRows:
+        """These rows, then those of others, whose shards have the same names."""
+        every = (self, *others)
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):  # numpy joins big-endian hashes to little-endian ones
+                values[name] = np.concatenate([getattr(rows, name) for rows in every]).astype(value.dtype, copy=False)
+        return RecordRows(**{**values, "id": pa.concat_arrays([rows.id for rows in every], memory_pool=pa.system_memory_pool())})
+
+    def in_order(self) -> RecordRows:
+        """The same rows by ordinal."""
+        return self.take(np.argsort(self.ordinal))
+
+
+def no_rows() -> RecordRows:
+    """Rows of no record."""
+    columns: dict[str, Any] = {name: np.empty(0, dtype=np.int64) for name in ("ordinal", "offset", "residues", "unknown")}
+    columns |= {"source": np.empty(0, dtype=np.int32), "status": np.empty(0, dtype=np.int8), "hash": np.empty(0, dtype=HASH)}
+    nothing = pa.py_buffer(bytes(8))
+    return RecordRows(id=pa.Array.from_buffers(pa.large_binary(), 0, [None, nothing, nothing]), **columns)
+
+
+def write_records(blocks: Iterable[RecordRows], name: str, *, names: tuple[str, ...], out: Folder, finisher: Finisher) -> dict[str, Any]:
+    """Write rows, in order of their ordinals, as the records/ file `name`; returns its manifest entry.
+
+    Args:
+        blocks: of rows; how they are cut does not show.
+        names: the inputs' names, by source index.
+        out: the dataset's folder; the file is there when the finisher has finished.
+    Raises:
+        BuildError: the file cannot be written.
+    """
+    written = 0
+    with (
+        out.written(name, finisher=finisher) as file,
+        pq.ParquetWriter(
+            file,
+            records_schema(),
+            compression=_COMPRESSION,
+            use_dictionary=_DICTIONARIES,
+            column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+            write_statistics=["ordinal"],
+        ) as writer,
+    ):
+        for group in _row_groups(blocks):
+            writer.write_table(_table(group, names), row_group_size=_ROW_GROUP)
+            written += len(group)
+    return {"name": name, "bytes": file.bytes, "rows": written, "xxh3_128": file.xxh3_128}
+
+
+def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
+    """The same rows in row groups: a function of the rows alone."""
+    waiting = no_rows()
+    groups = 0
+    for block in blocks:
+        waiting = waiting.followed_by(block) if len(waiting) else block
+        while (end := _group_end(waiting)) is not None:
+            yield waiting.part(0, end)
+            waiting = waiting.part(end, len(waiting))
+            groups += 1
+    if len(waiting) or not groups:
+        yield waiting
+
+
+def _group_end(rows: RecordRows) -> int | None:
+    """How many of the rows are a row group; None if they are fewer."""
+    end = int(np.searchsorted(runs(rows.id)[1][1:], _GROUP_ID_BYTES)) + 1
+    end = min(end, _ROW_GROUP)
+    return end if end <= len(rows) else None
+
+
+def _table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
+    """Rows as records/ has them."""
+    return pa.table(
+        [
+            numeric(rows.ordinal),
+            _text(rows.id),
+            _words(rows.source, names),
+            numeric(rows.offset),
+            numeric(rows.residues),
+            numeric(rows.unknown),
+            pa.Array.from_buffers(pa.binary(16), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows.hash, dtype=HASH))]),
+            _words(rows.split, SPLITS),
+            _words(rows.shard, rows.shard_names),
+            numeric(rows.bucket, valid=rows.shard >= 0),
+            _words(rows.status, tuple(Status)),
+            numeric(rows.duplicate_of, valid=rows.duplicate_of >= 0),
+        ],
+        schema=records_schema(),
+    )
+
+
+def _words(codes: NDArray[Any], words: tuple[str, ...] | list[str]) -> pa.Array:
+    """Codes as a dictionary array; -1 is null."""
+    return pa.DictionaryArray.from_arrays(numeric(codes.astype(np.int32), valid=codes >= 0), texts(words))
+
+
+def _text(ids: pa.Array) -> pa.Array:
+    """Ids as strings; bytes that are not UTF-8 are written as \\xff escapes."""
+    values, edges = runs(ids)
+    text = pa.Array.from_buffers(pa.string(), len(ids), [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(values)])
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([value.decode("utf-8", "backslashreplace") for value in ids.to_pylist()], pa.string())
+    return text

@@ -1,0 +1,51 @@
+"""The task list of a build as a file, read by whoever runs a task of it: `thdpack plan-tasks` leaves it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pipeline.build.build_plan import Plan, plan_digest
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.signed_json import read_signed
+from schemas import __version__
+from schemas.code_digest import code_digest
+from schemas.errors import BuildError
+
+
+class NotedList(msgspec.Struct, forbid_unknown_fields=True):
+    """A task list as it is written. digest: of the plan; mark: see pipeline.build.destination.destination."""
+
+    thdpack: str
+    code: str
+    digest: str
+    mark: str | None
+    options: PreprocessOptions
+    plan: Plan
+
+
+def read_list(content: bytes, where: str) -> NotedList:
+    """A task list that this thdpack planned.
+
+    Args:
+        where: its path or URL, for errors.
+    Raises:
+        BuildError: it is damaged, contradicts itself, or another version or other code of thdpack planned it.
+    """
+    again = "run `thdpack plan-tasks --overwrite`"
+    noted = read_signed(content, NotedList)
+    if noted is None:
+        raise BuildError(f"{where}: not a task list of thdpack {__version__}, or damaged; {again}")
+    if noted.thdpack != __version__:
+        raise BuildError(f"{where}: planned by thdpack {noted.thdpack}, this is {__version__}; {again}")
+    if noted.code != code_digest():
+        here = f"planned by other code of thdpack {__version__} ({noted.code}, here {code_digest()})"
+        raise BuildError(f"{where}: {here}; install the same on every machine, or {again}")
+    if plan_digest(noted.options, noted.plan) != noted.digest or not _consistent(noted.plan) or noted.options.scratch is not None:
+        raise BuildError(f"{where}: contradicts itself; {again}")
+    return noted
+
+
+def _consistent(planned: Plan) -> bool:
+    """Whether every range is one of a source of the plan."""
+    ranges = (*planned.ranges, *planned.hashed)
+    return planned.partitions > 0 and all(0 <= s < len(planned.sources) and 0 <= begin <= end <= planned.sources[s].bytes for s, begin, end in ranges)

@@ -1,0 +1,167 @@
+"""Is a dataset what its manifest says? Hashes, schema, every invariant of every bucket; `deep` also records/ against buckets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.bucket_kernel import check_buckets
+from pipeline.build.tasks import BucketRules, OnBytes, VerifyTask
+from pipeline.reader.arrow_columns import numbers
+from pipeline.reader.mapped_shard import verified
+from pipeline.storage.folder import Folder
+from pipeline.storage.urls import difference, hash_file
+from schemas.errors import DatasetError, InputError
+from schemas.manifest import Manifest, RecordsEntry, ShardEntry
+from schemas.shard import round_up, shard_schema
+from schemas.vocabulary import VOCABULARIES
+
+_TASK_BYTES: Final = 96 << 20
+"""Of shards, for a task: a few hundredths of a second, against which what runs it takes little."""
+_RULES: Final = (
+    "",
+    "cu_seqlens does not rise from 0 to the capacity",
+    "num_seqs does not agree with cu_seqlens, record or start",
+    "more sequences than --max-seqs allows, or more sequences and tail pieces than slots",
+    "a sequence is longer than max_seq_len, or no multiple of length-multiple",
+    "a sequence does not start with <cls>",
+    "a sequence does not end with <eos> and length-multiple padding only",
+    "a sequence holds a token that is no residue and not <unk>",
+    "a sequence has no residue",
+    "the tail holds something else than <pad>, or is cut into wrong pieces",
+    "num_tokens is not the number of real tokens",
+    "max_seqlen is not the longest sequence",
+    "start is negative",
+)
+
+
+def rules_of(manifest: Manifest) -> BucketRules:
+    """What every bucket of a dataset has to obey."""
+    return BucketRules(
+        vocabulary=manifest.vocabulary,
+        capacity=manifest.capacity,
+        max_seq_len=manifest.max_seq_len,
+        length_multiple=manifest.length_multiple,
+        max_seqs=int(manifest.options["max_seqs"] or 0),
+        slots=manifest.slots,
+    )
+
+
+def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
+    """What is wrong with a file, or None."""
+    try:
+        if folder.local:  # in pieces: a mapping of gigabytes would count as this process's memory
+            return difference(folder.where(entry.name), *hash_file(folder.where(entry.name)), entry)
+        content = folder.buffer(entry.name)
+    except InputError as error:
+        return f"{folder.where(entry.name)}: missing" if isinstance(error.__cause__, FileNotFoundError) else str(error)
+    except FileNotFoundError:
+        return f"{folder.where(entry.name)}: missing"
+    except OSError as error:
+        return f"{folder.where(entry.name)}: cannot be read: {error.strerror or error}"
+    except DatasetError as error:
+        return str(error)
+    return difference(folder.where(entry.name), content.size, xxhash.xxh3_128_hexdigest(content), entry)
+
+
+def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[str]:
+    """What is wrong with a shard: one line for each thing."""
+    problems: list[str] = []
+    path = folder.where(entry.name)
+    buckets = tokens = 0
+    try:
+        reader = pa.ipc.open_file(verified(folder.buffer(entry.name), entry, path))
+        if not reader.schema.equals(shard_schema(rules.capacity)):
+            return [f"{path}: its schema is not that of a shard of capacity {rules.capacity}"]
+        for i in range(reader.num_record_batches):
+            batch = reader.get_batch(i)
+            batch.validate(full=True)
+            codes = _bucket_codes(batch, rules)
+            problems += [f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}" for b in np.flatnonzero(codes)]
+            buckets += batch.num_rows
+            tokens += int(numbers(batch.column("num_tokens"), np.int32).sum(dtype=np.int64))
+    except FileNotFoundError:
+        return [f"{path}: missing"]
+    except DatasetError as error:
+        return [str(error)]
+    except (pa.ArrowInvalid, OSError) as error:
+        return [*problems, f"{path}: not a readable Arrow file: {error}"]
+    if (buckets, tokens) != (entry.buckets, entry.tokens):
+        problems.append(f"{path}: {buckets} buckets with {tokens} tokens, the manifest says {entry.buckets} with {entry.tokens}")
+    return problems
+
+
+def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64]:
+    """int64[buckets]: index of the first rule that each bucket breaks, 0 for none."""
+    vocabulary = VOCABULARIES[rules.vocabulary]
+    inside = vocabulary.in_sequence
+    longest = round_up(rules.max_seq_len, rules.length_multiple)
+    codes = np.zeros(batch.num_rows, dtype=np.int64)
+    check_buckets(
+        numbers(batch.column("input_ids").values, np.uint8),
+        *_values_and_offsets(batch.column("cu_seqlens")),
+        numbers(batch.column("num_seqs"), np.int32),
+        numbers(batch.column("num_tokens"), np.int32),
+        numbers(batch.column("max_seqlen"), np.int32),
+        numbers(batch.column("record").offsets, np.int32),
+        numbers(batch.column("start").offsets, np.int32),
+        numbers(batch.column("start").values, np.int32),
+        np.array([rules.capacity, longest, rules.length_multiple, rules.max_seqs, rules.slots], dtype=np.int64),
+        np.array([vocabulary.cls, vocabulary.pad, vocabulary.eos, inside[0], inside[-1]], dtype=np.uint8),
+        codes,
+    )
+    return codes
+
+
+def _values_and_offsets(lists: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """All values of a list column, and int32[rows + 1] offsets into them."""
+    return numbers(lists.values, np.int32), numbers(lists.offsets, np.int32)
+
+
+def check_files(task: VerifyTask, on_bytes: OnBytes) -> list[str]:
+    """What is wrong with a task's shards and records/ files: one line for each thing."""
+    problems: list[str] = []
+    for entry in task.shards:
+        problems += check_shard(task.out, entry, task.rules)
+        on_bytes(entry.bytes)
+    for records in task.records:
+        problem = check_file(task.out, records)
+        problems += [problem] if problem else []
+        on_bytes(records.bytes)
+    return problems
+
+
+def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:
+    """Tasks of shards one after the other that come to about _TASK_BYTES, with the records/ files spread over them."""
+    groups: list[list[ShardEntry]] = [[]]
+    size = 0
+    for entry in (entry for shards in manifest.shards.values() for entry in shards):
+        if size >= _TASK_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(entry)
+        size += entry.bytes
+    count = len(groups)
+    return [
+        VerifyTask(index=i, shards=tuple(group), records=tuple(manifest.records[i::count]), rules=rules_of(manifest), out=out, work=work)
+        for i, group in enumerate(groups)
+    ]
+
+
+def check_totals(manifest: Manifest) -> list[str]:
+    """What in a manifest contradicts itself."""
+    problems = []
+    for split, totals in manifest.splits.items():
+        entries = manifest.shards.get(split, ())
+        found = sum(e.buckets for e in entries), sum(e.tokens for e in entries)
+        if found != (totals.buckets, totals.tokens):
+            problems.append(f"manifest: {split} has {found[0]} buckets and {found[1]} tokens in shards, its totals say {totals.buckets} and {totals.tokens}")
+        if totals.pieces_max > manifest.slots:
+            problems.append(f"manifest: a bucket of {split} needs {totals.pieces_max} slots, the manifest has {manifest.slots}")
+    if sum(e.rows for e in manifest.records) != sum(manifest.records_by_status.values()):
+        problems.append("manifest: records/ files and the counts by status do not agree on how many records there are")
+    return problems

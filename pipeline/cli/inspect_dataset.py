@@ -1,0 +1,159 @@
+"""`thdpack inspect`: a dataset, a bucket or a record, drawn in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.cli.summary import summary_lines
+from pipeline.storage.folder import Folder, folder_of
+from pipeline.storage.retries import local_path, read_manifest
+from pipeline.storage.urls import file_system
+from schemas.errors import DatasetError
+from schemas.manifest import Manifest, ShardEntry
+
+_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+_RESIDUES_SHOWN = 48
+
+
+def show_summary(dataset: str | Path) -> None:
+    """Print what the manifest says of a dataset.
+
+    Raises:
+        ManifestError: there is no manifest, or it cannot be trusted.
+    """
+    manifest = read_manifest(dataset)
+    for name, value in summary_lines(manifest):
+        print(f"{name:>16}  {value}")
+    for split, entries in manifest.shards.items():
+        print(f"{split + ' shards':>16}  {len(entries)}, {sum(e.bytes for e in entries) / 1e6:,.1f} MB")
+    print(f"{'inputs':>16}  {', '.join(entry.name for entry in manifest.inputs[:5])}{', …' if len(manifest.inputs) > 5 else ''}")
+    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in manifest.options.items())
+    print(f"{'options':>16}  {options}")
+
+
+def show_bucket(dataset: str | Path, split: str, number: int) -> None:
+    """Draw one bucket: how it is filled, and each sequence with its record.
+
+    Raises:
+        DatasetError: there is no such split or bucket.
+    """
+    manifest = read_manifest(dataset)
+    entry, row = _locate(manifest, split, number)
+    bucket = _read_row(folder_of(dataset), entry.name, row)
+    ids = _record_ids(dataset, manifest, bucket["record"])
+    edges = bucket["cu_seqlens"]
+    console = Console()
+    console.print(f"bucket {number} of {split}: row {row} of {entry.name}", highlight=False, markup=False)
+    console.print(
+        f"{bucket['num_seqs']} sequences, {bucket['num_tokens']:,} of {manifest.capacity:,} tokens "
+        f"(fill {100 * bucket['num_tokens'] / manifest.capacity:.2f} %), longest {bucket['max_seqlen']:,}, "
+        f"Σ length² {sum((b - a) ** 2 for a, b in _spans(bucket)):,}",
+        highlight=False,
+    )
+    console.print(_drawing(bucket, manifest.capacity, max(20, console.width - 2)))
+    table = Table("#", "tokens", "record", "id", "from residue", "sequence", box=None, pad_edge=False)
+    tokens = manifest.vocabulary_object.tokens
+    for i, (begin, end) in enumerate(_spans(bucket)):
+        letters = "".join(token for token in (tokens[t] for t in bucket["input_ids"][begin : min(end, begin + _RESIDUES_SHOWN)]))
+        name = Text(ids.get(bucket["record"][i], ""), style=_COLOURS[i % len(_COLOURS)])
+        table.add_row(
+            str(i), f"{end - begin:,}", str(bucket["record"][i]), name, str(bucket["start"][i]), Text(letters + ("…" if end - begin > _RESIDUES_SHOWN else ""))
+        )
+    console.print(table)
+    if len(edges) - 1 > bucket["num_seqs"]:
+        console.print(
+            f"tail: {manifest.capacity - edges[bucket['num_seqs']]:,} tokens of <pad> in {len(edges) - 1 - bucket['num_seqs']} pieces", highlight=False
+        )
+
+
+def _spans(bucket: dict[str, Any]) -> list[tuple[int, int]]:
+    edges = bucket["cu_seqlens"][: bucket["num_seqs"] + 1]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
+    """One line, each sequence a stretch of its colour, the tail dots."""
+    line = Text()
+    spans = _spans(bucket)
+    at = 0
+    for cell in range(width):
+        position = cell * capacity // width
+        while at < len(spans) and spans[at][1] <= position:
+            at += 1
+        line.append("█" if at < len(spans) else "·", style=_COLOURS[at % len(_COLOURS)] if at < len(spans) else "dim")
+    return line
+
+
+def show_record(dataset: str | Path, name: str) -> None:
+    """Tell what became of every record with this id.
+
+    Raises:
+        DatasetError: no record has it.
+    """
+    manifest = read_manifest(dataset)
+    found = _records(dataset, manifest).to_table(filter=ds.field("id") == name).sort_by("ordinal").to_pylist()
+    if not found:
+        raise DatasetError(f"{dataset}: no record has the id {name!r}; an id is the header up to its first blank")
+    originals = _record_ids(dataset, manifest, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None])
+    for row in found:
+        print(f"{row['id']}: record {row['ordinal']}, at {row['offset']:,} of {row['source']}, {row['residues']:,} residues, {row['unknown']} unknown")
+        print(f"    hash {row['hash'].hex()}")
+        print(f"    {_fate(row, manifest, originals)}")
+
+
+def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) -> str:
+    """One sentence."""
+    options = manifest.options
+    if row["status"] == "kept":
+        cropped = row["residues"] > manifest.max_seq_len - 2
+        how = "" if not cropped else ", cut into pieces" if options["long"] == "split" else f", its first {manifest.max_seq_len - 2:,} residues"
+        return f"kept{how}: {row['split']}, {row['shard']}, row {row['bucket']}"
+    reasons = {
+        "duplicate": f"the same residues as record {row['duplicate_of']} ({originals.get(row['duplicate_of'], '')}), which stays",
+        "too_short": f"fewer than {options['min_residues']} residues (--min-residues)",
+        "too_long": f"more than {manifest.max_seq_len - 2:,} residues (--long drop)",
+        "invalid": "letters outside the vocabulary (--on-invalid skip)",
+    }
+    return f"left out, {row['status'].replace('_', ' ')}: {reasons[row['status']]}"
+
+
+def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, int]:
+    entries = manifest.shards.get(split)
+    if entries is None:
+        raise DatasetError(f"no split {split!r}; there are {', '.join(manifest.shards)}")
+    row = number
+    for entry in entries if number >= 0 else ():
+        if row < entry.buckets:
+            return entry, row
+        row -= entry.buckets
+    raise DatasetError(f"no bucket {number} in {split}; it has {sum(e.buckets for e in entries):,}, counted from 0")
+
+
+def _read_row(folder: Folder, name: str, row: int) -> dict[str, Any]:
+    reader = pa.ipc.open_file(folder.buffer(name))
+    for i in range(reader.num_record_batches):
+        batch = reader.get_batch(i)
+        if row < batch.num_rows:
+            found: dict[str, Any] = batch.slice(row, 1).to_pylist()[0]
+            return found
+        row -= batch.num_rows
+    raise DatasetError(f"{folder.where(name)}: has fewer buckets than the manifest says; run thdpack verify")
+
+
+def _records(dataset: str | Path, manifest: Manifest) -> ds.Dataset:
+    path = local_path(str(dataset))
+    fs, root = (None, str(path)) if path is not None else file_system(str(dataset))
+    return ds.dataset([f"{root}/{entry.name}" for entry in manifest.records], format="parquet", filesystem=fs)
+
+
+def _record_ids(dataset: str | Path, manifest: Manifest, ordinals: list[int]) -> dict[int, str]:
+    """Ids of records, by ordinal."""
+    table = _records(dataset, manifest).to_table(columns=["ordinal", "id"], filter=ds.field("ordinal").isin(ordinals))
+    return dict(zip(table.column("ordinal").to_pylist(), table.column("id").to_pylist(), strict=True))

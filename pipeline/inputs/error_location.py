@@ -1,0 +1,124 @@
+"""The plain text of an input, and what is wrong with it where: reads an input again, once an error is known.
+
+For error messages only: finding a line of a large archive takes as long as unpacking it up to there.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import BinaryIO, Final, cast
+
+from pipeline.inputs.decompress import ArchiveNeedsError, NoEndBlockError, broken_archive_errors, decompressed
+from pipeline.inputs.fasta import NEXT_RECORD, FastaSyntaxError, line_of
+from pipeline.inputs.file_kinds import HEAD_BYTES, foreign, ids_and_residues_on_one_line
+from pipeline.inputs.find import Source
+from pipeline.inputs.headers import comments_as_ascii, header_of
+from pipeline.inputs.residues import LINE_END, Letter, letter_classes
+from pipeline.storage.urls import input_errors, open_input
+from schemas.errors import FastaError, InputError
+from schemas.vocabulary import ESM2
+
+_READ: Final = 1 << 20
+_NOT_GZIP: Final = "Not a gzipped file"
+"""What igzip says of a member that does not begin as one."""
+
+
+@contextmanager
+def plain_text(source: Source) -> Iterator[BinaryIO]:
+    """A source's decompressed bytes, buffered, from the first on.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with (
+        open_input(source.url) as raw,
+        archive_errors(source),
+        closing(decompressed(cast(BinaryIO, io.BufferedReader(raw)), source.compression)) as stream,
+    ):
+        yield stream
+
+
+@contextmanager
+def archive_errors(source: Source) -> Iterator[None]:
+    """A cut-off or damaged archive, or one that cannot be unpacked, as an InputError."""
+    broken = broken_archive_errors()
+    with input_errors(source.url):
+        try:
+            yield
+        except NoEndBlockError as error:
+            raise InputError(f"truncated gzip archive: {error}; download or copy it again", source=source.url) from error
+        except EOFError as error:
+            odd = ", or a few bytes follow it that are no archive" if source.compression == "gzip" else ""  # igzip cannot tell
+            raise InputError(f"truncated {source.compression} archive: the end is missing{odd}; download or copy it again", source=source.url) from error
+        except ArchiveNeedsError as error:
+            raise InputError(f"{source.compression} archive: {error}", source=source.url) from error
+        except broken as error:
+            reason = str(error)
+            if _NOT_GZIP in reason:
+                reason = "what follows a complete part of it is no gzip: damaged there, or something was appended"
+            said = f" ({reason})" if reason else ""
+            raise InputError(f"damaged {source.compression} archive{said}; download or copy it again", source=source.url) from error
+
+
+def line_at(source: Source, offset: int) -> int:
+    """The line of a FASTA source that holds byte `offset` of its decompressed text."""
+    with plain_text(source) as stream:
+        return line_of(stream, offset)
+
+
+def fasta_error(source: Source, error: FastaSyntaxError) -> FastaError:
+    """An error of the parser with file and line; with the kind of the file, where it is known and not FASTA."""
+    with plain_text(source) as stream:
+        kind = foreign(stream.read(HEAD_BYTES), packed=source.compression != "none")
+    if kind is not None:
+        return FastaError(f"not FASTA but {kind}", source=source.url, line=1)
+    return FastaError(error.message, source=source.url, line=line_at(source, error.offset))
+
+
+def no_residue(source: Source) -> InputError:
+    """The error of a source in which no residue was found; names the last line of FASTA."""
+    message = "no residue in this file"
+    if source.format != "fasta":
+        return InputError(message, source=source.url)
+    with plain_text(source) as stream:
+        head = stream.read(HEAD_BYTES)
+    if ids_and_residues_on_one_line(head):
+        where = "they are on the line of the id, after a tab; FASTA has them on lines of their own"
+        return InputError(f"{message}: {where}", source=source.url, line=1)
+    return InputError(message, source=source.url, line=line_at(source, sys.maxsize))
+
+
+def first_unknown(source: Source, offset: int) -> tuple[str, int]:
+    """The first letter outside the vocabulary of the FASTA record at `offset`, and its line."""
+    classes = letter_classes(ESM2)
+    line, starred = line_at(source, offset), None
+    record = _record_at(source, offset)
+    lines = LINE_END.split(comments_as_ascii(record[len(header_of(record, 0)) :]).decode("utf-8"))
+    for number, text in enumerate(lines, line):
+        for letter in "" if text.startswith(";") else text.rstrip():
+            kind = classes[ord(letter)] if ord(letter) < 128 else Letter.UNKNOWN
+            if kind == Letter.STAR and starred is None:
+                starred = letter, number  # unknown unless it is the record's last
+            elif kind in (Letter.UNKNOWN, Letter.ODD):
+                return starred or (letter, number)
+            elif kind < 64 and starred is not None:
+                return starred
+    return starred or ("?", line)
+
+
+def _record_at(source: Source, offset: int) -> bytes:
+    """The text of one record, which starts at `offset`."""
+    text = bytearray()
+    with plain_text(source) as stream:
+        left = offset
+        while left and (skipped := stream.read(min(left, _READ))):
+            left -= len(skipped)
+        while more := stream.read(_READ):
+            text += more
+            end = NEXT_RECORD.search(text, max(0, len(text) - len(more) - 1))
+            if end is not None:
+                return bytes(text[: end.start() + 1])
+    return bytes(text)

@@ -1,0 +1,211 @@
+"""What the arguments name: files, folders, globs, lists of inputs, and the same on stores."""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from pipeline.build.options import Format
+from pipeline.storage.interrupt import INTERRUPTED
+from pipeline.storage.ranged_file import asked
+from pipeline.storage.retries import Remote, local_path
+from pipeline.storage.urls import file_system, input_errors, is_url, open_input
+from schemas.errors import InputError
+
+_LISTING: Final = 600 << 20
+"""Listing millions of objects takes as long as reading so many bytes."""
+Named = tuple[str, dict[str, Any] | None]
+"""An input's path or URL, and what a listing said of it."""
+
+_FASTA: Final = (".fasta", ".fa", ".faa", ".fas", ".fsa", ".pep", ".mpfa", ".aa", ".seq")
+TABLES: Final[dict[str, Format]] = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
+_PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
+_NAMED: Final = 3
+"""How many things of a folder an error names."""
+
+
+def listed(inputs: tuple[str, ...]) -> Iterator[str]:
+    """The inputs, and for each `@list` what stands in that file: one input a line, blank lines and those that start with # left out.
+
+    Raises:
+        InputError: a list cannot be read, is not text, or names no input.
+    """
+    for text in inputs:
+        if not text.startswith("@"):
+            yield text
+            continue
+        with open_input(text[1:]) as file:
+            try:
+                lines = [line.strip() for line in b"".join(iter(lambda: file.read(1 << 20), b"")).decode("utf-8-sig").splitlines()]
+            except UnicodeDecodeError as error:
+                raise InputError("not a list of inputs: it is not text", source=text[1:]) from error
+        named = [line for line in lines if line and not line.startswith("#")]
+        if not named:
+            raise InputError("a list that names no input", source=text[1:])
+        if "-" in named:
+            raise InputError("a list that names standard input (-), which belongs on the command line", source=text[1:])
+        yield from named
+
+
+def expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
+    """One argument as files, and the files of a folder that do not look like sequences."""
+    if not text:
+        raise InputError("an empty name among the inputs: is a variable unset?", source='""')
+    if text == "-":
+        return [("-", None)], []
+    if is_url(text):
+        return _expand_url(text, format)
+    path = Path(text)
+    if path.is_dir():
+        files, odd = _files_in(path)
+        chosen, others = _only_sequences(text, files, odd, format)
+        return [(file, None) for file in chosen], others
+    if path.exists() or not glob.has_magic(text):
+        return [(text, None)], []
+    matches = sorted((m for m in glob.glob(text, recursive=True) if os.path.isfile(m)), key=os.fsencode)
+    if not matches:
+        raise InputError("no file matches", source=text)
+    return [(match, None) for match in matches], []
+
+
+def refuse_inside(out: str, inputs: tuple[str, ...]) -> None:
+    """Refuse to build inside a folder that is an input: the next build would read the shards as sequences.
+
+    Args:
+        out: the dataset's folder or URL.
+    Raises:
+        InputError: names the folder.
+    """
+    target = local_path(out)
+    for text in listed(tuple(text for text in inputs if not text.startswith("@") or _may_be_read_twice(text[1:]))):
+        if _is_inside(target, text) if target is not None else f"{out.rstrip('/')}/".startswith(f"{text.rstrip('/')}/"):
+            raise InputError("the dataset's folder (--out) is inside this input; choose another", source=text)
+
+
+def _may_be_read_twice(path: str) -> bool:
+    """Whether a list of inputs is no pipe."""
+    return is_url(path) or not os.path.exists(path) or os.path.isfile(path)
+
+
+def _is_inside(out: Path, text: str) -> bool:
+    """Whether a local dataset would be in a folder that is there."""
+    if not text or (is_url(text) and not text.startswith(("file://", "local://"))):
+        return False
+    folder = local_path(text)
+    return folder is not None and folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
+
+
+def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
+    """What a store says of each object comes with it, so that nobody has to ask again."""
+    if text.startswith(("http://", "https://")):
+        return [(text, None)], []
+    fs, path = file_system(text)
+    remote = Remote(text, INTERRUPTED)
+    with input_errors(text):
+        kind = "missing"
+        with suppress(FileNotFoundError):
+            info = asked(remote, lambda: fs.info(path), 0)
+            kind = info["type"]
+        if kind not in ("directory", "missing"):  # also where its name looks like a glob; nobody needs to list for it
+            return [(text, info)], []
+        if glob.has_magic(path):
+            matches = _urls(text, path, asked(remote, lambda: fs.glob(path, detail=True), _LISTING))
+            if not matches:
+                raise InputError("no object matches", source=text)
+            return list(matches.items()), []
+        if kind == "missing":
+            raise InputError("no such file", source=text)
+        objects = _urls(text, path, asked(remote, lambda: fs.find(path, detail=True), _LISTING))
+    folder = text.rstrip("/")
+    chosen, others = _only_sequences(text, [url for url in objects if "/." not in url.removeprefix(folder)], [], format)
+    return [(url, objects[url]) for url in chosen], others
+
+
+def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The URLs of the objects of a listing, in byte order. fsspec's names have lost the protocol and, of some file systems, the host.
+
+    Args:
+        text: what was listed, as the user named it; path: as fsspec did.
+    """
+    protocol, _, rest = text.rstrip("/").partition("://")
+    host, slash, inside = rest.partition("/")
+    before = path.removesuffix(f"/{inside}") if slash else path  # what stands for the host in fsspec's names: a bucket, or nothing
+    urls = {
+        f"{protocol}://{host}{name.removeprefix(before)}" if name.startswith(f"{before}/") else f"{protocol}://{name.lstrip('/')}": info
+        for name, info in found.items()
+        if info["type"] == "file"
+    }
+    return {url: urls[url] for url in sorted(urls, key=os.fsencode)}
+
+
+def _files_in(folder: Path) -> tuple[list[str], list[str]]:
+    """All files in a folder and its folders, in byte order, and for everything else a line that says what it is. Hidden names are left out.
+
+    Raises:
+        InputError: a folder cannot be read.
+    """
+
+    def refused(error: OSError) -> None:
+        raise InputError(f"cannot be read: {error.strerror}", source=str(error.filename))
+
+    files, odd = [], []
+    for place, folders, names in os.walk(folder, onerror=refused):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in [*folders, *(name for name in names if not name.startswith("."))]:
+            path = str(Path(place, name))
+            reason = _not_a_file(path)
+            if reason is not None:
+                odd.append(f"{path}: {reason}")
+            elif name not in folders:
+                files.append(path)
+    return sorted(files, key=os.fsencode), sorted(odd, key=os.fsencode)
+
+
+def _not_a_file(path: str) -> str | None:
+    """What is not read of a folder's contents, as part of a message; None for files, and for folders inside."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        return "a link to nothing" if os.path.islink(path) else f"cannot be read: {error.strerror}"
+    if stat.S_ISDIR(mode):
+        return "a link to a folder; name it on the command line to read it" if os.path.islink(path) else None
+    return None if stat.S_ISREG(mode) else f"{special(mode)}; only files of a folder are read"
+
+
+def special(mode: int) -> str:
+    """What a place in a file system is that is no file and no folder."""
+    return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def _only_sequences(folder: str, files: list[str], odd: list[str], format: Format) -> tuple[list[str], list[str]]:
+    """Files whose names say that they hold sequences, and for all other things in a folder a line that says why not."""
+    chosen = [f for f in files if format != "auto" or looks_like_sequences(f)]
+    if not chosen:
+        kinds = " ".join((*_FASTA, *TABLES))
+        also = "".join(f"; passed over {line}" for line in odd[:_NAMED])
+        raise InputError(f"no sequence file in this folder; looked for {kinds}, also with {' '.join(_PACKED)}{also}", source=folder)
+    left = set(files) - set(chosen)
+    others = [f"{f}: not named like a sequence file; name it on the command line to read it" for f in files if f in left]
+    return chosen, [as_text(line) for line in (*others, *odd)]
+
+
+def as_text(name: str) -> str:
+    """A file's name for people: bytes that are not UTF-8 as `\\xff`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def suffix(name: str) -> str:
+    path = PurePosixPath(name.lower())
+    return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
+
+
+def looks_like_sequences(name: str) -> bool:
+    """Whether a file's name says that it holds sequences."""
+    if PurePosixPath(name).match("cache-*.arrow"):  # what Hugging Face datasets leave beside a saved dataset when they transform it
+        return False
+    return suffix(name) in _FASTA or suffix(name) in TABLES

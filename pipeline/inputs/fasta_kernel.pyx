@@ -1,0 +1,146 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""One pass over FASTA text that finds records and tokenizes them.
+
+It decides nothing doubtful: a record with anything but plain ASCII letters, blanks and line ends is left to
+`pipeline.inputs.residues`, character by character the same result and far slower.
+"""
+
+DONE = 0
+FULL = 1
+ODD = 2
+BINARY = 3
+
+cdef enum:
+    _DONE = 0
+    _FULL = 1
+    _ODD_RECORD = 2
+    _BINARY_BYTE = 3
+    # pipeline.inputs.residues.Letter
+    _NEWLINE = 64
+    _BLANK = 65
+    _UNKNOWN = 66
+    _STAR = 67
+    _ODD = 68
+
+
+def parse(
+    const unsigned char[::1] text,
+    Py_ssize_t begin,
+    const unsigned char[::1] letter_classes,
+    unsigned char unk,
+    unsigned char[::1] tokens,
+    long long[::1] ends,
+    unsigned char[::1] ids,
+    long long[::1] id_ends,
+    long long[::1] offset,
+    long long[::1] unknown,
+    Py_ssize_t first_record,
+):
+    cdef const unsigned char* buf = &text[0]
+    cdef const unsigned char* classes = &letter_classes[0]
+    cdef unsigned char* out = &tokens[0]
+    cdef unsigned char* id_out = &ids[0]
+    cdef Py_ssize_t size = text.shape[0], most = ends.shape[0]
+    cdef Py_ssize_t i = begin, r = first_record, o = 0, d = 0, record, star, misses
+    cdef unsigned char c, high, t0, t1, t2, t3, t4, t5, t6, t7, letter
+    cdef int state = _DONE
+    if r > 0:
+        o = ends[r - 1]
+        d = id_ends[r - 1]
+    with nogil:
+        while i < size:
+            if r == most:
+                state = _FULL
+                break
+            record = i
+            i += 1
+            high = 0
+            while i < size:  # the id, up to the first blank or control character
+                c = buf[i]
+                if c <= 32 and (c >= 28 or (c >= 9 and c <= 13) or c == 0):
+                    break
+                high |= c
+                id_out[d] = c
+                d += 1
+                i += 1
+            if high >= 128:
+                state = _ODD_RECORD  # the id may end in a space that is not ASCII
+                i = record
+                break
+            while i < size and buf[i] != 10 and buf[i] != 13 and buf[i] != 0:
+                i += 1
+            if i < size and buf[i] == 0:
+                state = _BINARY_BYTE
+                break
+            misses = 0
+            star = -1  # one past where the last `*` went
+            while i < size:
+                while i + 8 <= size:
+                    t0 = classes[buf[i]]
+                    t1 = classes[buf[i + 1]]
+                    t2 = classes[buf[i + 2]]
+                    t3 = classes[buf[i + 3]]
+                    t4 = classes[buf[i + 4]]
+                    t5 = classes[buf[i + 5]]
+                    t6 = classes[buf[i + 6]]
+                    t7 = classes[buf[i + 7]]
+                    if (t0 | t1 | t2 | t3 | t4 | t5 | t6 | t7) >= 64:
+                        break
+                    out[o] = t0
+                    out[o + 1] = t1
+                    out[o + 2] = t2
+                    out[o + 3] = t3
+                    out[o + 4] = t4
+                    out[o + 5] = t5
+                    out[o + 6] = t6
+                    out[o + 7] = t7
+                    i += 8
+                    o += 8
+                letter = 255
+                while i < size:
+                    letter = classes[buf[i]]
+                    if letter >= 64:
+                        break
+                    out[o] = letter
+                    o += 1
+                    i += 1
+                if i == size:
+                    break
+                if letter == _NEWLINE:
+                    i += 1
+                    if i < size and buf[i] == 62:  # '>'
+                        break
+                    if i < size and buf[i] == 59:  # ';'
+                        while i < size and buf[i] != 10 and buf[i] != 13 and classes[buf[i]] <= _ODD:
+                            i += 1
+                        if i < size and classes[buf[i]] > _ODD:
+                            state = _BINARY_BYTE
+                            break
+                elif letter == _BLANK:
+                    i += 1
+                elif letter == _UNKNOWN or letter == _STAR:
+                    out[o] = unk
+                    o += 1
+                    i += 1
+                    misses += 1
+                    if letter == _STAR:
+                        star = o
+                elif letter == _ODD:
+                    state = _ODD_RECORD
+                    break
+                else:
+                    state = _BINARY_BYTE
+                    break
+            if state == _ODD_RECORD:
+                i = record
+            if state != _DONE:
+                break
+            if star == o:
+                o -= 1
+                misses -= 1
+            ends[r] = o
+            id_ends[r] = d
+            offset[r] = record
+            unknown[r] = misses
+            r += 1
+    return state, i, r

@@ -1,0 +1,72 @@
+"""What a file is that was taken for FASTA and is none: told from its first bytes, for the error message only."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pipeline.inputs.decompress import detect
+
+HEAD_BYTES: Final = 1 << 16
+"""How much of a file is looked at; a FASTQ file's third line is within."""
+
+_UNPACK: Final = "unpack it, and give FASTA"
+_CONVERT: Final = "give FASTA, or a table with a sequence column"
+_STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
+    (b"PK\x03\x04", "a zip archive", _UNPACK),
+    (b"PK\x05\x06", "a zip archive", _UNPACK),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
+    (b"Rar!\x1a\x07", "a rar archive", _UNPACK),
+    (b"\x1f\x9d", "a file packed by compress (.Z)", "unpack it, as in uncompress -c FILE | thdpack preprocess -"),
+    (b"\x04\x22\x4d\x18", "an lz4 archive", "unpack it, as in lz4 -dc FILE | thdpack preprocess -"),
+    (b"BAM\x01", "a BAM file", _CONVERT),
+    (b"CRAM", "a CRAM file", _CONVERT),
+    (b"\x1a\x41\x27\x43", "a 2bit file of nucleotides", _CONVERT),
+    (b"\x43\x27\x41\x1a", "a 2bit file of nucleotides", _CONVERT),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
+    (b"SQLite format 3\x00", "an SQLite database", _CONVERT),
+    (b"%PDF-", "a PDF document", _CONVERT),
+    (b"PAR1", "a Parquet file", "give it its name, .parquet, or --format parquet; it cannot be packed"),
+    (b"ARROW1", "an Arrow file", "give it its name, .arrow, or --format arrow; it cannot be packed"),
+    (b"CLUSTAL", "a Clustal alignment", _CONVERT),
+    (b"# STOCKHOLM", "a Stockholm alignment", _CONVERT),
+    (b"##gff-version", "a GFF file", _CONVERT),
+    (b"LOCUS ", "a GenBank file", "read it with --format genbank"),
+)
+_BYTE_ORDER: Final = (b"\xff\xfe", b"\xfe\xff", b">\x00", b"\x00>")
+_MARKUP: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+_XML: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b")
+_FASTQ: Final = re.compile(rb"@[^\r\n]*\r?\n[^\r\n]+\r?\n\+")
+_FLAT_FILE: Final = re.compile(rb"ID {3}\S")
+_TAR: Final = slice(257, 262)
+
+
+def foreign(head: bytes, *, packed: bool) -> str | None:
+    """What a file that starts with `head` is, and what to do, as part of a message; None if it is nothing that is known.
+
+    head: of the plain text, up to HEAD_BYTES; packed: whether it came out of an archive.
+    """
+    inner = detect(head)
+    if packed and inner != "none":
+        return f"a {inner} archive inside an archive: unpack it once"
+    for start, name, remedy in _STARTS:
+        if head.startswith(start):
+            return f"{name}: {remedy}"
+    if head[_TAR] == b"ustar":
+        return "a tar archive: unpack it, and give the files in it"
+    if head.startswith(_BYTE_ORDER):
+        return "UTF-16 text: convert it, as in iconv -f UTF-16 -t UTF-8"
+    if _MARKUP.match(head):
+        return "an HTML page: an answer of a web site in place of the file?"
+    if _XML.match(head):
+        return f"XML: {_CONVERT}"
+    if _FASTQ.match(head):
+        return "FASTQ, reads with qualities: convert it, as in seqkit fq2fa"
+    if _FLAT_FILE.match(head):
+        return "a Swiss-Prot or EMBL flat file: read it with --format swiss or --format embl"
+    return None
+
+
+def ids_and_residues_on_one_line(head: bytes) -> bool:
+    """Whether lines look like `>id<TAB>RESIDUES`."""
+    return re.match(rb"(?:\xef\xbb\xbf)?\s*>[^\t\r\n]*\t[A-Za-z*.-]+[ \t]*(?:[\r\n]|$)", head) is not None

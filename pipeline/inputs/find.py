@@ -1,0 +1,198 @@
+"""What the user named as inputs: which files, in which order, in which format, and how they are cut into tasks."""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from pipeline.build.options import Format, PreprocessOptions
+from pipeline.inputs.decompress import Compression, detect
+from pipeline.inputs.expand import TABLES, Named, as_text, expand, listed, special, suffix
+from pipeline.storage.interrupt import INTERRUPTED
+from pipeline.storage.ranged_file import asked
+from pipeline.storage.retries import AT_ONCE, Remote
+from pipeline.storage.urls import file_system, input_errors, is_url, marks_of, open_input
+from schemas.errors import InputError
+from schemas.redact import without_credentials
+
+TASK_BYTES: Final = 128 << 20
+"""About how much of an input one map task reads, of large jobs."""
+FEWEST_TASKS: Final = 32
+"""Into at least so many a job is cut, if a quarter of TASK_BYTES is enough for each: the last ones to end leave fewer cores idle."""
+PIECE_BYTES: Final = 16 << 20
+"""An input's content hash is taken over pieces of so many bytes, so that tasks and machines share the work. It shows in the manifest."""
+
+_UNMARKED: Final = "-unmarked-"
+"""In fingerprints of web inputs whose server tells neither etag nor time: no two runs have the same, so that none believes what another read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One input file.
+
+    url: local path or URL to read it from.
+    name: relative to the inputs' common folder; how the manifest and records/ call it.
+    bytes: as stored, compressed or not.
+    fingerprint: changes when the file does, as far as its store can tell without reading it.
+    piece: PIECE_BYTES, as whoever planned had it.
+    """
+
+    url: str
+    name: str
+    bytes: int
+    fingerprint: str
+    format: Format
+    compression: Compression
+    piece: int
+
+    @property
+    def cuttable(self) -> bool:
+        """Whether several tasks can share it: plain FASTA only."""
+        return self.format == "fasta" and self.compression == "none"
+
+    @property
+    def streamed(self) -> bool:
+        """Whether map tasks read it from first byte to last, so that its hash can be taken on the way."""
+        return self.format not in ("parquet", "arrow")
+
+
+def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list[Source], list[str]]:
+    """The inputs in the order of the command line, folders and globs expanded in byte order.
+
+    Args:
+        options: inputs and format.
+        spool: where standard input was written to, if it is one of the inputs.
+    Returns:
+        Sources, and a line for each thing in a named folder that was passed over: its name and why.
+    Raises:
+        InputError: nothing matches, an input is named twice, or cannot be read.
+    """
+    named: list[Named] = []
+    passed_over: list[str] = []
+    for text in listed(options.inputs):
+        found, others = expand(text, options.format)
+        named += found
+        passed_over += others
+    seen: set[str] = set()
+    for url, _ in named:
+        key = url if is_url(url) or url == "-" else os.path.realpath(url)
+        if key in seen:
+            raise InputError("named twice among the inputs; its records would all be duplicates", source=url)
+        seen.add(key)
+    names = relative_names([url for url, _ in named])
+    for url, name in names.items():
+        if as_text(name) != name:
+            raise InputError("its name is not UTF-8, and the manifest is; rename it, or give it as standard input", source=as_text(url))
+    with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
+        return list(threads.map(lambda one: _source(one[0], names[one[0]], options.format, spool, one[1]), named)), passed_over
+
+
+def relative_names(urls: list[str]) -> dict[str, str]:
+    """Each input's name relative to the common folder of the inputs of its protocol; standard input is `-`."""
+    groups: dict[str, list[str]] = {}
+    for url in urls:
+        groups.setdefault(url.partition("://")[0] if is_url(url) else "-" if url == "-" else "file", []).append(url)
+    names = {}
+    for protocol, members in groups.items():
+        paths = {u: u if u == "-" else without_credentials(u).partition("://")[2] if is_url(u) else os.path.abspath(u) for u in members}
+        common = os.path.commonpath([os.path.dirname(p) for p in paths.values()]) if protocol != "-" else ""
+        for url, path in paths.items():
+            relative = os.path.relpath(path, common) if common else path
+            names[url] = f"{protocol}/{relative}" if len(groups) > 1 and protocol != "-" else relative
+    return _told_apart(names)
+
+
+def _told_apart(names: dict[str, str]) -> dict[str, str]:
+    """Inputs that differ in their URL's query only, which no name may show, are numbered."""
+    often = Counter(names.values())
+    seen: Counter[str] = Counter()
+    for url, name in names.items():
+        if often[name] > 1:
+            seen[name] += 1
+            names[url] = f"{name}~{seen[name]}"
+    return names
+
+
+def _source(url: str, name: str, format: Format, spool: str | None, info: dict[str, Any] | None) -> Source:
+    place = spool if url == "-" and spool is not None else url
+    _refuse_special(place)
+    with open_input(place) as file:
+        head = file.read(8)
+        size, fingerprint = _stat(place, info)
+    compression = detect(head)
+    if format == "auto":
+        format = "parquet" if head.startswith(b"PAR1") else "arrow" if head.startswith(b"ARROW1") else TABLES.get(suffix(url), "fasta")
+    if format in TABLES.values() and compression != "none":
+        raise InputError(f"a {compression} archive of a table; unpack it, tables are packed inside", source=place)
+    return Source(url=place, name=name, bytes=size, fingerprint=fingerprint, format=format, compression=compression, piece=PIECE_BYTES)
+
+
+def _refuse_special(url: str) -> None:
+    """Refuse what can be read once only: inputs are looked at before they are read, and read in ranges.
+
+    Raises:
+        InputError: a pipe, socket or device; or nothing is there.
+    """
+    if is_url(url):
+        return
+    with input_errors(url):
+        mode = os.stat(url).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise InputError(f"{special(mode)}, not a file; pass what comes out of it as standard input: … | thdpack preprocess -", source=url)
+
+
+def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
+    """Bytes, and what tells two versions of the file apart. ctime too: a restored mtime does not hide a change."""
+    if not is_url(url):
+        found = os.stat(url)
+        return found.st_size, f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
+    if info is None:
+        fs, path = file_system(url)
+        fs.invalidate_cache()  # a listing may be older than what is there
+        info = cast("dict[str, Any]", asked(Remote(url, INTERRUPTED), lambda: fs.info(path), 0))
+    size, marks = int(info.get("size") or 0), marks_of(info)
+    return size, marks if "-" in marks else f"{size}{_UNMARKED}{uuid.uuid4().hex}"
+
+
+def unchanged(source: Source) -> bool:
+    """Whether a source is still what it was when it was found, as far as another machine can tell: there, inodes may differ.
+
+    Raises:
+        InputError: it is not there any more.
+    """
+    with input_errors(source.url):
+        found = _stat(source.url, None)[1]
+    if _UNMARKED in source.fingerprint:
+        return found.partition(_UNMARKED)[0] == source.fingerprint.partition(_UNMARKED)[0]
+    parts = None if is_url(source.url) else 3  # ctime too: a file rewritten in place may have its mtime set back
+    return found.split("-")[:parts] == source.fingerprint.split("-")[:parts]
+
+
+def task_bytes(sources: Sequence[Source]) -> int:
+    """How much of the inputs a task reads: a function of their sizes."""
+    return max(TASK_BYTES // 4, min(TASK_BYTES, sum(source.bytes for source in sources) // FEWEST_TASKS))
+
+
+def cut(source: Source, size: int) -> list[tuple[int, int]]:
+    """Byte ranges for map tasks, of about `size`. What cannot be cut is one range."""
+    return _cut_anywhere(source, size) if source.cuttable else [(0, source.bytes)]
+
+
+def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
+    """Byte ranges of about `size`, each of whole pieces."""
+    pieces = max(1, -(-source.bytes // source.piece))
+    tasks = min(pieces, max(1, -(-source.bytes // size)))
+    edges = [min(source.bytes, pieces * i // tasks * source.piece) for i in range(tasks + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def every_range(sources: Sequence[Source]) -> list[tuple[int, int, int]]:
+    """(source index, begin, end) of ranges to hash that tile all sources, whatever their formats."""
+    size = task_bytes(sources)
+    return [(i, begin, end) for i, source in enumerate(sources) for begin, end in _cut_anywhere(source, size)]

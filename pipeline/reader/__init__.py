@@ -1,0 +1,31 @@
+"""The streaming shard reader: buckets in one global order that any number of ranks share.
+
+`ShardReader` reads a dataset, `Mixture` several. Needs neither torch nor compiled code.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.reader.adapters import bshd, flash_attention, hugging_face, merge, position_ids, transformer_engine
+    from pipeline.reader.fork_guard import ForkedReaderError
+    from pipeline.reader.mixture import Mixture
+    from pipeline.reader.shard_reader import ShardReader
+else:
+    from schemas.lazy_exports import lazy_exports
+
+    __getattr__ = lazy_exports(
+        __name__,
+        adapters=(
+            "bshd",
+            "flash_attention",
+            "hugging_face",
+            "merge",
+            "position_ids",
+            "transformer_engine",
+        ),
+        fork_guard=("ForkedReaderError",),
+        mixture=("Mixture",),
+        shard_reader=("ShardReader",),
+    )
+
+__all__ = ["ForkedReaderError", "Mixture", "ShardReader", "bshd", "flash_attention", "hugging_face", "merge", "position_ids", "transformer_engine"]

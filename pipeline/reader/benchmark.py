@@ -1,0 +1,70 @@
+"""How fast a dataset can be read from where it is: what `thdpack bench-reader` measures."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.reader.shard_reader import ShardReader
+
+_PERCENTILES = (50.0, 99.0, 99.9, 100.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReaderSpeed:
+    """One run. Seconds, bytes, real tokens; latency from asking for a bucket to its tokens being in a buffer of ours.
+
+    first_bucket: from opening the dataset to the first bucket
+    latency: seconds at percentiles 50, 99, 99.9, 100
+    """
+
+    first_bucket: float
+    seconds: float
+    buckets: int
+    tokens: int
+    latency: tuple[float, ...]
+    bytes_verified: int
+    bytes_fetched: int
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of each figure, for people."""
+        latency = ", ".join(f"{'max' if p == 100 else f'p{p:g}'} {value * 1e6:,.1f}" for p, value in zip(_PERCENTILES, self.latency, strict=True))
+        return [
+            ("first bucket", f"after {self.first_bucket:.3f} s, from opening the dataset"),
+            ("speed", f"{self.tokens / self.seconds / 1e6:,.1f} M tokens/s, {self.buckets / self.seconds:,.0f} buckets/s, over {self.seconds:.1f} s"),
+            ("latency", f"{latency} µs a bucket, copied into one buffer"),
+            ("verified", f"{self.bytes_verified / 1e6:,.1f} MB of shards mapped and hashed"),
+            ("fetched", f"{self.bytes_fetched / 1e6:,.1f} MB from the store ({self.bytes_fetched / self.seconds / 1e6:,.1f} MB/s)"),
+        ]
+
+
+def bench_reader(reader: ShardReader, seconds: float, started: float) -> ReaderSpeed:
+    """Read for some seconds; `started` is the time.perf_counter() at which opening began."""
+    bucket = next(reader)
+    first = time.perf_counter() - started
+    buffer = np.empty_like(bucket.input_ids)
+    tokens = 0
+    took = array("q")
+    clock = time.perf_counter_ns
+    begin = before = clock()
+    end = begin + int(seconds * 1e9)
+    for bucket in reader:
+        buffer[:] = bucket.input_ids
+        tokens += bucket.num_tokens
+        now = clock()
+        took.append(now - before)
+        before = now
+        if now >= end:
+            break
+    return ReaderSpeed(
+        first_bucket=first,
+        seconds=(before - begin) / 1e9,
+        buckets=len(took),
+        tokens=tokens,
+        latency=tuple((np.percentile(np.frombuffer(took, dtype=np.int64), _PERCENTILES) / 1e9).tolist()),
+        bytes_verified=reader.bytes_verified,
+        bytes_fetched=reader.bytes_fetched,
+    )

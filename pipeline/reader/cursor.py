@@ -1,0 +1,226 @@
+"""A place in an endless global order, and who takes what of it: what the reader of a dataset and that of a mixture share."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from operator import index
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.reader.adapters import merge
+from pipeline.reader.fork_guard import ForkedReaderError, tell_after_fork
+from pipeline.reader.global_order import POSITIONS
+from pipeline.storage.retries import ClosedError
+from schemas.bucket import Bucket
+from schemas.errors import StateError
+
+STATE_VERSION: Final = 1
+"""Another order or another meaning of `position` is another version."""
+
+_Take = Callable[[NDArray[np.int64]], Iterator[Bucket]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranks:
+    """Which part of every step is ours.
+
+    rank, world_size: as torch.distributed counts them.
+    context_parallel: consecutive ranks that share a bucket, each to take its slice of it.
+    buckets_per_step: buckets of all ranks in one step; 0 for one each.
+    """
+
+    rank: int
+    world_size: int
+    context_parallel: int
+    buckets_per_step: int
+
+    def __post_init__(self) -> None:
+        if self.world_size < 1 or not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank is {self.rank} of {self.world_size}, expected 0 ≤ rank < world_size")
+        if self.context_parallel < 1 or self.world_size % self.context_parallel:
+            raise ValueError(f"world_size is {self.world_size}, no multiple of context_parallel, {self.context_parallel}")
+        if self.buckets_per_step < 0 or self.buckets_per_step % self.groups:
+            those = "ranks" if self.context_parallel == 1 else "context-parallel groups"
+            raise ValueError(f"buckets_per_step is {self.buckets_per_step}, no multiple of the {self.groups} {those} that share a step")
+
+    @property
+    def groups(self) -> int:
+        """Ranks, or context-parallel groups of ranks, that get buckets of their own."""
+        return self.world_size // self.context_parallel
+
+    @property
+    def group(self) -> int:
+        return self.rank // self.context_parallel
+
+    @property
+    def step(self) -> int:
+        """Buckets of one step, over all ranks."""
+        return self.buckets_per_step or self.groups
+
+    @property
+    def share(self) -> int:
+        """Buckets of one step for each group."""
+        return self.step // self.groups
+
+
+class GlobalCursor(Iterator[Bucket]):
+    """An endless iterator over this rank's buckets, whose state is one number for all ranks."""
+
+    def __init__(self, ranks: Ranks, *, digest: str, split: str, seed: int, take: _Take, stop: Callable[[], None], block: int) -> None:
+        """
+        Args:
+            digest: of what the order depends on beside the seed.
+            take: gives the buckets at positions that rise.
+            stop: ends threads. Neither it nor `take` may refer to this object, so that dropping it is enough to end all.
+            block: positions to ask `take` for at once.
+        """
+        self._endless = partial(_endless, take, ranks.groups, block)
+        self._ranks = ranks
+        self._identity: dict[str, int | str] = {"version": STATE_VERSION, "manifest": digest, "split": split, "seed": index(seed)}
+        self._finalizer = weakref.finalize(self, stop)  # when it is dropped, and when the interpreter exits
+        self._start = 0
+        self._delivered = 0
+        self._forked = False
+        self._buckets = self._from_here()
+        tell_after_fork(self)
+
+    def __next__(self) -> Bucket:
+        try:
+            bucket = next(self._buckets)
+        except BaseException:  # a generator that raised is spent: whoever asks again gets what is next, or the error again
+            self._buckets = self._from_here()
+            raise
+        self._delivered += 1
+        return bucket
+
+    def __iter__(self) -> Iterator[Bucket]:
+        """What calling `next` does, without the cost of a call."""
+        while True:
+            buckets = self._buckets
+            try:
+                for bucket in buckets:
+                    self._delivered += 1
+                    yield bucket
+                    if self._buckets is not buckets:  # we were sent elsewhere meanwhile
+                        break
+            except BaseException:
+                self._buckets = self._from_here()  # see __next__
+                raise
+
+    def batches(self, buckets: int) -> Iterator[Bucket]:
+        """This rank's buckets merged by `buckets` into THD rows of as many times the capacity. See `merge`.
+
+        Raises:
+            ValueError: a step does not divide into such batches.
+        """
+        if buckets < 1 or self._ranks.share % buckets:
+            raise ValueError(f"batches of {buckets} buckets do not divide the {self._ranks.share} buckets that each rank has in a step")
+        return self._merged(buckets)
+
+    def _merged(self, buckets: int) -> Iterator[Bucket]:
+        while True:
+            delivered = self._delivered
+            try:
+                batch = merge([next(self) for _ in range(buckets)])
+            except BaseException:  # what was taken of an unfinished batch was not delivered
+                self._delivered = delivered
+                self._buckets = self._from_here()
+                raise
+            yield batch
+
+    @property
+    def position(self) -> int:
+        """The start of the first step that was not delivered whole, the same on every rank after the same steps."""
+        return self._start + self._delivered // self._ranks.share * self._ranks.step
+
+    def seek(self, position: int) -> None:
+        """Go on from a position, any number from 0, counted across epochs. It costs the same for all of them.
+
+        Raises:
+            ValueError: it is negative or beyond 2^62, or the reader is closed.
+            ForkedReaderError: another process opened the reader.
+        """
+        if self._forked:
+            raise _forked()
+        if not self._finalizer.alive:
+            raise ClosedError()
+        if not 0 <= position < POSITIONS:
+            raise ValueError(f"position is {position}, expected 0 ≤ position < 2^62")
+        self._start, self._delivered = position, 0
+        self._buckets = self._from_here()
+
+    def state_dict(self) -> dict[str, int | str]:
+        """What to keep in a checkpoint; the same on every rank, and loaded on any number of them."""
+        return {**self._identity, "position": self.position}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken.
+
+        Raises:
+            StateError: it is of another dataset, split, seed or version; says which.
+        """
+        if "version" in state and state["version"] != STATE_VERSION:
+            raise StateError(f"the reader's state has version {state['version']!r}, this thdpack knows version {STATE_VERSION}")
+        missing = {*self._identity, "position"} - set(state)
+        if missing:
+            raise StateError(f"not a reader's state: no {', '.join(sorted(missing))} in it")
+        for key, ours in self._identity.items():
+            if state[key] != ours:
+                what = "is of another dataset: its manifest digest" if key == "manifest" else f"has another {key}: it"
+                raise StateError(f"the reader's state {what} is {state[key]!r}, here it is {ours!r}; the order would not be the same")
+        position = state["position"]
+        if type(position) is not int or not 0 <= position < POSITIONS:
+            raise StateError(f"the reader's state has position {position!r}, expected an integer from 0, below 2^62")
+        self.seek(position)
+
+    def close(self) -> None:
+        """End the threads and let go of shards; buckets that were delivered stay valid."""
+        self._buckets = _raising(ClosedError())
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def after_fork(self) -> None:
+        """Refuse to go on: the threads are not here, and the other process reads the same buckets."""
+        self._finalizer.detach()  # it would wait for threads that are not here
+        self._forked = True
+        self._buckets = self._from_here()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a reader cannot be sent to another process: open it in that process, with its rank and world_size")
+
+    def _from_here(self) -> Iterator[Bucket]:
+        if self._forked:
+            return _raising(_forked())
+        if not self._finalizer.alive:
+            return _raising(ClosedError())
+        ranks = self._ranks
+        return self._endless(self._start + (ranks.group - self._start) % ranks.groups + self._delivered * ranks.groups)
+
+
+def _endless(take: _Take, stride: int, block: int, first: int) -> Iterator[Bucket]:
+    while True:
+        yield from take(np.arange(first, first + block * stride, stride, dtype=np.int64))
+        first += block * stride
+
+
+def _raising(error: Exception) -> Iterator[Bucket]:
+    raise error
+    yield
+
+
+def _forked() -> ForkedReaderError:
+    return ForkedReaderError(
+        "this reader was opened in another process, and each process would get the same buckets: open a reader in each one, "
+        "with a rank and a world_size that count them all"
+    )

@@ -1,0 +1,119 @@
+"""The global order of buckets: a pure function of (bucket counts of the shards, seed, epoch, position).
+
+An epoch permutes the shards, then permutes the buckets inside windows of WINDOW_SHARDS consecutive ones, so that a reader
+needs few shards at a time. Tables are O(shards) an epoch; a bucket's place inside its window is computed, never stored, so
+any position is found at once. It costs about 0.2 µs a bucket when asked for 8,192 at a time, 0.5 µs for 1,024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.splitmix import mix, mix_all
+
+WINDOW_SHARDS: Final = 4
+"""Shards whose buckets are shuffled together. Part of the order: another value is another state version."""
+
+POSITIONS: Final = 1 << 62
+"""Positions are below this, so that sums with them stay int64."""
+
+_ROUNDS: Final = 6
+
+
+def permuted(values: NDArray[np.int64], size: int, key: int | NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Images of `values` under a keyed permutation of 0..size - 1, int64[n]; under as many permutations as there are keys, if n.
+
+    Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) on the next power of two, walked along its cycle
+    until it falls below `size` (Black & Rogaway, CT-RSA 2002): fewer than two steps on average.
+    """
+    if size == 1:
+        return np.zeros_like(values)
+    bits = max(2, (size - 1).bit_length())
+    low_bits = np.uint64(bits // 2)
+    masks = np.uint64((1 << (bits // 2)) - 1), np.uint64((1 << (bits - bits // 2)) - 1)
+    keys = mix(np.atleast_1d(np.asarray(key, dtype=np.uint64)) ^ np.arange(_ROUNDS, dtype=np.uint64)[:, None])
+    result = values.astype(np.uint64)
+    walking = np.arange(values.size)
+    while walking.size:
+        x = result[walking]
+        halves = [x & masks[0], x >> low_bits]
+        for i, round_keys in enumerate(keys if keys.shape[1] == 1 else keys[:, walking]):
+            halves[i % 2] = halves[i % 2] ^ (mix(halves[1 - i % 2] ^ round_keys) & masks[i % 2])
+        result[walking] = x = (halves[1] << low_bits) | halves[0]
+        walking = walking[x >= size]
+    return result.astype(np.int64)
+
+
+class EpochOrder:
+    """The order of one epoch.
+
+    shards: int64[S], the shards in the order in which they are opened
+    starts: int64[windows + 1], position in the epoch at which each window starts
+    """
+
+    def __init__(self, counts: NDArray[np.int64], seed: int, epoch: int) -> None:
+        self._key = mix_all(seed, epoch)
+        self.shards = np.argsort(mix(np.arange(counts.size, dtype=np.uint64) ^ np.uint64(self._key)), kind="stable")
+        self._edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts[self.shards])])
+        self.starts = np.append(self._edges[:-1:WINDOW_SHARDS], self._edges[-1])
+
+    def window_at(self, offset: int) -> int:
+        """The window that holds a position of the epoch."""
+        return int(np.searchsorted(self.starts, offset, side="right")) - 1
+
+    def window_shards(self, window: int) -> list[int]:
+        """The shards of a window."""
+        first = window * WINDOW_SHARDS
+        return [int(shard) for shard in self.shards[first : first + WINDOW_SHARDS]]
+
+    def locate(self, window: int, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Shard and row, int64[n] each, of positions of the epoch that lie in `window`."""
+        start = int(self.starts[window])
+        inside = permuted(offsets - start, int(self.starts[window + 1]) - start, mix_all(self._key, window))
+        first = window * WINDOW_SHARDS
+        edges = self._edges[first : first + WINDOW_SHARDS + 1] - start
+        slot = np.searchsorted(edges, inside, side="right") - 1
+        return self.shards[first + slot], inside - edges[slot]
+
+
+class Order:
+    """The endless order of one split's buckets; epochs follow one another."""
+
+    def __init__(self, counts: list[int], seed: int) -> None:
+        """`counts`: buckets of each shard, at least 1 each."""
+        self._counts = np.array(counts, dtype=np.int64)
+        self._seed = seed
+        self._epochs: dict[int, EpochOrder] = {}
+        self.buckets = int(self._counts.sum())
+
+    def epoch(self, number: int) -> EpochOrder:
+        """The order of an epoch; the last two asked for are kept."""
+        order = self._epochs.get(number)
+        if order is None:
+            order = EpochOrder(self._counts, self._seed, number)
+            self._epochs = {**{kept: other for kept, other in self._epochs.items() if abs(kept - number) == 1}, number: order}
+        return order
+
+    def shards_after(self, epoch: int, window: int) -> Iterator[int]:
+        """The shards in the order of their use after a window, endlessly; one that comes again comes again here."""
+        done = (window + 1) * WINDOW_SHARDS
+        while True:
+            yield from self.epoch(epoch).shards[done:].tolist()
+            epoch, done = epoch + 1, 0
+
+    def locate(self, position: int) -> tuple[int, int]:
+        """Shard and row of one position.
+
+        Raises:
+            ValueError: it is not in 0 … 2^62 - 1.
+        """
+        if not 0 <= position < POSITIONS:
+            raise ValueError(f"position is {position}, expected 0 ≤ position < 2^62")
+        epoch, offset = divmod(position, self.buckets)
+        order = self.epoch(epoch)
+        shard, row = order.locate(order.window_at(offset), np.array([offset]))
+        return int(shard[0]), int(row[0])

@@ -1,0 +1,113 @@
+"""Shards opened ahead of their use, by a few threads that never keep the interpreter alive."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Final
+
+from pipeline.reader.mapped_shard import MappedShard
+from pipeline.storage.retries import ClosedError
+
+_THREADS: Final = 4
+"""At most so many shards are fetched or verified at once."""
+_JOIN_SECONDS: Final = 10.0
+
+
+class ShardLoader:
+    """Holds the shards that are wanted now, and opens those that will be wanted next."""
+
+    def __init__(self, open_shard: Callable[[int], MappedShard], *, threads: int, stopped: threading.Event) -> None:
+        """`open_shard` is called in threads; with none of them, in the thread that needs the shard."""
+        self._open = open_shard
+        self._stopped = stopped
+        self._lock = threading.Condition()
+        self._wanted: dict[int, Future[MappedShard]] = {}
+        self._queue: deque[int] = deque()
+        self._threads = [threading.Thread(target=self._work, name="thdpack-reader", daemon=True) for _ in range(min(threads, _THREADS))]
+        for thread in self._threads:
+            thread.start()
+
+    def want(self, shards: Iterable[int]) -> None:
+        """Name the shards that are needed now and soon, in order; any other is let go.
+
+        Raises:
+            ClosedError: after `stop`.
+        """
+        with self._lock:
+            if self._stopped.is_set():
+                raise ClosedError()
+            let_go, self._wanted = self._wanted, {}
+            for shard in dict.fromkeys(shards):  # a small dataset has the same ones soon again
+                self._wanted[shard] = let_go.pop(shard) if shard in let_go else Future()
+            self._queue = deque(shard for shard, future in self._wanted.items() if _is_pending(future))
+            self._lock.notify_all()
+        _let_go(let_go.values())
+
+    def get(self, shard: int) -> MappedShard:
+        """A wanted shard, opened here if no thread has begun to, or if a thread has failed to: that may be long ago.
+
+        Raises:
+            DatasetError: it is damaged, or cannot be had. Asked for again, it is tried again.
+            ClosedError: after `stop`.
+        """
+        with self._lock:
+            if self._stopped.is_set():
+                raise ClosedError()
+            future = self._wanted[shard]
+            if future.done() and future.exception() is not None:
+                future = self._wanted[shard] = Future()
+            mine = _is_pending(future) and future.set_running_or_notify_cancel()
+        if mine:
+            self._fulfil(shard, future)
+        return future.result()
+
+    def stop(self) -> None:
+        """End the threads and let go of every shard. A thread that is stuck in a store is not waited for."""
+        with self._lock:
+            self._stopped.set()
+            let_go, self._wanted = self._wanted, {}
+            self._lock.notify_all()
+        _let_go(let_go.values())
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=_JOIN_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                while not self._queue and not self._stopped.is_set():
+                    self._lock.wait()
+                if self._stopped.is_set():
+                    return
+                shard = self._queue.popleft()
+                future = self._wanted[shard]
+                if not (_is_pending(future) and future.set_running_or_notify_cancel()):
+                    continue
+            self._fulfil(shard, future)
+            del future  # or the shard would stay mapped until the next one comes
+
+    def _fulfil(self, shard: int, future: Future[MappedShard]) -> None:
+        try:
+            future.set_result(self._open(shard))
+        except BaseException as error:  # raised again where the shard is taken
+            future.set_exception(error)
+
+
+def _is_pending(future: Future[MappedShard]) -> bool:
+    """Whether nobody has begun to open the shard."""
+    return not future.running() and not future.done()
+
+
+def _let_go(futures: Iterable[Future[MappedShard]]) -> None:
+    """Release shards that nobody will take any more, those that are being opened once they are there."""
+    for future in futures:
+        if not future.cancel():
+            future.add_done_callback(_release)
+
+
+def _release(future: Future[MappedShard]) -> None:
+    if not future.cancelled() and future.exception() is None:
+        future.result().release()

@@ -1,0 +1,180 @@
+"""One split of a dataset, read by position: finds, opens and lets go of the shards that positions need."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from itertools import islice
+from operator import index
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.reader.fork_guard import tell_after_fork
+from pipeline.reader.global_order import WINDOW_SHARDS, Order
+from pipeline.reader.mapped_shard import BucketShape, MappedShard
+from pipeline.reader.prefetch import ShardLoader
+from pipeline.reader.shard_cache import ShardCache, default_folder
+from pipeline.storage.retries import ClosedError, Remote, local_path, read_manifest
+from schemas.bucket import Bucket
+from schemas.errors import DatasetError
+from schemas.manifest import Manifest
+
+
+class Split:
+    """The buckets of one split in their global order."""
+
+    def __init__(self, url: str, split: str, *, seed: int, cache_dir: str | Path | None, cache_bytes: int, prefetch: int) -> None:
+        """Read the manifest. See ShardReader for the arguments.
+
+        Raises:
+            DatasetError: there is no such dataset or split, it cannot be trusted, or the store cannot be reached.
+            InputError: no file system is installed for the URL's protocol.
+            ValueError: seed or prefetch out of range.
+        """
+        seed = index(seed)  # a numpy integer, too
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed is {seed}, expected 0 ≤ seed < 2^64")
+        if prefetch < 0:
+            raise ValueError(f"prefetch is {prefetch}, expected a number of shards from 0")
+        self._stopped = threading.Event()
+        self.manifest: Manifest = read_manifest(url, stopped=self._stopped)
+        self.url, self.split, self.shape = url, split, BucketShape.of(self.manifest)
+        if split not in self.manifest.shards:
+            raise DatasetError(f"{url}: no split {split!r}; it has {', '.join(sorted(self.manifest.shards))}")
+        self._entries = [entry for entry in self.manifest.shards[split] if entry.buckets]
+        if not self._entries:
+            raise DatasetError(f"{url}: split {split!r} is empty")
+        self._first_numbers = np.cumsum([0, *(entry.buckets for entry in self._entries)])
+        self._order = Order([entry.buckets for entry in self._entries], seed)
+        self._prefetch = prefetch
+        self._place = 0, 0
+        self._mapped: dict[int, MappedShard] = {}
+        self._looked_at: set[int] = set()
+        self._asked: tuple[int, MappedShard] | None = None  # the last shard that a bucket was asked of by number
+        self._asking = threading.Lock()
+        self._count = threading.Lock()
+        self.bytes_verified = 0
+        self.next_use: Callable[[], Iterator[str]] = lambda: (digest for _, digest in self.uses())
+        """Hashes of the shards in the order of their next use. A mixture puts one in its place that knows all its datasets."""
+        folder = local_path(url)
+        self._folder = folder
+        self._cache: ShardCache | None = None
+        if folder is None or cache_dir is not None:
+            place = url if folder is None else folder.absolute().as_uri()
+            self._cache = ShardCache(Path(cache_dir or default_folder()), cache_bytes, Remote(place, self._stopped), lambda: self.next_use())
+        self._loader = ShardLoader(self._open, threads=prefetch, stopped=self._stopped)
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Go on giving buckets by number: locks that another thread held are replaced."""
+        self._asking, self._count = threading.Lock(), threading.Lock()
+
+    @property
+    def buckets(self) -> int:
+        """Buckets of the split: positions in an epoch."""
+        return self._order.buckets
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes that came from the store so far."""
+        return self._cache.bytes_fetched if self._cache else 0
+
+    def working_set(self, step: int) -> int:
+        """Bytes that the cache has to hold, 0 without one: the largest shards, as many as a window, the prefetch and a step of `step` touch."""
+        if self._cache is None:
+            return 0
+        fewest = min(entry.buckets for entry in self._entries)
+        shards = WINDOW_SHARDS + self._prefetch + -(-step // fewest)
+        return sum(sorted((entry.bytes for entry in self._entries), reverse=True)[:shards])
+
+    def take(self, positions: NDArray[np.int64], labels: NDArray[np.int64] | None = None) -> Iterator[Bucket]:
+        """The buckets at positions that rise, labelled with these or, in a mixture, with their places in its order."""
+        labels = positions if labels is None else labels
+        done = 0
+        while done < positions.size:
+            epoch, offset = divmod(int(positions[done]), self.buckets)
+            order = self._order.epoch(epoch)
+            window = order.window_at(offset)
+            end = epoch * self.buckets + int(order.starts[window + 1])
+            here = slice(done, int(np.searchsorted(positions, end)))
+            shards, rows = order.locate(window, positions[here] - epoch * self.buckets)
+            self._enter(epoch, window)
+            mapped = self._mapped
+            for shard, row, label in zip(shards.tolist(), rows.tolist(), labels[here].tolist(), strict=True):
+                try:
+                    found = mapped[shard]
+                except KeyError:
+                    found = mapped[shard] = self._loader.get(shard)
+                yield found.bucket(row, label)
+            done = here.stop
+
+    def number_at(self, position: int) -> int:
+        """The number, in stored order, of the bucket at a position."""
+        shard, row = self._order.locate(position)
+        return int(self._first_numbers[shard]) + row
+
+    def bucket(self, number: int) -> Bucket:
+        """The bucket of a number in stored order.
+
+        Raises:
+            IndexError: there is no such bucket.
+            ClosedError: after `stop`.
+        """
+        if not 0 <= number < self.buckets:
+            raise IndexError(f"bucket {number} of {self.buckets}")
+        shard = int(np.searchsorted(self._first_numbers, number, side="right")) - 1
+        row = number - int(self._first_numbers[shard])
+        mapped = self._mapped.get(shard)
+        if mapped is not None:
+            return mapped.bucket(row, -1)
+        with self._asking:
+            if self._stopped.is_set():
+                raise ClosedError()
+            if self._asked is None or self._asked[0] != shard:
+                self._let_go_of_asked()
+                self._asked = shard, self._open(shard)
+            return self._asked[1].bucket(row, -1)
+
+    def stop(self) -> None:
+        """End the threads, let go of shards and locks."""
+        self._loader.stop()
+        self._mapped = {}
+        with self._asking:
+            self._let_go_of_asked()
+
+    def _let_go_of_asked(self) -> None:
+        if self._asked is not None:
+            self._asked[1].release()
+            self._asked = None
+
+    def _enter(self, epoch: int, window: int) -> None:
+        """Let go of what this window does not need, and have the next shards opened."""
+        if self._mapped and self._place == (epoch, window):
+            return
+        self._place = epoch, window
+        now = self._order.epoch(epoch).window_shards(window)
+        self._mapped = {shard: mapped for shard, mapped in self._mapped.items() if shard in now}
+        self._loader.want([*now, *islice(self._order.shards_after(epoch, window), self._prefetch)])
+
+    def _open(self, shard: int) -> MappedShard:
+        entry, first_time = self._entries[shard], shard not in self._looked_at
+        if self._cache is not None:
+            mapped = self._cache.open(entry, self.shape, look_inside=first_time)
+        else:
+            assert self._folder is not None
+            mapped = MappedShard(self._folder / entry.name, entry, self.shape, look_inside=first_time)
+        self._looked_at.add(shard)
+        with self._count:
+            self.bytes_verified += entry.bytes
+        return mapped
+
+    def uses(self) -> Iterator[tuple[int, str]]:
+        """Buckets from here to the next use of each shard, and its hash; those of the current window first, for two epochs."""
+        epoch, window = self._place
+        after = islice(self._order.shards_after(epoch, window), 2 * len(self._entries))
+        distance = 0
+        for shard in (*self._order.epoch(epoch).window_shards(window), *after):
+            yield distance, self._entries[shard].xxh3_128
+            distance += self._entries[shard].buckets

@@ -1,0 +1,27 @@
+"""What training takes: epochs and GPU-hours of each preset, from measured throughput."""
+
+from __future__ import annotations
+
+from pipeline.planning.throughput import GPU, RUNS, THROUGHPUT, Throughput
+from pipeline.report.model import Budget, BudgetRow
+
+
+def budget(train_tokens: int) -> Budget:
+    """The budget of a train split of so many tokens, specials included, padding not."""
+    return Budget(tokens=train_tokens, gpu=GPU, rows=tuple(_row(found, train_tokens) for found in THROUGHPUT if train_tokens))
+
+
+def _row(found: Throughput, train_tokens: int) -> BudgetRow:
+    run = RUNS[found.preset]
+    run_tokens = run.steps * run.tokens_per_step
+    an_hour = 3600 * found.tokens_per_second
+    return BudgetRow(
+        preset=found.preset,
+        precision=found.precision,
+        tokens_per_second=found.tokens_per_second,
+        run_tokens=run_tokens,
+        epochs=run_tokens / train_tokens,
+        epoch_gpu_hours=train_tokens / an_hour,
+        run_gpu_hours=run_tokens / an_hour,
+        source=found.source,
+    )

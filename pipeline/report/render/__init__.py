@@ -1,0 +1,1 @@
+"""A report in the terminal, as JSON and as CSV."""

@@ -1,0 +1,114 @@
+"""A report as JSON, and its tables as CSV. Numbers are written in full.
+
+In JSON, names stand as they are. A spreadsheet runs a cell that starts with `=`, `+`, `-` or `@`, and an id may: in CSV such text has a `'` before it,
+and control characters are written as `\\x1b`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.report.model import Comparison, Distribution, Report
+from pipeline.report.render.printable import printable
+from schemas.errors import ThdpackError
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a cell may not begin with, full-width forms too: some spreadsheets take those for the same."""
+
+
+def to_json(report: Report | Comparison) -> str:
+    """One JSON object, a final newline. docs/statistics.md states it."""
+    return json.dumps(report.to_json(), indent=1) + "\n"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file, in UTF-8.
+
+    Raises:
+        ThdpackError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        raise ThdpackError(f"cannot write {path}: {error.strerror}") from error
+
+
+def write_csv(report: Report | Comparison, folder: Path) -> None:
+    """Write each table of a report as `<table>.csv`; of a comparison, its own tables, and both reports' in a/ and b/.
+
+    Raises:
+        ThdpackError: a file cannot be written.
+    """
+    if isinstance(report, Comparison):
+        write_csv(report.a, folder / "a")
+        write_csv(report.b, folder / "b")
+    for name, rows in (_comparison_tables(report) if isinstance(report, Comparison) else _tables(report)).items():
+        write_text(folder / f"{name}.csv", _csv(rows))
+
+
+Rows = list[dict[str, Any]]
+
+
+def _comparison_tables(report: Comparison) -> dict[str, Rows]:
+    return {"changes": _rows(report.changes), "settings": _rows(report.settings), "overlap": [asdict(report.overlap)]}
+
+
+def _tables(report: Report) -> dict[str, Rows]:
+    """Name of each table → its rows. A table without rows is left out."""
+    tables = {
+        "summary": [_scalars(report) | {f"records_{status}": count for status, count in report.by_status.items()}],
+        "settings": [asdict(report.settings)],
+        "inputs": [_scalars(flow) | dict(flow.by_status) for flow in report.inputs],
+        "lengths": [_scalars(report.lengths) | {f"p{p}": value for p, value in report.lengths.percentiles.items()}],
+        "length_histogram": _histogram(report.lengths.histogram),
+        "composition": _rows(report.composition.letters),
+        "splits": [_scalars(split) for split in report.splits],
+        "waste": [_scalars(waste) for waste in report.waste],
+        "budget": _rows(report.budget.rows),
+        "longest": _rows(report.longest),
+        "repeated": _rows(report.repeated),
+        "duplicates": _rows(report.duplicates),
+    }
+    for split in report.splits:
+        for name in ("fill", "cost", "sequences"):
+            tables[f"{split.name}_{name}"] = _histogram(getattr(split, f"{name}_counts"))
+    return {name: rows for name, rows in tables.items() if rows}
+
+
+def _rows(entries: Iterable[Any]) -> Rows:
+    return [asdict(entry) for entry in entries]
+
+
+def _scalars(entry: Any) -> dict[str, Any]:
+    """The fields of a dataclass that fit into a cell."""
+    values = {field.name: getattr(entry, field.name) for field in fields(entry)}
+    return {name: value for name, value in values.items() if value is None or isinstance(value, str | int | float)}
+
+
+def _histogram(counts: Distribution) -> Rows:
+    return [{"from": low, "below": high, "count": count} for low, high, count in zip(counts.edges[:-1], counts.edges[1:], counts.counts, strict=True)]
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """What a spreadsheet shows as it is: numbers, and text that it takes for no formula."""
+    if not isinstance(value, str) or value == "-":  # the residue of that name is no formula
+        return value
+    text = re.sub(r"[\t\n\r]", lambda found: f"\\x{ord(found.group()):02x}", printable(value))
+    return f"'{text}" if value[:1] in _FORMULA or text.lstrip()[:1] in _FORMULA else text

@@ -1,0 +1,66 @@
+"""Writing an object only if nobody else has written it since: what makes one of two writers win."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.storage.urls import answer_of, marks_of, protocols
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_LOST: Final = 412
+"""Precondition failed. A 409 is a conflict with a write that may yet fail: AWS wants the request again."""
+
+
+def put_if(fs: AbstractFileSystem, path: str, content: bytes, mark: str | None) -> bool:
+    """Write an object if what is there is still what `mark` says (None: nothing); whether it was.
+
+    On s3 the store itself decides, in the moment of writing. A store that knows no conditions, and gs when an object is replaced, is asked right before.
+    """
+    fs.invalidate_cache()
+    found = _found(fs, path)
+    if (found and marks_of(found)) != mark:
+        return False
+    if "s3" in protocols(fs):
+        condition = {"IfNoneMatch": "*"} if found is None else {"IfMatch": found["ETag"]}
+        try:
+            return _put_s3(fs, path, content, condition)
+        except OSError as error:
+            if not _knows_no_conditions(error):
+                raise
+    if found is None and "gs" in protocols(fs):
+        try:
+            fs.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+    fs.pipe_file(path, content)
+    return True
+
+
+def _found(fs: AbstractFileSystem, path: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = fs.info(path)
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _put_s3(fs: AbstractFileSystem, path: str, content: bytes, condition: dict[str, str]) -> bool:
+    bucket, key, _ = fs.split_path(path)
+    try:
+        fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, **condition)
+    except OSError as error:
+        status, code, _ = answer_of(error)
+        if status == _LOST or code == "NoSuchKey":  # what was to be replaced is gone
+            return False
+        raise
+    return True
+
+
+def _knows_no_conditions(error: OSError) -> bool:
+    """Whether a store says that it does not know the header; any other failure may be over at the next attempt, and must not cost the condition."""
+    status, code, message = answer_of(error)
+    return status == 501 or code == "NotImplemented" or (status == 400 and re.search("If-(None-)?Match", message, re.IGNORECASE) is not None)

@@ -1,0 +1,247 @@
+"""A prefix of an object store as a folder: what is written is spooled to a local temporary file, hashed, and uploaded whole.
+
+An upload ends with an object that is complete, or with none: large ones go in parts, which the store puts together at the end.
+What fails is tried again (see pipeline.storage.retries). Temporary files lie where TMPDIR says and are about as large as a shard each.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
+
+from pipeline.storage.atomic_write import Finisher, HashingWriter, WholeWrites, finish_by
+from pipeline.storage.folder import Folder, Part
+from pipeline.storage.interrupt import INTERRUPTED
+from pipeline.storage.ranged_file import RANGE
+from pipeline.storage.retries import AT_ONCE, Remote, in_time
+from pipeline.storage.urls import answer_of, is_missing, marks_of, protocols
+from schemas.errors import BuildError, DatasetError
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # as in pipeline.storage.folder
+    from fsspec import AbstractFileSystem
+
+UPLOAD_PART: Final = 16 << 20
+"""Objects of twice as many bytes are uploaded in parts of this size, several at once."""
+_MOST_PARTS: Final = 10_000
+"""S3 takes no more of one object."""
+_RANGES_AHEAD: Final = 2
+"""Ranges of one object fetched together."""
+
+T = TypeVar("T")
+
+
+class LostRaceError(BuildError):
+    """Somebody else wrote the object first."""
+
+
+_just_written: dict[str, str] = {}
+"""Marks of what this process uploaded, by URL, as the store told them then: each is asked for once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFolder:
+    """See pipeline.storage.folder.Folder. `url` has no slash at its end."""
+
+    url: str
+
+    @property
+    def local(self) -> bool:
+        return False
+
+    def where(self, name: str = "") -> str:
+        return f"{self.url}/{name}" if name else self.url
+
+    def sub(self, name: str) -> Folder:
+        return ObjectFolder(self.where(name))
+
+    @contextmanager
+    def written(self, name: str, *, durable: bool = True, finisher: Finisher | None = None) -> Iterator[HashingWriter]:
+        with self._spool_errors(name):
+            file = tempfile.NamedTemporaryFile(prefix="thdpack-", buffering=0)  # noqa: SIM115 (it may be uploaded later)
+            writer = HashingWriter(cast(BinaryIO, WholeWrites(file)))
+            try:
+                yield writer
+            except BaseException:
+                file.close()
+                raise
+
+        def finish() -> None:
+            with self._spool_errors(name), file:
+                self.upload(name, Path(file.name), writer.bytes)
+
+        finish_by(finisher, finish)
+
+    @contextmanager
+    def _spool_errors(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, InterruptedError):
+                raise
+            folder = tempfile.gettempdir()
+            raise BuildError(f"cannot write {self.where(name)}: {error.strerror or error}; is there room in {folder} (TMPDIR)?") from error
+
+    def sync(self, names: Sequence[str]) -> None:
+        """A store keeps what it has taken."""
+
+    def upload(self, name: str, file: Path, size: int) -> None:
+        """Upload a file; the object appears complete or not at all.
+
+        Raises:
+            BuildError: it failed for good.
+        """
+        fs, path = self._reached(name)
+        options = {"chunksize": part_bytes(size)} if {"s3", "gs"} & protocols(fs) else {}
+
+        def put() -> None:
+            try:
+                in_time(lambda: fs.put_file(str(file), path, **options), size)
+            except FileNotFoundError as error:
+                if answer_of(error)[1] != "NoSuchUpload":
+                    raise
+                raise ConnectionError("the store knows no more of the upload") from error  # it may be done, and the answer that said so lost
+            fs.invalidate_cache()
+            found = fs.info(path)
+            if int(found["size"]) != size:
+                raise ConnectionError(f"{found['size']} of {size} bytes arrived")
+            _just_written[self.where(name)] = marks_of(found)
+
+        self._writing(name, put)
+
+    def content(self, name: str) -> bytes | None:
+        fs, path = self._reached(name)
+        try:
+            found: bytes = self._reading(name, lambda: in_time(lambda: fs.cat_file(path, **_at_once(fs)), 0))
+        except DatasetError as error:
+            if is_missing(error.__cause__):
+                return None
+            raise
+        return found
+
+    def parts(self, wanted: Sequence[Part]) -> list[pa.Buffer]:
+        with ThreadPoolExecutor(min(AT_ONCE, max(len(wanted), 1))) as threads:
+            return list(threads.map(self._part, wanted))
+
+    def _part(self, part: Part) -> pa.Buffer:
+        import pyarrow as pa
+
+        if part.end == part.begin:
+            return pa.py_buffer(b"")
+        fs, path = self._reached(part.name)
+        size = 0 if part.end is None else part.end - part.begin
+
+        def get() -> bytes:
+            data: bytes = in_time(lambda: fs.cat_file(path, **_at_once(fs)) if part.end is None else fs.cat_file(path, start=part.begin, end=part.end), size)
+            if part.end is not None and len(data) != size:
+                raise ConnectionError(f"{len(data)} of {size} bytes came")
+            return data
+
+        return pa.py_buffer(self._reading(part.name, get))
+
+    def buffer(self, name: str) -> pa.Buffer:
+        import pyarrow as pa
+
+        size = self.size(name)
+        if size is None:
+            raise FileNotFoundError(self.where(name))
+        content = pa.allocate_buffer(size)
+        parts = [Part(name, begin, min(begin + RANGE, size)) for begin in range(0, size, RANGE)]
+        with ThreadPoolExecutor(_RANGES_AHEAD) as threads:
+            for part, piece in zip(parts, threads.map(self._part, parts), strict=True):
+                memoryview(content)[part.begin : part.end] = piece
+        return content
+
+    def size(self, name: str) -> int | None:
+        found = self._info(name)
+        return None if found is None else int(found["size"])
+
+    def mark(self, name: str) -> str | None:
+        found = self._info(name)
+        return None if found is None else marks_of(found)
+
+    def mark_of_written(self, name: str) -> str | None:
+        return _just_written.pop(self.where(name), None) or self.mark(name)
+
+    def _info(self, name: str) -> dict[str, Any] | None:
+        fs, path = self._reached(name)
+        fs.invalidate_cache()
+        try:
+            found: dict[str, Any] = self._reading(name, lambda: in_time(lambda: fs.info(path), 0))
+            return found
+        except DatasetError as error:
+            if is_missing(error.__cause__):
+                return None
+            raise
+
+    def holds(self, name: str, size: int, xxh3_128: str, mark: str | None) -> bool:
+        """By the store's own mark: an object that was written changes only with it."""
+        return mark is not None and self.mark(name) == mark
+
+    def remove(self, name: str) -> None:
+        fs, path = self._reached(name)
+
+        def remove() -> None:
+            try:
+                in_time(lambda: fs.rm_file(path), 0)
+            except FileNotFoundError as error:
+                if not is_missing(error):
+                    raise
+
+        self._writing(name, remove)
+
+    def remove_all(self) -> None:
+        """Remove all objects under the prefix, those that killed uploads left too, as far as a listing shows them."""
+        fs, path = self._reached("")
+
+        def find() -> list[str]:
+            fs.invalidate_cache()
+            found: list[str] = in_time(lambda: fs.find(path), 0)
+            return found
+
+        root = path.rstrip("/") + "/"
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(self.remove, [name.removeprefix(root) for name in self._writing("", find)]))
+
+    def replace(self, name: str, content: bytes, mark: str | None) -> None:
+        """Write a small object, if what is there is still what `mark` says (None: nothing); by conditional write where the store has it.
+
+        Raises:
+            LostRaceError: it is not.
+            BuildError: it cannot be written.
+        """
+        from pipeline.storage.conditional_put import put_if
+
+        fs, path = self._reached(name)
+        won = self._writing(name, lambda: in_time(lambda: put_if(fs, path, content, mark), len(content)))
+        if not won and self.content(name) != content:  # an earlier attempt may have won, whose answer was lost; or a build like this one
+            raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
+
+    def _reached(self, name: str) -> tuple[AbstractFileSystem, str]:
+        from pipeline.storage.urls import file_system
+
+        return file_system(self.where(name))
+
+    def _reading(self, name: str, read: Callable[[], T]) -> T:
+        return Remote(self.url, INTERRUPTED).with_retries(name or self.url, read)
+
+    def _writing(self, name: str, write: Callable[[], T]) -> T:
+        try:
+            return Remote(self.url, INTERRUPTED).with_retries(name or self.url, write, doing="written to")
+        except DatasetError as error:
+            raise BuildError(f"{error}; the same command goes on from here") from error
+
+
+def part_bytes(size: int) -> int:
+    """In parts of how many bytes an object is uploaded."""
+    return UPLOAD_PART * max(1, -(-size // (UPLOAD_PART * _MOST_PARTS)))
+
+
+def _at_once(fs: AbstractFileSystem) -> dict[str, int]:
+    """Options to read a small object by one request; s3fs asks for its size first, to read it in pieces."""
+    return {"max_concurrency": 1} if "s3" in protocols(fs) else {}

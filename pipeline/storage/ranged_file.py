@@ -1,0 +1,119 @@
+"""An object of a store as a file to read: in ranges, fetched ahead, each tried again while it fails.
+
+A range that came short or not at all is fetched again alone; what was read before stays read. Costs up to three ranges of memory.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pipeline.storage.retries import Remote, in_time
+from pipeline.storage.urls import is_missing
+from schemas.errors import DatasetError, InputError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+RANGE: Final = 16 << 20
+_AHEAD: Final = 2
+_SMALL: Final = 1 << 12
+"""Who reads no more than this looks at the file's head or foot, or at a table's; ranges ahead are not begun for it."""
+
+T = TypeVar("T")
+
+
+class RangedFile(io.RawIOBase):
+    """Read by whoever reads on, ahead of them; by whoever seeks, exactly what is asked for."""
+
+    def __init__(self, url: str, fs: AbstractFileSystem, path: str, *, at: int = 0, until: int | None = None) -> None:
+        """Find the object and its size.
+
+        Args:
+            at: where to begin; until: where reading ahead ends, None for the end of the object.
+
+        Raises:
+            InputError: it is not there or cannot be reached.
+        """
+        super().__init__()
+        self._fs, self._path = fs, path
+        self._stopped = threading.Event()
+        self._remote = Remote(url, self._stopped)
+        self._size = int(asked(self._remote, lambda: fs.info(path), 0)["size"])
+        self._until = self._size if until is None else min(until, self._size)
+        self._position = self._next = at
+        self._ahead: dict[int, tuple[int, Future[bytes]]] = {}
+        self._threads = ThreadPoolExecutor(_AHEAD, thread_name_prefix="thdpack-range")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """All that was asked for, unless the object ends: a reader such as Arrow's takes less for its end."""
+        view = memoryview(buffer).cast("B")
+        wanted = min(len(view), max(0, self._size - self._position))
+        done = 0
+        while done < wanted:
+            on = self._position == self._next < self._until and (wanted > _SMALL or self._position // RANGE in self._ahead)
+            piece = self._reading_on(wanted - done) if on else memoryview(self._fetch(self._position, self._position + wanted - done))
+            view[done : done + len(piece)] = piece
+            done += len(piece)
+            self._position = self._next = self._position + len(piece)
+        return done
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stopped.set()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        super().close()
+
+    def _reading_on(self, wanted: int) -> memoryview:
+        """Up to `wanted` bytes from here, no further than the range that holds the first of them."""
+        first = self._position // RANGE
+        near = range(first, first + _AHEAD + 1)
+        self._ahead = {n: (begin, data) for n, (begin, data) in self._ahead.items() if n in near and begin <= max(self._position, n * RANGE)}
+        for number in range(first, min(first + _AHEAD, -(-self._until // RANGE) - 1) + 1):
+            if number not in self._ahead:
+                begin = max(number * RANGE, self._position if number == first else 0)
+                self._ahead[number] = begin, self._threads.submit(self._fetch, begin, min((number + 1) * RANGE, self._until))
+        begin, data = self._ahead[first]
+        skipped = self._position - begin
+        return memoryview(data.result())[skipped : skipped + wanted]
+
+    def _fetch(self, begin: int, end: int) -> bytes:
+        def get() -> bytes:
+            data: bytes = self._fs.cat_file(self._path, start=begin, end=end)
+            if len(data) != end - begin:
+                raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
+            return data
+
+        return asked(self._remote, get, end - begin)
+
+
+def asked(remote: Remote, ask: Callable[[], T], size: int) -> T:
+    """What a store gives of an input, tried again while it fails. size: about how many bytes, or what takes as long.
+
+    Raises:
+        FileNotFoundError, PermissionError: told like any other file's.
+        InputError: it failed for good.
+    """
+    try:
+        return remote.with_retries("input", lambda: in_time(ask, size, remote.stopped))
+    except DatasetError as error:
+        cause = error.__cause__
+        if isinstance(cause, PermissionError) or is_missing(cause):
+            raise cause from None
+        raise InputError(str(error), source=remote.url) from cause

@@ -1,0 +1,260 @@
+"""Reading whole files from a store that stalls, breaks off and recovers.
+
+What fails is tried ATTEMPTS times, with pauses that double, are jittered and come to about a minute. A read that gives no piece of
+4 MiB for STALL_SECONDS has failed. A file that is not there, or that may not be read, fails at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, Full, Queue
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from pipeline.storage.interrupt import INTERRUPTED
+from pipeline.storage.urls import file_system, is_missing, is_url, protocols
+from schemas.errors import DatasetError, ManifestError
+from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.redact import without_credentials
+from schemas.untrusted_json import MOST_BYTES
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+ATTEMPTS: Final = 8
+FIRST_PAUSE: Final = 0.5
+"""Seconds before the second attempt; each later pause is twice as long, up to LONGEST_PAUSE."""
+LONGEST_PAUSE: Final = 30.0
+STALL_SECONDS: Final = 60.0
+"""A store that sends nothing for so long has failed."""
+SLOWEST: Final = 1 << 20
+"""Bytes a second below which a transfer counts as stalled, after STALL_SECONDS."""
+
+AT_ONCE: Final = 32
+"""Small requests at once; each waits for the store more than it reads."""
+
+_HOPELESS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "NoRegionError", "ParamValidationError", "ValueError"})
+"""What AWS's library says of how it was set up, not of the store; by name, as it may not be installed."""
+_PIECE: Final = 4 << 20
+_TICK: Final = 0.1
+_LOG: Final = logging.getLogger("thdpack")
+_CHANCE: Final = random.Random()  # of our own: the user's seeds stay as they are
+
+T = TypeVar("T")
+
+
+class ClosedError(ValueError):
+    """The reader is closed, or was closed while this waited; or Ctrl-C came."""
+
+    def __init__(self) -> None:
+        super().__init__("the reader is closed")
+
+
+class CacheError(DatasetError):
+    """The local cache is full of shards in use, or cannot be written."""
+
+
+class Remote:
+    """A folder of a store that fsspec reaches."""
+
+    def __init__(self, url: str, stopped: threading.Event) -> None:
+        """`stopped`: ends every wait when it is set.
+
+        Raises:
+            InputError: no file system is installed for the protocol.
+        """
+        self.url = url.rstrip("/")
+        self.stopped = stopped
+        self._fs, self._root = file_system(self.url)
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """A file's bytes, read once, in pieces.
+
+        Raises:
+            TimeoutError: nothing came for STALL_SECONDS.
+            ClosedError: the reader was closed.
+            Exception: whatever the store raises.
+        """
+        self._fs.invalidate_cache()  # an object that was replaced must not be read with the old one's size
+        return read_pieces(self._fs, f"{self._root.rstrip('/')}/{name}", self.stopped)
+
+    def with_retries(self, name: str, fetch: Callable[[], T], *, doing: str = "read from") -> T:
+        """What `fetch` gives, tried again while it fails.
+
+        Args:
+            doing: what it does with the store, for messages.
+        Raises:
+            DatasetError: it failed for good; names the file, the URL and the cause.
+            CacheError: passed on, as no retry mends it.
+            ClosedError: the reader was closed.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return fetch()
+            except (ClosedError, CacheError):
+                raise
+            except Exception as error:  # each store has a family of its own; the last one is the cause of what we raise
+                reason = _reason(error)
+                if isinstance(error, PermissionError) or is_missing(error) or type(error).__name__ in _HOPELESS:
+                    raise DatasetError(f"{name}: cannot be {doing} {self.url}: {reason}") from error
+                if attempt == ATTEMPTS - 1:
+                    raise DatasetError(f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; the last: {reason}") from error
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
+            said = without_credentials(f"{name}: not {doing} {self.url}: {reason}")
+            _LOG.warning("attempt %d of %d: %s; again in %.1f s", attempt + 1, ATTEMPTS, said, pause)
+            if _came(self.stopped, pause, self.stopped):
+                raise ClosedError()
+        raise AssertionError("unreachable")
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong; what fsspec's HTTP calls a missing file may be a refused connection."""
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
+    return f"{type(cause).__name__}: {cause}"
+
+
+def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:
+    """See Remote.pieces. The reading itself is done in a thread, which is left to its fate when the store stalls."""
+    pieces: Queue[bytes | BaseException] = Queue(maxsize=2)
+    abandoned = threading.Event()
+
+    def put(piece: bytes | BaseException) -> None:
+        while not abandoned.is_set():
+            with suppress(Full):
+                pieces.put(piece, timeout=_TICK)
+                return
+
+    def read() -> None:
+        try:
+            with fs.open(path, "rb", block_size=_PIECE) as file:
+                while not abandoned.is_set():
+                    piece = file.read(_PIECE)
+                    put(piece)
+                    if not piece:
+                        return
+        except BaseException as error:  # raised again where the pieces are taken
+            put(error)
+
+    reading = threading.Thread(target=read, name="thdpack-remote", daemon=True)
+    reading.start()
+    try:
+        deadline = time.monotonic() + STALL_SECONDS
+        while True:
+            try:
+                piece = pieces.get(timeout=_TICK)
+            except Empty:
+                if stopped.is_set():
+                    raise ClosedError() from None
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no byte for {STALL_SECONDS:g} s") from None
+                continue
+            if isinstance(piece, BaseException):
+                raise piece
+            if not piece:
+                return
+            yield piece
+            deadline = time.monotonic() + STALL_SECONDS
+    finally:
+        abandoned.set()
+        reading.join(timeout=0.2)  # unless it is stuck in the store
+
+
+def in_time(work: Callable[[], T], size: int, stopped: threading.Event = INTERRUPTED) -> T:
+    """What `work` gives; it is done in a thread, which is left to its fate when the store stalls.
+
+    Raises:
+        TimeoutError: `size` bytes took longer than any store in working order.
+        ClosedError: `stopped` was set, or Ctrl-C came.
+    """
+    outcome: list[Any] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:  # raised again where the outcome is taken
+            outcome.append((None, error))
+        done.set()
+
+    threading.Thread(target=run, name="thdpack-remote", daemon=True).start()
+    limit = STALL_SECONDS + size / SLOWEST
+    if not _came(done, limit, stopped):
+        raise TimeoutError(f"not done in {limit:.0f} s")
+    value, error = outcome[0]
+    if error is not None:
+        raise error
+    return cast(T, value)
+
+
+def _came(event: threading.Event, seconds: float, stopped: threading.Event) -> bool:
+    """Whether an event came in time.
+
+    Raises:
+        ClosedError: `stopped` was set before, or Ctrl-C came.
+    """
+    deadline = time.monotonic() + seconds
+    while not event.wait(max(0.0, min(_TICK, deadline - time.monotonic()))):
+        if stopped.is_set() or INTERRUPTED.is_set():
+            raise ClosedError()
+        if time.monotonic() >= deadline:
+            return False
+    return True
+
+
+def local_path(url: str) -> Path | None:
+    """The folder that a path or a file:// URL names; None if it is somewhere else.
+
+    Raises:
+        InputError: no file system is installed for the protocol.
+    """
+    if not is_url(url):
+        return Path(url)
+    fs, path = file_system(url)
+    return Path(path) if "file" in protocols(fs) else None
+
+
+def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) -> Manifest:
+    """The manifest of a dataset, local or remote.
+
+    Raises:
+        ManifestError: there is none, or it cannot be trusted.
+        DatasetError: the store cannot be reached.
+    """
+    folder = local_path(str(url))
+    if folder is None:
+        remote = Remote(str(url), stopped or threading.Event())
+        try:
+            text = remote.with_retries(MANIFEST_NAME, lambda: _bounded(remote.pieces(MANIFEST_NAME)))
+        except DatasetError as error:
+            if is_missing(error.__cause__):
+                raise _no_manifest(url) from error
+            raise
+        return Manifest.from_json(text, where=f"{remote.url}/{MANIFEST_NAME}")
+    path = folder / MANIFEST_NAME
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except FileNotFoundError as error:
+        raise _no_manifest(url) from error
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
+    return Manifest.from_json(text, where=str(path))
+
+
+def _bounded(pieces: Iterator[bytes]) -> bytes:
+    """Join pieces; stop where they are more than any manifest has, for a server may send without end."""
+    found = bytearray()
+    for piece in pieces:
+        found += piece
+        if len(found) > MOST_BYTES:
+            break
+    return bytes(found)
+
+
+def _no_manifest(url: str | Path) -> ManifestError:
+    return ManifestError(f"{url}: no {MANIFEST_NAME}: not a dataset, or its build did not finish")

@@ -1,0 +1,24 @@
+"""Public names of a package, imported at first use: importing one module of it loads no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def lazy_exports(package: str, **modules: tuple[str, ...]) -> Callable[[str], Any]:
+    """Return a package's `__getattr__` (PEP 562), which imports a public name from its module.
+
+    Args:
+        package: the package's `__name__`.
+        modules: for each of its modules, the names that it exports.
+    """
+    homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
+
+    def getattr_of_package(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
+
+    return getattr_of_package

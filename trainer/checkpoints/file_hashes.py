@@ -1,0 +1,134 @@
+"""hashes.json: size and xxh3_128 of each file of a checkpoint, taken from what was handed to the disk, and
+compared before anything is read.
+
+    {"version": 1, "files": {"__0_0.distcp": {"bytes": 1234, "xxh3_128": "…"}, ".metadata": …, "state.json": …}, "digest": "…"}
+
+`digest` is the xxh3_128 of the canonical JSON of the rest. This finds damage, not malice: whoever can
+write the files can write the hashes. Ranks compare a share of the files each, in threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import torch.distributed as dist
+import xxhash
+
+from schemas.errors import ThdpackError
+from schemas.untrusted_json import decoded
+from trainer.checkpoints.atomic_write import write
+from trainer.distributed.topology import Parallel
+
+HASHES: Final = "hashes.json"
+_VERSION: Final = 1
+_BLOCK: Final = 4 << 20
+"""Bytes read at once."""
+_AT_ONCE: Final = 8
+"""Files that a rank reads at once: more than most disks need to be busy."""
+_NAME: Final = re.compile(r"[\w.-]*\w")
+"""Of a file of the checkpoint's own folder."""
+
+
+class CheckpointError(ThdpackError):
+    """A checkpoint is missing, damaged, or another run's."""
+
+
+class FileHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file holds, in short."""
+
+    bytes: int
+    xxh3_128: str
+
+
+class _Hashes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    files: dict[str, FileHash]
+    digest: str
+
+
+def write_hashes(folder: Path, files: dict[str, FileHash]) -> None:
+    """Write hashes.json of a folder whose files are on the disk."""
+    write(
+        folder / HASHES,
+        json.dumps({"version": _VERSION, "files": msgspec.to_builtins(files), "digest": _digest(files)}, indent=1),
+    )
+
+
+def read_hashes(folder: Path) -> dict[str, FileHash]:
+    """Return the hash of each file of a checkpoint, by the file's name.
+
+    Raises:
+        CheckpointError: there is no hashes.json, or it is damaged.
+    """
+    path = folder / HASHES
+    try:
+        found = decoded(path.read_bytes(), _Hashes)
+    except FileNotFoundError as error:
+        reason = "an older thdpack wrote it, or it was copied in part" if folder.is_dir() else "there is no such checkpoint"
+        raise CheckpointError(f"{folder} has no {HASHES}: {reason}") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+    if found.version != _VERSION or found.digest != _digest(found.files):
+        raise CheckpointError(f"{path} is damaged: it does not match its own digest")
+    if not all(_NAME.fullmatch(name) for name in found.files):
+        raise CheckpointError(f"{path} names a file outside of its folder")
+    return found.files
+
+
+def damage(folder: Path, parallel: Parallel) -> str:
+    """Compare a checkpoint's files with their hashes. To be called by all ranks, each of which reads a
+    share of the files.
+
+    Returns:
+        what is wrong, the same text on all ranks; empty if nothing is.
+    """
+    box: list[Any] = [None]
+    if parallel.is_main:
+        try:
+            box = [read_hashes(folder)]
+        except CheckpointError as error:
+            box = [str(error)]
+    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
+    if isinstance(box[0], str):
+        return box[0]
+    mine = sorted(box[0].items())[parallel.rank :: parallel.world_size]
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="thdpack-hash") as threads:
+        found = [problem for problem in threads.map(partial(_compare, folder), mine) if problem]
+    each: list[Any] = [None] * parallel.world_size
+    dist.all_gather_object(each, found, group=parallel.checkpoint_group)
+    problems = [problem for of_rank in each for problem in of_rank]
+    return "" if not problems else f"{folder} is damaged: " + "; ".join(problems[:3]) + (f"; {len(problems) - 3} more files" if problems[3:] else "")
+
+
+def hash_file(path: Path) -> FileHash:
+    """Read a file once. Raises: OSError."""
+    found, size, block = xxhash.xxh3_128(), 0, memoryview(bytearray(_BLOCK))
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while count := file.readinto(block):
+            found.update(block[:count])
+            size += count
+    return FileHash(size, found.hexdigest())
+
+
+def _compare(folder: Path, file: tuple[str, FileHash]) -> str:
+    name, expected = file
+    try:
+        found = hash_file(folder / name)
+    except OSError as error:
+        return f"{name} cannot be read ({error.strerror})"
+    if found.bytes != expected.bytes:
+        return f"{name} has {found.bytes:,} bytes, {expected.bytes:,} were written"
+    return "" if found == expected else f"{name} does not hold what was written"
+
+
+def _digest(files: dict[str, FileHash]) -> str:
+    canonical = json.dumps([_VERSION, msgspec.to_builtins(files)], sort_keys=True, separators=(",", ":"))
+    return xxhash.xxh3_128_hexdigest(canonical.encode())

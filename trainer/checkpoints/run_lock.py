@@ -1,0 +1,259 @@
+"""OUT/lock: one run at a time trains into a folder. The file names its holder, and its modification time
+is the holder's heartbeat.
+
+A holder on this machine lives if its process does. A holder elsewhere lives if the heartbeat goes on: it
+is old at once if the storage's own clock says so, else it is watched. So a requeued job never waits for a
+process of the same machine, and at most STALE_SECONDS for one of another. The file system has to create
+files exclusively; flock is used where it is there, but holds nothing, for many shared mounts have none.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from schemas.errors import ThdpackError
+from schemas.untrusted_json import decoded
+from trainer.distributed.agreement import from_main
+from trainer.distributed.lost_ranks import say
+from trainer.distributed.topology import Parallel
+
+LOCK: Final = "lock"
+EVERY_SECONDS = 10.0
+"""Between heartbeats."""
+STALE_SECONDS = 120.0
+"""A heartbeat older than this is none. NFS clients may know a file's time a minute late."""
+_LOOK_SECONDS: Final = 0.5
+_LONGEST: Final = 8192
+"""Bytes of a lock file that are looked at."""
+_NO_FLOCK: Final = (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL)
+
+
+class LockError(ThdpackError):
+    """Another run trains into the folder."""
+
+
+class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The process of rank 0 that holds a folder.
+
+    machine: identifies the running system and its process ids; "" where that is not known. started: the
+    process's start, in ticks of that machine.
+    folder: what it holds. A copy of the folder brings a copy of the lock.
+    """
+
+    host: str
+    pid: int
+    since: str
+    machine: str
+    started: str
+    folder: str
+    token: str
+
+    def lives(self, folder: Path) -> bool | None:
+        """Whether the process lives and holds this folder; None if that cannot be seen from here."""
+        if not self.machine or self.machine != _machine():
+            return None
+        if _started(self.pid) != self.started:
+            return False
+        with suppress(OSError):
+            return os.path.samefile(folder, self.folder) or None
+        return None
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+class RunLock:
+    """A folder that is held by this process, or, on ranks other than 0, by rank 0's."""
+
+    def __init__(self, path: Path, content: bytes = b"") -> None:
+        """content: of the file; empty on ranks that hold nothing themselves."""
+        self._path, self._content = path, content
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="thdpack-lock", daemon=True)
+        if content:
+            self._thread.start()
+
+    def check(self) -> None:
+        """To be called before something is published.
+
+        Raises:
+            LockError: another run has taken the folder over.
+        """
+        if self._content and not self._is_ours():
+            raise LockError(self._lost())
+
+    def release(self) -> None:
+        if self._content:
+            self._ended.set()
+            self._thread.join(timeout=EVERY_SECONDS)
+            with suppress(OSError):  # the storage is gone: the heartbeat ends, which says the same
+                if _read(self._path)[0] == self._content:
+                    self._path.unlink()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(EVERY_SECONDS):
+            try:
+                if not self._is_ours():
+                    say(0, self._lost())
+                    os._exit(1)  # at once: two runs must not write into one folder
+                os.utime(self._path)
+            except OSError:  # the storage may come back. If it stays away for too long, another run takes over, and the next look finds that
+                continue
+
+    def _is_ours(self) -> bool:
+        with suppress(FileNotFoundError):
+            return _read(self._path)[0] == self._content
+        return False
+
+    def _lost(self) -> str:
+        with suppress(OSError):
+            return f"{self._path.parent} was taken over by another run ({_named(_read(self._path)[0])}), which saw no sign of this one: this one ends"
+        return f"{self._path} was removed: this run ends, for another one may begin"
+
+
+@contextmanager
+def held(out: Path, parallel: Parallel) -> Iterator[RunLock]:
+    """Hold a run's folder, made if it is not there. To be called by all ranks.
+
+    Raises:
+        ValueError: another run holds it, or it cannot be written; on all ranks.
+    """
+    content: bytes = from_main(parallel, lambda: take(out))
+    lock = RunLock(out / LOCK, content if parallel.is_main else b"")
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def take(out: Path) -> bytes:
+    """Take a folder for this process; return what its lock file says.
+
+    Raises:
+        LockError: another run holds it.
+        OSError: it cannot be written.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / LOCK
+    now = datetime.now(UTC).isoformat(" ", "seconds")
+    ours = Holder(
+        socket.gethostname(),
+        os.getpid(),
+        now,
+        _machine(),
+        _started(os.getpid()),
+        str(out.resolve()),
+        secrets.token_hex(8),
+    )
+    content = msgspec.json.encode(ours)
+    while True:
+        with suppress(FileExistsError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            with open(descriptor, "wb") as file:
+                file.write(content)
+            return content
+        with suppress(FileNotFoundError):
+            found = _read(path)[0]
+            if _lives(path, found):
+                raise LockError(f"{out}: another run trains here ({_named(found)}): wait until it ends, or choose another --out")
+            _remove(path, found)
+
+
+def _lives(path: Path, content: bytes) -> bool:
+    """Whether the holder that a lock file names is alive. Takes up to STALE_SECONDS for one that
+    cannot be seen."""
+    holder = _parsed(content)
+    seen = holder.lives(path.parent) if holder else None
+    if seen is not None:
+        return seen
+    _, beat = _read(path)
+    if _now(path.parent) - beat > STALE_SECONDS:
+        return False
+    say(
+        0,
+        f"{path.parent} was held by {_named(content)} a moment ago: waiting up to {STALE_SECONDS:.0f} s to see whether that still runs",
+    )
+    deadline = time.monotonic() + STALE_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        if _read(path) != (content, beat):
+            return True
+    return False
+
+
+def _remove(path: Path, dead: bytes) -> None:
+    """Remove a dead holder's lock, and no other that has taken its place meanwhile.
+
+    Several starts may do so at once: flock lets one at a time look and remove. On storage without it, two
+    that do so within the same milliseconds may both go on; the heartbeat of one then finds the other's
+    lock, and ends it.
+    """
+    with open(path, "rb+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK_SECONDS / 50)
+            return
+        except OSError as error:
+            if error.errno not in _NO_FLOCK:
+                raise
+        if os.path.samestat(os.fstat(file.fileno()), os.stat(path)) and file.read(_LONGEST) == dead:
+            path.unlink()
+
+
+def _read(path: Path) -> tuple[bytes, float]:
+    """Content and modification time; opened each time, for NFS asks the server then."""
+    with open(path, "rb") as file:
+        return file.read(_LONGEST), os.fstat(file.fileno()).st_mtime
+
+
+def _now(folder: Path) -> float:
+    """Time of the storage's own clock, in seconds."""
+    probe = folder / f"{LOCK}.{secrets.token_hex(8)}"
+    probe.touch()
+    try:
+        return probe.stat().st_mtime
+    finally:
+        probe.unlink()
+
+
+def _parsed(content: bytes) -> Holder | None:
+    try:
+        return decoded(content, Holder)
+    except ValueError:
+        return None  # being written, or by another version: its heartbeat counts
+
+
+def _named(content: bytes) -> str:
+    return str(_parsed(content) or "an unknown process")
+
+
+def _machine() -> str:
+    """Identify the running system, and its space of process ids: containers have their own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino} {socket.gethostname()}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """When a process started, in ticks since the system did; "" if there is none that lives."""
+    try:
+        state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state in "ZX" else numbers[18]

@@ -1,0 +1,60 @@
+"""state.json: what a checkpoint holds beside tensors, each field checked by type as it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from schemas.untrusted_json import LargeCount, decoded
+from trainer.checkpoints.file_hashes import CheckpointError
+from trainer.config import TrainOptions
+
+STATE: Final = "state.json"
+STATE_VERSION: Final = 1
+
+
+class Best(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The best validation so far. loss: None, and checkpoint: "", if there was none."""
+
+    loss: float | None = None
+    checkpoint: Annotated[str, msgspec.Meta(pattern=r"^(step-\d{8,})?$")] = ""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run after so many steps.
+
+    tokens: unpadded, so far. applied: steps that were not skipped. sound: the last validation, if any, was
+    finite. reader: its `state_dict`.
+    options: as they were resolved.
+    """
+
+    version: int = STATE_VERSION
+    step: LargeCount
+    tokens: LargeCount
+    applied: LargeCount
+    best: Best
+    sound: bool
+    reader: dict[str, int | str]
+    options: TrainOptions
+
+    def to_json(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+
+def read_state(checkpoint: Path) -> State:
+    """Read state.json of a checkpoint.
+
+    Raises:
+        CheckpointError: it cannot be read, is another version's, or a field is not what it should be; says
+        which.
+    """
+    path = checkpoint / STATE
+    try:
+        raw: Any = decoded(path.read_bytes(), object)
+        if isinstance(raw, dict) and raw.get("version") != STATE_VERSION:
+            raise CheckpointError(f"{path}: version {raw.get('version')!r}, this thdpack reads {STATE_VERSION}")
+        return msgspec.convert(raw, State)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,93 @@
+"""What all ranks have to know alike before a run begins."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+import schemas
+from schemas.code_digest import code_digest
+from schemas.errors import ThdpackError
+from trainer.checkpoints.file_hashes import CheckpointError
+from trainer.config import TrainOptions
+from trainer.distributed.topology import Parallel
+
+_OF_A_NODE: Final = ("data", "cache_dir", "out")
+"""Paths, which nodes may see under names of their own. The dataset's manifest and the run's folder are
+compared by what is in them."""
+_PACKAGES: Final = ("schemas", "pipeline", "trainer")
+
+
+def from_main(parallel: Parallel, ask: Callable[[], Any]) -> Any:
+    """Return what rank 0 finds, on all ranks. To be called by all ranks.
+
+    Raises:
+        CheckpointError, ValueError: rank 0 found an error.
+    """
+    box: list[Any] = [None]
+    if parallel.is_main:
+        try:
+            box = [ask()]
+        except CheckpointError as error:
+            box = [CheckpointError(str(error))]
+        except (ValueError, OSError, ThdpackError) as error:
+            box = [ValueError(str(error))]
+    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
+    if isinstance(box[0], Exception):
+        raise box[0]
+    return box[0]
+
+
+def gathered(parallel: Parallel, value: Any) -> list[Any]:
+    """Return the values of all ranks, in order. To be called by all ranks."""
+    each: list[Any] = [None] * parallel.world_size
+    dist.all_gather_object(each, value, group=parallel.checkpoint_group)
+    return each
+
+
+def check_same(parallel: Parallel, facts: Mapping[str, str]) -> None:
+    """Compare facts, by name, with those of rank 0. To be called by all ranks.
+
+    Raises:
+        ValueError: a rank differs, the same on all ranks; names the first, its host, and all in which it
+        differs.
+    """
+    if parallel.world_size == 1:
+        return
+    each: list[tuple[str, Mapping[str, str]]] = gathered(parallel, (socket.gethostname(), facts))
+    host, expected = each[0]
+    differing = [rank for rank, (_, found) in enumerate(each) if found != expected]
+    if differing:
+        where, found = each[differing[0]]
+        names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
+        what = "; ".join(f"{name} {found.get(name)}, there {expected.get(name)}" for name in names)
+        others = f"; {len(differing)} ranks differ from rank 0" if differing[1:] else ""
+        raise ValueError(f"rank {differing[0]} on {where} is not like rank 0 on {host}: it has {what}{others}. All ranks need the same")
+
+
+def versions() -> dict[str, str]:
+    """Return what computes: versions, and a digest of our source, which says more than its version."""
+    return {
+        "thdpack": f"{schemas.__version__} (code {code_digest(*_PACKAGES)})",
+        "torch": torch.__version__,
+        "Transformer Engine": _version("transformer-engine"),
+    }
+
+
+def options_of(options: TrainOptions) -> dict[str, str]:
+    """Return the options that all ranks share, by flag, without credentials."""
+    sections: dict[str, dict[str, Any]] = asdict(options.public())
+    return {f"--{name.replace('_', '-')}": str(value) for section in sections.values() for name, value in section.items() if name not in _OF_A_NODE}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"

@@ -1,0 +1,59 @@
+"""Stopping in time: SIGTERM (schedulers, Ctrl-C's big sister) and SIGUSR1 (Slurm's warning) end a run after the step at hand, on all ranks.
+
+Ranks get a signal at different steps, and must not go different numbers of steps. So each votes at each step, in an all-reduce on the
+CPU that runs beside the step and is read one step later: nothing waits.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+import torch
+import torch.distributed as dist
+
+from trainer.distributed.topology import Parallel
+
+STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
+
+
+class StopRequest:
+    """Whether to stop, the same answer on all ranks at the same step. A second Ctrl-C interrupts at once."""
+
+    def __init__(self, parallel: Parallel) -> None:
+        self._parallel = parallel
+        self._wanted = False
+        self._vote: tuple[Any, torch.Tensor] | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (*STOPPING, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._want)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if self._vote is not None and kind is None:
+            self._vote[0].wait()
+        if kind is None or self._parallel.world_size == 1:  # else torchrun's SIGTERM would end us before we have said what is wrong
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+
+    def _want(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self._wanted:
+            raise KeyboardInterrupt
+        self._wanted = True
+
+    def agreed(self) -> bool:
+        """Cast this step's vote, and say what the last one came to. To be called once a step, by all ranks."""
+        if self._parallel.world_size == 1:
+            return self._wanted
+        before = self._vote
+        ballot = torch.tensor(int(self._wanted), dtype=torch.int32)
+        self._vote = (dist.all_reduce(ballot, group=self._parallel.vote_group, async_op=True), ballot)
+        if self._parallel.watch:
+            self._parallel.watch.vote(self._vote[0])
+        if before is None:
+            return False
+        before[0].wait()
+        return bool(before[1].item())

@@ -1,0 +1,77 @@
+"""Whether a run fits its GPUs, before anything is made: the estimate that `thdpack plan` uses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from pipeline.planning.estimate import ROOM, Reshard, Setting, memory
+from schemas.manifest import Manifest
+from trainer.config import TrainOptions
+from trainer.distributed.topology import Parallel
+from trainer.precision import is_low
+
+_TOLERANCE = 1.02
+
+
+def setting_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) -> Setting:
+    """What is estimated of a run whose options are resolved: no `auto`, and the batch in buckets."""
+    buckets, compute = options.data.buckets_per_micro_batch, options.compute
+    return Setting.on(
+        manifest,
+        buckets,
+        model=options.model,
+        fp8=is_low(compute.precision),
+        micro_batches=options.data.buckets_per_step // (parallel.data_ranks * buckets),
+        recompute=compute.recompute,
+        ranks=parallel.world_size,
+        shards=parallel.world_size // parallel.replicate,
+        context_parallel=parallel.slices.ranks,
+        reshard="layer" if compute.reshard == "layer" else "step",
+        captured=compute.cuda_graph,
+    )
+
+
+def check_memory(setting: Setting, *, available: float) -> str:
+    """How much of a GPU's memory a run will take, in words. available: bytes.
+
+    Raises:
+        ValueError: more than there is; says which part is largest, and what makes it smaller.
+    """
+    parts = memory(setting)
+    total = sum(parts.values())
+    said = f"about {total / 2**30:,.0f} of {available / 2**30:,.0f} GiB"
+    if total <= _TOLERANCE * available:
+        return said
+    part, size = max(parts.items(), key=lambda item: item[1])
+    changes = {
+        "--reshard layer": replace(setting, reshard="layer"),
+        "--recompute selective": replace(setting, recompute="selective"),
+        "--recompute full": replace(setting, recompute="full"),
+    }
+    fitting = [flag for flag, other in changes.items() if sum(memory(other).values()) <= ROOM * available]
+    remedy = (
+        fitting[0] if fitting else "more GPUs (with --replicate, more of them to a copy), fewer --buckets-per-micro-batch, or a dataset of smaller --capacity"
+    )
+    raise ValueError(f"this run needs {said} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. `thdpack plan` says what fits")
+
+
+def resolve_reshard(setting: Setting, *, available: float) -> Reshard:
+    """What `--reshard auto` stands for: once a step, where that takes at most a quarter of the memory and all of it fits."""
+    held = replace(setting, reshard="step")
+    gathered = memory(held)["gathered parameters and gradients"]
+    return "step" if 4 * gathered <= available and sum(memory(held).values()) <= ROOM * available else "layer"
+
+
+def memory_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) -> str:
+    """`check_memory` of this machine; empty on a CPU, and for backend torch, whose memory nobody has measured."""
+    if parallel.device.type != "cuda" or options.compute.backend != "te" or options.compute.precision == "fp32":
+        return ""
+    return check_memory(setting_of(options, manifest, parallel), available=available_memory(parallel.device))
+
+
+def available_memory(device: torch.device) -> float:
+    """Bytes; no limit on a CPU."""
+    return float(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else math.inf

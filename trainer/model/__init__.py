@@ -1,0 +1,4 @@
+"""ESM-2: its layers in Transformer Engine and in plain torch, initialization, and Hugging Face's format.
+
+Start at `esm2.py`.
+"""

@@ -1,0 +1,137 @@
+"""The model as a transformers PreTrainedModel, with backend te's layers inside where there is a GPU for them. Needs the extra hf.
+
+    import trainer.model.hf_model  # registers it with the Auto classes
+    from transformers import AutoModelForMaskedLM
+
+    model = trainer.model.hf_model.ThdpackEsmForMaskedLM.from_esm("esm2_t6_8M_UR50D")  # a folder of published weights
+    model.save_pretrained("mine")
+    model = AutoModelForMaskedLM.from_pretrained("mine")
+
+For fine-tuning inside a Hugging Face program. What `trainer.train` exports is a plain EsmForMaskedLM and needs none of this.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import MaskedLMOutput
+
+from schemas.models import ModelOptions
+from schemas.vocabulary import ESM2
+from trainer import precision
+from trainer.config import Backend, ComputeOptions
+from trainer.distributed.topology import alone
+from trainer.model import huggingface
+from trainer.model.esm2 import VOCABULARY, Sequences
+from trainer.model.initialize import build, draw, fill
+
+
+class ThdpackEsmConfig(PreTrainedConfig):
+    """backend: te, torch, or auto, which is te where there is a GPU and Transformer Engine."""
+
+    model_type = "thdpack_esm"
+
+    hidden_size: int = 320
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 20
+    intermediate_size: int = 1280
+    backend: Backend = "auto"
+    vocab_size: int = VOCABULARY
+    pad_token_id: int = ESM2.pad
+    mask_token_id: int = ESM2.id("<mask>")
+
+    @property
+    def options(self) -> ModelOptions:
+        return ModelOptions(layers=self.num_hidden_layers, hidden_size=self.hidden_size, heads=self.num_attention_heads, ffn_size=self.intermediate_size)
+
+
+class ThdpackEsmForMaskedLM(PreTrainedModel):
+    """ESM-2 on padded rows, or on a packed one. With Transformer Engine, on a GPU only."""
+
+    config_class = ThdpackEsmConfig
+    config: ThdpackEsmConfig
+    _keep_in_fp32_modules_strict = {"inv_freq"}  # noqa: RUF012 (as transformers has it)
+
+    def __init__(self, config: ThdpackEsmConfig) -> None:
+        super().__init__(config)
+        device = torch.empty(0).device
+        target = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
+        compute = precision.resolve(ComputeOptions(backend=config.backend, precision="fp32"), target)
+        self.model = build(config.options, compute)
+        if device.type != "meta":  # from_pretrained makes models there, and fills them itself
+            fill(self.model, {}, seed=0, parallel=alone(target if compute.backend == "te" else device))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Values of what a checkpoint lacks."""
+        if module is self.model:
+            for name, tensor in self.model.named_tensors():
+                if not getattr(tensor, "_is_hf_initialized", False):
+                    with torch.no_grad():
+                        tensor.copy_(draw(name, tensor.shape, self.config.options, seed=0, device=tensor.device))
+
+    @classmethod
+    def from_esm(cls, folder: str | Path, **config: Any) -> Self:
+        """Weights of an EsmForMaskedLM in a folder.
+
+        Raises:
+            InputError: there is none, or it is not ESM-2.
+        """
+        options, tensors = huggingface.load(folder)
+        shape = {"hidden_size": options.hidden_size, "num_hidden_layers": options.layers, "num_attention_heads": options.heads}
+        model = cls(cls.config_class(**shape, intermediate_size=options.ffn_size, **config))
+        with torch.no_grad():
+            for name, tensor in model.model.named_tensors():
+                tensor.copy_(tensors.get(name, tensor))
+        return model
+
+    def export_esm(self, folder: str | Path, *, max_seq_len: int = 1024) -> None:
+        """Write a plain EsmForMaskedLM, which needs nothing of ours."""
+        tensors = {name: tensor.detach().cpu() for name, tensor in self.model.named_tensors()}
+        huggingface.export(folder, tensors, self.config.options, max_seq_len=max_seq_len)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Without Transformer Engine's `_extra_state`, which is a pickle."""
+        return {name: value for name, value in super().state_dict(*args, **kwargs).items() if not name.endswith("_extra_state")}
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        max_length_q: int | None = None,
+        **_: Any,
+    ) -> MaskedLMOutput:
+        """
+        Args:
+            input_ids: int64[B, S].
+            attention_mask: int64[B, S], 1 at tokens; padding on the right.
+            labels: int64[B, S], -100 where there is nothing to predict.
+            cu_seq_lens_q, max_length_q: the row (B = 1) is packed, with sequences there, as `pipeline.reader.hugging_face` gives them.
+        Raises:
+            ValueError: padding on the left, or a packed row among others.
+        """
+        rows, columns = input_ids.shape
+        if cu_seq_lens_q is not None:
+            if rows != 1:
+                raise ValueError(f"input_ids has {rows} rows, with cu_seq_lens_q it is one packed row")
+            sequences = Sequences(cu_seq_lens_q.int(), max_length_q or columns)
+        else:
+            mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            if bool((mask.diff(dim=1) > 0).any()):
+                raise ValueError("attention_mask has padding before tokens; pad on the right")
+            sequences = Sequences.padded(mask.sum(1), columns)
+        with torch.cuda.device_of(input_ids):  # Triton launches kernels on the current device, wherever tensors are
+            logits = self.model(input_ids.flatten(), sequences)[:, :VOCABULARY].unflatten(0, (rows, columns))
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return MaskedLMOutput(loss=loss, logits=logits)
+
+
+AutoConfig.register(ThdpackEsmConfig.model_type, ThdpackEsmConfig)
+AutoModelForMaskedLM.register(ThdpackEsmConfig, ThdpackEsmForMaskedLM)

@@ -1,0 +1,79 @@
+"""Building a model: on the meta device, then sharded, then given values that depend on the seed and a tensor's name alone.
+
+Each tensor is drawn whole, on the device it lives on, and cut after: drawing shards would make values depend on the number of ranks.
+The largest tensor of the 15B model takes 0.4 GB meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import xxhash
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from schemas.models import ModelOptions
+from schemas.vocabulary import ESM2
+from trainer import precision
+from trainer.config import ComputeOptions
+from trainer.distributed.context_parallel import Slices
+from trainer.distributed.topology import Parallel
+from trainer.model.esm2 import INIT_STD, VOCABULARY, Esm2, rope_frequencies
+
+
+def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None = None) -> Esm2:
+    """A model without values, on the meta device. `compute.backend` is te or torch. slices: of rows, over ranks.
+
+    Raises:
+        ImportError: backend te where Transformer Engine or a GPU is missing.
+    """
+    if compute.backend == "te":
+        from trainer.model import layer_te as layer
+    else:
+        from trainer.model import layer_torch as layer  # type: ignore[no-redef]
+    with torch.device("meta"):
+        model = Esm2(options, compute, layer, slices or Slices())
+    if compute.compile:
+        for block in model.layers:
+            block.compile()
+    return model
+
+
+def draw(name: str, shape: torch.Size, options: ModelOptions, *, seed: int, device: torch.device) -> Tensor:
+    """Initial value of a tensor, float32: matrices N(0, 0.02²), norms 1, biases 0, and 0 for tokens that do not exist or are padding."""
+    if name == "inv_freq":
+        return rope_frequencies(options.head_size).to(device)
+    if name.endswith(("norm_weight", "norm.weight")):
+        return torch.ones(shape, device=device)
+    if len(shape) < 2 or name.startswith("contact_head"):
+        return torch.zeros(shape, device=device)
+    generator = torch.Generator(device).manual_seed(xxhash.xxh3_64_intdigest(f"{seed} {name}".encode()) >> 1)
+    value = torch.empty(shape, device=device).normal_(0.0, INIT_STD, generator=generator)
+    if name == "embedding":
+        value[VOCABULARY:] = 0.0
+        value[ESM2.pad] = 0.0
+    return value
+
+
+@torch.no_grad()
+def fill(model: Esm2, values: Mapping[str, Tensor], *, seed: int, parallel: Parallel) -> dict[str, Tensor]:
+    """Give a model of the meta device memory and values, on the device of `parallel`.
+
+    Args:
+        values: float32, whole, by name: what was imported, on rank 0; the others get it from there. The rest is drawn.
+    Returns:
+        fp32 values of all parameters whose own dtype is another, by name, sharded as they are: what an optimizer starts its masters with.
+    """
+    device = parallel.device
+    model.to_empty(device=device)
+    precision.quantize_parameters(model)
+    masters = {}
+    for name, tensor in model.named_tensors():
+        whole = parallel.from_main(values[name]) if name in values else draw(name, tensor.shape, model.options, seed=seed, device=device)
+        if isinstance(tensor, DTensor):
+            whole = distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
+        tensor.copy_(whole)
+        if tensor.dtype != torch.float32:
+            masters[name] = whole
+    return masters

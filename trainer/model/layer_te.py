@@ -1,0 +1,129 @@
+"""A transformer layer for NVIDIA GPUs: Transformer Engine's linear maps, in all its precisions, and kernels of ours for what is between them.
+
+Transformer Engine cannot be imported without a GPU. Which of its parts were replaced, and what that gave: docs/decisions/0006-speed.md.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import transformer_engine.pytorch as te
+from torch import Tensor, nn
+
+from schemas.models import ModelOptions, longest_of_our_attention
+from trainer.config import Recompute
+from trainer.distributed.context_parallel import Slices
+from trainer.kernels.attention import Attention, tiles
+from trainer.kernels.gelu import BiasGelu
+from trainer.kernels.norm import AddNorm
+from trainer.kernels.rope import RotateQKV
+from trainer.model.esm2 import NORM_EPSILON, Sequences
+
+OUR_NUMBERS = 2**31
+"""Fused QKV has fewer: our kernel's offsets have 32 bits."""
+
+
+class Context:
+    """What all layers need to know of a row: angles of the rotary embedding, and who attends to whom."""
+
+    def __init__(self, sequences: Sequences, angles_TR: Tensor, slices: Slices) -> None:
+        self.slices = slices
+        self.cos, self.sin = angles_TR.cos(), angles_TR.sin()
+        self.sequences = sequences
+        self.tiles = tiles(sequences.cu_seqlens, angles_TR.shape[0])
+        self.cu_seqlens = sequences.cu_seqlens
+        if sequences.lengths is not None:  # of real tokens: what BSHD's padding mask is made of
+            self.cu_seqlens = F.pad(sequences.lengths.cumsum(0, dtype=torch.int32), (1, 0))
+
+    def attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
+        """Attention output [t, D] of each sequence on itself, from fused QKV [t, H, 3, R] before the rotary embedding."""
+        heads, size = qkv.shape[1], qkv.shape[3]
+        out = self._attend(attention, self.slices.to_heads(qkv))
+        return self.slices.to_tokens(out.view(out.shape[0], -1, size), heads).flatten(1)
+
+    def _attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
+        """The same, of all tokens and this rank's heads."""
+        tokens = qkv.shape[0]
+        longest = self.sequences.max_seqlen
+        if is_ours(qkv, self.sequences):
+            return Attention.apply(qkv, self.cos, self.sin, self.tiles).view(tokens, -1)
+        q_k_v, form = RotateQKV.apply(qkv, self.cos, self.sin), "thd"
+        if self.sequences.lengths is not None:
+            q_k_v, form = tuple(t.unflatten(0, (-1, longest)) for t in q_k_v), "bshd"
+        out = attention(
+            *q_k_v,
+            qkv_format=form,
+            attn_mask_type="padding",
+            cu_seqlens_q=self.cu_seqlens,
+            cu_seqlens_kv=self.cu_seqlens,
+            max_seqlen_q=longest,
+            max_seqlen_kv=longest,
+            pad_between_seqs=False,
+        )
+        return out.reshape(tokens, -1)
+
+
+def is_ours(qkv: Tensor, sequences: Sequences) -> bool:
+    """Whether our attention kernel takes this QKV [T, H, 3, R], or Transformer Engine's does."""
+    fits = sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS
+    return sequences.lengths is None and qkv.dtype == torch.bfloat16 and fits
+
+
+class NormLinear(te.Linear):  # type: ignore[misc]
+    """Adds to the residual stream, normalises it, and maps it linearly; parameters named as in Transformer Engine's LayerNormLinear.
+
+    A te.Linear, not a module around one: so state dicts have the same keys with backend torch.
+    """
+
+    def __init__(self, features: int, out_features: int, *, return_bias: bool = False) -> None:
+        super().__init__(features, out_features, device="meta", return_bias=return_bias)
+        self.layer_norm_weight = nn.Parameter(torch.empty(features))
+        self.layer_norm_bias = nn.Parameter(torch.empty(features))
+
+    def forward(self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor | None = None) -> tuple[Tensor, Any]:
+        """x + update + bias, and what is made of it; with `return_bias`, a pair of that and the bias which is still to be added."""
+        x_tD, normal_tD = AddNorm.apply(x_tD, update_tD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON)
+        return x_tD, super().forward(normal_tD)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, options: ModelOptions) -> None:
+        super().__init__()
+        self.fc1 = NormLinear(options.hidden_size, options.ffn_size, return_bias=True)
+        self.fc2 = te.Linear(options.ffn_size, options.hidden_size, device="meta")
+        self.tanh = options.gelu == "tanh"
+
+    def forward(self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor) -> tuple[Tensor, Tensor]:
+        x_tD, (inner_tF, bias_F) = self.fc1(x_tD, update_tD, bias_D)
+        return x_tD, self.fc2(BiasGelu.apply(inner_tF, bias_F, self.tanh))
+
+
+class Layer(nn.Module):
+    stays_bf16 = False
+    """Whether it computes in bf16 though the model runs in a lower precision."""
+
+    def __init__(self, options: ModelOptions, recompute: Recompute, slices: Slices) -> None:
+        super().__init__()
+        d, self.heads, self.recompute = options.hidden_size, options.heads, recompute
+        self.layernorm_qkv = NormLinear(d, 3 * d)
+        self.attention = te.DotProductAttention(slices.heads(options.heads), options.head_size, attention_dropout=0.0)
+        self.proj = te.Linear(d, d, device="meta", return_bias=True)
+        self.layernorm_mlp = FeedForward(options)
+
+    def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """The residual stream and what is still to be added to it, before and after this layer."""
+        with te.autocast(enabled=False) if self.stays_bf16 else nullcontext():
+            if self.recompute == "full" and torch.is_grad_enabled():
+                return te.checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)
+            return self._forward(x_tD, update_tD, context)
+
+    def _forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        x_tD, qkv = self.layernorm_qkv(x_tD, update_tD)
+        attended_tD = context.attend(self.attention, qkv.view(qkv.shape[0], self.heads, 3, -1))
+        update_tD, bias_D = self.proj(attended_tD)
+        if self.recompute == "selective" and torch.is_grad_enabled():
+            return te.checkpoint(self.layernorm_mlp, x_tD, update_tD, bias_D, use_reentrant=False)
+        return self.layernorm_mlp(x_tD, update_tD, bias_D)

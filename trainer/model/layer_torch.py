@@ -1,0 +1,125 @@
+"""A transformer layer in plain torch: runs anywhere, and says what the fused one computes.
+
+Attention is `torch.nn.attention.varlen` in half precision on a GPU, one call of scaled_dot_product_attention a sequence elsewhere
+(so that on a CPU no sequence's rounding depends on another), and one masked call for padded rows.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from schemas.models import ModelOptions
+from trainer.config import Recompute
+from trainer.distributed.context_parallel import Slices
+from trainer.model.esm2 import NORM_EPSILON, Sequences
+
+
+class Context:
+    """What all layers need to know of a row: angles of the rotary embedding, and who attends to whom."""
+
+    def __init__(self, sequences: Sequences, angles_TR: Tensor, slices: Slices) -> None:
+        self.slices = slices
+        self.cos, self.sin = angles_TR.cos()[:, None], angles_TR.sin()[:, None]
+        self.sequences = sequences
+        self.mask: Tensor | None = None
+        self.lengths: list[int] = []
+        if sequences.lengths is not None:
+            columns = torch.arange(sequences.max_seqlen, device=angles_TR.device)
+            self.mask = (columns < sequences.lengths[:, None])[:, None, None]
+        elif angles_TR.device.type == "cpu":
+            self.lengths = sequences.cu_seqlens.diff().tolist()
+
+    def attend(self, qkv_tH3R: Tensor) -> Tensor:
+        """Attention output [t, H, R] of each sequence on itself, softmax scale 1/√R, from fused QKV before the rotary embedding."""
+        heads = qkv_tH3R.shape[1]
+        q_THR, k_THR, v_THR = self.slices.to_heads(qkv_tH3R).unbind(2)
+        half = q_THR.dtype in (torch.bfloat16, torch.float16)
+        if self.mask is None and q_THR.is_cuda and half:
+            out_THR = self._varlen(self.rotate(q_THR), self.rotate(k_THR), v_THR)
+        else:
+            # scaled here, in fp32: a kernel would scale the scores, which rounds each of them once more
+            q_THR = self.rotate(q_THR, scale=q_THR.shape[-1] ** -0.5)
+            out_THR = self._attend(q_THR, self.rotate(k_THR), v_THR)
+        return self.slices.to_tokens(out_THR, heads)
+
+    @torch.compiler.disable  # each row has other lengths: it would be compiled again and again
+    def _varlen(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
+        from torch.nn.attention.varlen import varlen_attn
+
+        cu_seqlens, longest = self.sequences.cu_seqlens, self.sequences.max_seqlen
+        return varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
+
+    @torch.compiler.disable  # for the same reason
+    def _attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
+        """Attention with scaled_dot_product_attention, on queries that are scaled already."""
+        if self.mask is not None:
+            rows = (q.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2) for q in (q_THR, k_THR, v_THR))
+            out = F.scaled_dot_product_attention(*rows, attn_mask=self.mask, scale=1.0)
+            return out.transpose(1, 2).flatten(0, 1)
+        if not self.lengths:
+            self.lengths = self.sequences.cu_seqlens.diff().tolist()  # on a GPU in fp32: waits for it, once a row
+        each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
+        # with a batch of one: without a batch, torch writes out all scores, 4 GB a head for the longest proteins
+        batches = ((t.transpose(0, 1)[None] for t in qkv) for qkv in each if qkv[0].numel())
+        parts = [F.scaled_dot_product_attention(*qkv_1HTR, scale=1.0) for qkv_1HTR in batches]
+        return torch.cat([part[0].transpose(0, 1) for part in parts])
+
+    def rotate(self, x_THR: Tensor, *, scale: float = 1.0) -> Tensor:
+        """Rotary embedding in fp32, times `scale`: first half of a head against its second half."""
+        with torch.autocast(x_THR.device.type, enabled=False):
+            first, second = x_THR.float().chunk(2, dim=-1)
+            turned = torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
+            if scale != 1.0:
+                turned = turned * scale
+        return turned.to(x_THR.dtype)
+
+
+class NormLinear(nn.Module):
+    """LayerNorm, then a linear map; parameters named as in Transformer Engine's LayerNormLinear."""
+
+    def __init__(self, features: int, out_features: int) -> None:
+        super().__init__()
+        self.layer_norm_weight = nn.Parameter(torch.empty(features))
+        self.layer_norm_bias = nn.Parameter(torch.empty(features))
+        self.weight = nn.Parameter(torch.empty(out_features, features))
+        self.bias = nn.Parameter(torch.empty(out_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(F.layer_norm(x, self.weight.shape[1:], self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON), self.weight, self.bias)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, options: ModelOptions) -> None:
+        super().__init__()
+        self.fc1 = NormLinear(options.hidden_size, options.ffn_size)
+        self.fc2 = nn.Linear(options.ffn_size, options.hidden_size)
+        self.approximate = "none" if options.gelu == "erf" else "tanh"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x), approximate=self.approximate))
+
+
+class Layer(nn.Module):
+    def __init__(self, options: ModelOptions, recompute: Recompute, slices: Slices) -> None:
+        super().__init__()
+        self.heads, self.recompute = options.heads, recompute
+        self.layernorm_qkv = NormLinear(options.hidden_size, 3 * options.hidden_size)
+        self.proj = nn.Linear(options.hidden_size, options.hidden_size)
+        self.layernorm_mlp = FeedForward(options)
+
+    def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """The residual stream and what is still to be added to it, before and after this layer."""
+        if self.recompute == "full" and torch.is_grad_enabled():
+            return checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)
+        return self._forward(x_tD, update_tD, context)
+
+    def _forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        x_tD = x_tD + update_tD
+        qkv_tH3R = self.layernorm_qkv(x_tD).unflatten(1, (self.heads, 3, -1))
+        x_tD = x_tD + self.proj(context.attend(qkv_tH3R).flatten(1))
+        if self.recompute == "selective" and torch.is_grad_enabled():
+            return x_tD, checkpoint(self.layernorm_mlp, x_tD, use_reentrant=False)
+        return x_tD, self.layernorm_mlp(x_tD)

@@ -1,0 +1,1 @@
+"""What a run reports: metrics, statistics of layers, and traces for a profiler."""

@@ -1,0 +1,34 @@
+"""A trace of a few steps, for chrome://tracing or Perfetto."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, schedule
+
+from trainer.config import TrainOptions
+from trainer.distributed.topology import Parallel
+
+
+class _Off:
+    def step(self) -> None: ...
+
+
+@contextmanager
+def profiler(options: TrainOptions, parallel: Parallel) -> Iterator[Any]:
+    """Something whose `step()` is to be called after each step. With --profile, rank 0 writes OUT/trace.json of the 11th to the 13th."""
+    if not (options.output.profile and parallel.is_main):
+        yield _Off()
+        return
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
+    path = Path(options.output.out) / "trace.json"
+    plan = schedule(wait=8, warmup=2, active=3, repeat=1)
+    with torch.profiler.profile(activities=activities, schedule=plan, on_trace_ready=lambda trace: trace.export_chrome_trace(str(path))) as trace:
+        yield trace
+    if not path.exists():
+        print(f"no {path}: the run had fewer than 13 steps", file=sys.stderr)
