@@ -31,7 +31,7 @@ import xxhash
 
 from benchmarks.training.peers import Peer, Rows, peer
 from pipeline.reader import ShardReader
-from pipeline.storage.retries import read_manifest
+from pipeline.storage.read_manifest import read_manifest
 from schemas.manifest import Manifest
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from packers import balanced_kernel as kernel
+import packers.balanced_kernel as kernel
 from packers._check import checked_lengths
 
 WINDOW_BUCKETS: Final = 512

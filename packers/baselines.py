@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from packers import baselines_kernel as kernel
+import packers.baselines_kernel as kernel
 from packers._check import checked_lengths
 
 

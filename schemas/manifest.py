@@ -6,95 +6,34 @@ Its bytes depend on inputs, options and version alone: sorted keys, no time, hos
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self, TypedDict
 
+import msgspec
 import xxhash
 from msgspec import Meta
 
 from schemas.errors import ManifestError
-from schemas.manifest_rules import problems
-from schemas.shard import FORMAT_VERSION
-from schemas.untrusted_json import Count, FileName, Hash, LargeCount, Name, Tokens, decoded, is_of_another_type
+from schemas.manifest_entries import Histogram, InputEntry, RecordsEntry, ShardEntry, SplitTotals
+from schemas.shard import FORMAT_VERSION, SPLITS, slots_for
+from schemas.untrusted_json import MOST_TOKENS, Count, Hash, Tokens, decoded, is_of_another_type
 from schemas.vocabulary import VOCABULARIES, Vocabulary
 
 MANIFEST_NAME: Final = "manifest.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardEntry:
-    """One shard: `name` relative to the dataset, xxh3_128 in hexadecimal."""
+class _UsedOptions(TypedDict):
+    """The options of a build that readers of its dataset use; it may have more."""
 
-    name: FileName
-    bytes: Count
-    buckets: Count
-    tokens: Count
-    xxh3_128: Hash
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordsEntry:
-    """One records/ file."""
-
-    name: FileName
-    bytes: Count
-    rows: Count
-    xxh3_128: Hash
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputEntry:
-    """One input: `name` relative to the inputs' common folder; content hash of the bytes as stored, compressed or not."""
-
-    name: Name
-    bytes: Count
-    xxh3_128: Hash
-    records: Count
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Histogram:
-    """Counts of values in bins of equal width: `counts[i]` values v with first + i·width ≤ v < first + (i+1)·width."""
-
-    first: Count
-    width: Annotated[int, Meta(ge=1, le=1 << 62)]
-    counts: tuple[Count, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SplitTotals:
-    """What a split holds. Sums are exact integers, so that no order of summing shows.
-
-    cost_sum, cost_square_sum: Σ over buckets of c and of c², c being the bucket's Σ length²
-    """
-
-    buckets: Count
-    sequences: Count
-    tokens: Count
-    cost_sum: LargeCount
-    cost_square_sum: LargeCount
-    cost_max: Count
-    seqs_max: Count
-    pieces_max: Count
-    """Most sequences and tail pieces in one bucket; what `slots` has to hold."""
-
-    def fill(self, capacity: int) -> float:
-        """Real tokens / capacity over the split; 0 for an empty one."""
-        return self.tokens / (self.buckets * capacity) if self.buckets else 0.0
-
-    @property
-    def spread(self) -> float:
-        """Coefficient of variation of Σ length² over buckets; 0 for an empty split."""
-        if not self.cost_sum:
-            return 0.0
-        variance = self.buckets * self.cost_square_sum - self.cost_sum**2
-        return float(variance**0.5 / self.cost_sum)
-
-    @property
-    def peak(self) -> float:
-        """Largest Σ length² over its mean; 0 for an empty split."""
-        return self.cost_max * self.buckets / self.cost_sum if self.cost_sum else 0.0
+    dedup: Literal["exact", "cropped", "none"]
+    length_multiple: Tokens
+    long: Literal["truncate", "split", "drop"]
+    max_seqs: Tokens
+    min_residues: Annotated[int, Meta(ge=1)]
+    on_invalid: Literal["unk", "skip", "error"]
+    packer: Annotated[str, Meta(max_length=100)]
+    valid_fraction: Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +108,7 @@ class Manifest:
         vocabulary = VOCABULARIES.get(manifest.vocabulary)
         if vocabulary is None or vocabulary.digest != manifest.vocabulary_digest:
             raise ManifestError(f"{where}: vocabulary {manifest.vocabulary!r} is not the one this thdpack knows by that name")
-        for problem in problems(manifest):
+        for problem in _problems(manifest):
             raise ManifestError(f"{where}: {problem}: the manifest contradicts itself, build the dataset again")
         return manifest
 
@@ -199,3 +138,51 @@ def _version() -> str:
     from schemas import __version__
 
     return __version__
+
+
+def _problems(manifest: Manifest) -> Iterator[str]:
+    """Yield what does not fit together."""
+    yield from _options(manifest)
+    if not 3 <= manifest.max_seq_len <= manifest.capacity:
+        yield f"max_seq_len {manifest.max_seq_len} of capacity {manifest.capacity}, expected 3 to the capacity"
+    pieces = max((totals.pieces_max for totals in manifest.splits.values()), default=0)
+    if pieces > manifest.capacity:
+        yield f"pieces_max {pieces} of capacity {manifest.capacity}"
+    elif manifest.slots != slots_for(pieces):
+        yield f"slots {manifest.slots} for pieces_max {pieces}, expected {slots_for(pieces)}"
+    if set(manifest.shards) != set(SPLITS) or set(manifest.splits) != set(SPLITS):
+        yield f"splits {sorted({*manifest.shards, *manifest.splits})}, expected {sorted(SPLITS)}"
+        return
+    yield from _names(manifest)
+    yield from _sizes(manifest)
+
+
+def _options(manifest: Manifest) -> Iterator[str]:
+    try:
+        used = msgspec.convert(dict(manifest.options), _UsedOptions)
+    except msgspec.ValidationError as error:
+        yield f"options: {error}"
+        return
+    if manifest.capacity % used["length_multiple"]:
+        yield f"options: length_multiple {used['length_multiple']} does not divide capacity {manifest.capacity}"
+
+
+def _names(manifest: Manifest) -> Iterator[str]:
+    named = [(split, entry.name) for split in SPLITS for entry in manifest.shards[split]]
+    for folder, name in (*named, *(("records", entry.name) for entry in manifest.records)):
+        if not name.startswith(f"{folder}/"):
+            yield f"file name {name!r} is not in {folder}/"
+            return
+    if len({entry.name for entry in manifest.files()}) != len(manifest.files()):
+        yield "two files have the same name"
+
+
+def _sizes(manifest: Manifest) -> Iterator[str]:
+    for split, shards in manifest.shards.items():
+        buckets = sum(entry.buckets for entry in shards)
+        if buckets > MOST_BUCKETS:
+            yield f"{split}: {buckets} buckets, expected at most {MOST_BUCKETS}"
+
+
+MOST_BUCKETS = (1 << 62) // MOST_TOKENS
+"""Buckets of a split: their tokens can be counted in int64."""

@@ -34,9 +34,10 @@ from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks, rest_leve
 from pipeline.build.task_list import TaskList
 from pipeline.build.tasks import Job
 from pipeline.build.verify.check_files import check_totals, verify_tasks
-from pipeline.inputs.find import PIECE_BYTES, Source, cut, task_bytes
+from pipeline.inputs.find import PIECE_BYTES, cut, task_bytes
+from pipeline.inputs.source import Source
 from pipeline.reader import ShardReader
-from pipeline.storage.folder import LocalFolder
+from pipeline.storage.local_folder import LocalFolder
 from schemas.manifest import MANIFEST_NAME, Manifest
 
 SIZES = (60_000_000, 200_000_000, 2_000_000_000)

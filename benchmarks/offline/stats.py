@@ -27,8 +27,9 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.build.reduce_stage.split_statistics import SplitStatistics
 from pipeline.build.reduce_stage.write_records import RecordRows, write_records
 from pipeline.storage.atomic_write import Finisher
-from pipeline.storage.folder import folder_of
-from schemas.manifest import InputEntry, Manifest
+from pipeline.storage.open_folder import folder_of
+from schemas.manifest import Manifest
+from schemas.manifest_entries import InputEntry
 from schemas.records import Status
 from schemas.shard import SPLITS
 

@@ -39,7 +39,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from pipeline.reader import ShardReader
-from pipeline.storage.retries import read_manifest
+from pipeline.storage.read_manifest import read_manifest
 from schemas.vocabulary import ESM2
 from trainer.config import PRESETS, TrainOptions
 from trainer.distributed.topology import Parallel, processes

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pipeline.reader import ShardReader
-from pipeline.storage.retries import read_manifest
+from pipeline.storage.read_manifest import read_manifest
 from schemas.vocabulary import ESM2
 
 Peer = Literal["litdata", "litdata-tokens", "datasets", "datasets-streaming", "mosaicml", "online"]

@@ -10,7 +10,8 @@ import numpy as np
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.reduce_stage.split_statistics import SplitStatistics
 from schemas import __version__
-from schemas.manifest import InputEntry, Manifest, RecordsEntry, ShardEntry
+from schemas.manifest import Manifest
+from schemas.manifest_entries import InputEntry, RecordsEntry, ShardEntry
 from schemas.records import Status
 from schemas.shard import SPLITS, slots_for
 from schemas.vocabulary import ESM2

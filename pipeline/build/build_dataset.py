@@ -21,7 +21,7 @@ from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks, rest_leve
 from pipeline.build.tasks import Job, Task
 from pipeline.executors.processes import Executor, ProcessExecutor, cores
 from pipeline.inputs.expand import refuse_inside
-from pipeline.inputs.find import Source
+from pipeline.inputs.source import Source
 from pipeline.storage.urls import is_url
 from schemas import __version__
 from schemas.errors import BuildError, DatasetError, ManifestError

@@ -13,7 +13,8 @@ import xxhash
 
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.signed_json import read_signed
-from pipeline.inputs.find import Source, cut, every_range, find_sources, task_bytes
+from pipeline.inputs.find import cut, every_range, find_sources, task_bytes
+from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.urls import is_url
 from schemas import __version__
@@ -97,7 +98,7 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
     Raises:
         InputError: an input is missing, unreadable or named twice.
     """
-    sources, passed_over = find_sources(options, spool=spool)
+    sources, passed_over = find_sources(options.inputs, options.format, spool=spool)
     size = task_bytes(sources)
     ranges = [(i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, size)]
     return Plan(

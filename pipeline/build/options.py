@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, Optional
 
+from pipeline.inputs.source import Format
 from schemas.shard import round_up
-
-Format = Literal["auto", "fasta", "parquet", "arrow", "swiss", "genbank", "embl"]
 
 _NOT_IN_BYTES: Final = frozenset({"inputs", "out", "executor", "ray_address", "workers", "memory", "scratch", "overwrite", "dry_run", "log_json"})
 """Options that change how a build runs, never what it writes."""

@@ -30,7 +30,8 @@ from pipeline.build.task_markers import finished
 from pipeline.build.tasks import HashTask, Job, MapTask, ReduceTask, Task
 from pipeline.executors.processes import Executor, ProcessExecutor, SerialExecutor
 from pipeline.inputs.expand import refuse_inside
-from pipeline.inputs.find import Source, unchanged
+from pipeline.inputs.find import unchanged
+from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.retries import AT_ONCE
 from schemas import __version__

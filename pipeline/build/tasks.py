@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.rerun_damaged import rest_name
-from pipeline.inputs.find import Source
+from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.urls import is_url
-from schemas.manifest import RecordsEntry, ShardEntry
+from schemas.manifest_entries import RecordsEntry, ShardEntry
 
 OnBytes = Callable[[int], None]
 """Told how many bytes a task has read since it was last told."""

@@ -72,7 +72,7 @@ def run_array_command(options: PreprocessOptions | RunTaskOptions | CommitOption
     from pipeline.build.build_dataset import Built
     from pipeline.build.progress import reporter
     from pipeline.build.task_list import commit, load_task_list, plan_tasks, run_tasks
-    from pipeline.storage.retries import read_manifest
+    from pipeline.storage.read_manifest import read_manifest
 
     with reporter(as_json=options.log_json) as report:
         if isinstance(options, PreprocessOptions):

@@ -12,11 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.cli.summary import summary_lines
-from pipeline.storage.folder import Folder, folder_of
-from pipeline.storage.retries import local_path, read_manifest
-from pipeline.storage.urls import file_system
+from pipeline.storage.folder import Folder
+from pipeline.storage.open_folder import folder_of
+from pipeline.storage.read_manifest import read_manifest
+from pipeline.storage.urls import file_system, local_path
 from schemas.errors import DatasetError
-from schemas.manifest import Manifest, ShardEntry
+from schemas.manifest import Manifest
+from schemas.manifest_entries import ShardEntry
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _RESIDUES_SHOWN = 48

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipeline.inputs.decompress import decompressed
     from pipeline.inputs.fasta import FastaParser
-    from pipeline.inputs.find import Source, find_sources
+    from pipeline.inputs.find import find_sources
     from pipeline.inputs.formats import read_fasta, read_seqio, read_table
     from pipeline.inputs.residues import RecordBlock
+    from pipeline.inputs.source import Source
 else:
     from schemas.lazy_exports import lazy_exports
 
@@ -18,16 +19,14 @@ else:
         __name__,
         decompress=("decompressed",),
         fasta=("FastaParser",),
-        find=(
-            "Source",
-            "find_sources",
-        ),
+        find=("find_sources",),
         formats=(
             "read_fasta",
             "read_seqio",
             "read_table",
         ),
         residues=("RecordBlock",),
+        source=("Source",),
     )
 
 __all__ = ["FastaParser", "RecordBlock", "Source", "decompressed", "find_sources", "read_fasta", "read_seqio", "read_table"]

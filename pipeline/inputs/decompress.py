@@ -11,9 +11,9 @@ import io
 import lzma
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, Literal, Protocol, cast
+from typing import Any, BinaryIO, Final, Protocol, cast
 
-Compression = Literal["none", "gzip", "zstd", "xz", "bzip2"]
+from pipeline.inputs.source import Compression
 
 _ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
 """A frame, or one to skip: pzstd begins with such."""

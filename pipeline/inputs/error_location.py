@@ -14,10 +14,10 @@ from typing import BinaryIO, Final, cast
 from pipeline.inputs.decompress import ArchiveNeedsError, NoEndBlockError, broken_archive_errors, decompressed
 from pipeline.inputs.fasta import NEXT_RECORD, FastaSyntaxError, line_of
 from pipeline.inputs.file_kinds import HEAD_BYTES, foreign, ids_and_residues_on_one_line
-from pipeline.inputs.find import Source
 from pipeline.inputs.headers import comments_as_ascii, header_of
 from pipeline.inputs.residues import LINE_END, Letter, letter_classes
-from pipeline.storage.urls import input_errors, open_input
+from pipeline.inputs.source import Source
+from pipeline.storage.open_input import input_errors, open_input
 from schemas.errors import FastaError, InputError
 from schemas.vocabulary import ESM2
 

@@ -10,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from pipeline.build.options import Format
+from pipeline.inputs.source import Format
 from pipeline.storage.interrupt import INTERRUPTED
+from pipeline.storage.open_input import input_errors, open_input
 from pipeline.storage.ranged_file import asked
-from pipeline.storage.retries import Remote, local_path
-from pipeline.storage.urls import file_system, input_errors, is_url, open_input
+from pipeline.storage.retries import Remote
+from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 
 _LISTING: Final = 600 << 20

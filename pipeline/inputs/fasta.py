@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.inputs import fasta_kernel as kernel
+import pipeline.inputs.fasta_kernel as kernel
 from pipeline.inputs.headers import comments_as_ascii, header_of, identifier_of
 from pipeline.inputs.residues import RecordBlock, encode, letter_classes, residues_of
 from schemas.vocabulary import Vocabulary

@@ -8,16 +8,16 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from pipeline.build.options import Format, PreprocessOptions
-from pipeline.inputs.decompress import Compression, detect
+from pipeline.inputs.decompress import detect
 from pipeline.inputs.expand import TABLES, Named, as_text, expand, listed, special, suffix
+from pipeline.inputs.source import Format, Source
 from pipeline.storage.interrupt import INTERRUPTED
+from pipeline.storage.open_input import input_errors, open_input
 from pipeline.storage.ranged_file import asked
 from pipeline.storage.retries import AT_ONCE, Remote
-from pipeline.storage.urls import file_system, input_errors, is_url, marks_of, open_input
+from pipeline.storage.urls import file_system, is_url, marks_of
 from schemas.errors import InputError
 from schemas.redact import without_credentials
 
@@ -32,41 +32,12 @@ _UNMARKED: Final = "-unmarked-"
 """In fingerprints of web inputs whose server tells neither etag nor time: no two runs have the same, so that none believes what another read."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """One input file.
-
-    url: local path or URL to read it from.
-    name: relative to the inputs' common folder; how the manifest and records/ call it.
-    bytes: as stored, compressed or not.
-    fingerprint: changes when the file does, as far as its store can tell without reading it.
-    piece: PIECE_BYTES, as whoever planned had it.
-    """
-
-    url: str
-    name: str
-    bytes: int
-    fingerprint: str
-    format: Format
-    compression: Compression
-    piece: int
-
-    @property
-    def cuttable(self) -> bool:
-        """Whether several tasks can share it: plain FASTA only."""
-        return self.format == "fasta" and self.compression == "none"
-
-    @property
-    def streamed(self) -> bool:
-        """Whether map tasks read it from first byte to last, so that its hash can be taken on the way."""
-        return self.format not in ("parquet", "arrow")
-
-
-def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list[Source], list[str]]:
+def find_sources(inputs: tuple[str, ...], format: Format, *, spool: str | None) -> tuple[list[Source], list[str]]:
     """The inputs in the order of the command line, folders and globs expanded in byte order.
 
     Args:
-        options: inputs and format.
+        inputs: as named on the command line.
+        format: of all of them; `auto` takes each file's own.
         spool: where standard input was written to, if it is one of the inputs.
     Returns:
         Sources, and a line for each thing in a named folder that was passed over: its name and why.
@@ -75,8 +46,8 @@ def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list
     """
     named: list[Named] = []
     passed_over: list[str] = []
-    for text in listed(options.inputs):
-        found, others = expand(text, options.format)
+    for text in listed(inputs):
+        found, others = expand(text, format)
         named += found
         passed_over += others
     seen: set[str] = set()
@@ -90,7 +61,7 @@ def find_sources(options: PreprocessOptions, *, spool: str | None) -> tuple[list
         if as_text(name) != name:
             raise InputError("its name is not UTF-8, and the manifest is; rename it, or give it as standard input", source=as_text(url))
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
-        return list(threads.map(lambda one: _source(one[0], names[one[0]], options.format, spool, one[1]), named)), passed_over
+        return list(threads.map(lambda one: _source(one[0], names[one[0]], format, spool, one[1]), named)), passed_over
 
 
 def relative_names(urls: list[str]) -> dict[str, str]:

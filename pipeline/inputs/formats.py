@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.inputs.content_hash import HashingReader
 from pipeline.inputs.decompress import decompressed
 from pipeline.inputs.error_location import archive_errors, fasta_error
 from pipeline.inputs.fasta import FastaParser, FastaSyntaxError
-from pipeline.inputs.find import Source
 from pipeline.inputs.residues import RecordBlock, encode, letter_classes, residues_of
-from pipeline.storage.urls import HashingReader, open_input
+from pipeline.inputs.source import Source
+from pipeline.storage.open_input import open_input
 from schemas.errors import InputError
 from schemas.vocabulary import Vocabulary
 

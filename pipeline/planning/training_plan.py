@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pipeline.planning.estimate import ROOM, Recompute, Reshard, Setting, memory, seconds
 from pipeline.planning.throughput import RUNS
-from pipeline.storage.retries import read_manifest
+from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.models import ESM2_MODELS, longest_of_our_attention

@@ -6,16 +6,13 @@ A hash says that a shard is the one that the manifest names, not that its writer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.reader.arrow_columns import numbers
-
-if TYPE_CHECKING:
-    from pipeline.reader.mapped_shard import BucketShape
+from pipeline.reader.bucket_shape import BucketShape
 
 
 def first_problem(batches: Sequence[pa.RecordBatch], shape: BucketShape) -> str | None:

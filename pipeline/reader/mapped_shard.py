@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,12 @@ from numpy.typing import NDArray
 
 from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.bucket_checks import first_problem
-from pipeline.storage.urls import difference
+from pipeline.reader.bucket_shape import BucketShape
+from pipeline.storage.file_hash import difference
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError
-from schemas.manifest import Manifest, ShardEntry
-from schemas.shard import round_up, shard_schema
+from schemas.manifest_entries import ShardEntry
+from schemas.shard import shard_schema
 
 _NOT_READABLE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError)
 """What pyarrow and numpy raise over content that is not what it says it is."""
@@ -31,32 +31,6 @@ _NOT_READABLE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, O
 
 class DamagedShardError(DatasetError):
     """A shard is not what the manifest says, or not there."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BucketShape:
-    """What all buckets of a run have in common.
-
-    capacity: tokens in a bucket
-    slots: sequences and tail pieces that cu_seqlens has room for
-    max_seqlen: no sequence and no tail piece is longer
-    vocabulary: token ids are below this
-    """
-
-    capacity: int
-    slots: int
-    max_seqlen: int
-    vocabulary: int
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> BucketShape:
-        longest = round_up(manifest.max_seq_len, manifest.length_multiple)
-        return cls(
-            capacity=manifest.capacity,
-            slots=manifest.slots,
-            max_seqlen=longest,
-            vocabulary=len(manifest.vocabulary_object),
-        )
 
 
 def nothing() -> None:

@@ -25,9 +25,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cursor import GlobalCursor, Ranks
 from pipeline.reader.global_order import permuted
-from pipeline.reader.mapped_shard import BucketShape
 from pipeline.reader.shard_cache import DEFAULT_BYTES
 from pipeline.reader.split_reader import Split
 from schemas.bucket import Bucket

@@ -22,11 +22,12 @@ from typing import Final
 
 import xxhash
 
+from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.fork_guard import tell_after_fork
-from pipeline.reader.mapped_shard import BucketShape, DamagedShardError, MappedShard
+from pipeline.reader.mapped_shard import DamagedShardError, MappedShard
 from pipeline.storage.retries import CacheError, ClosedError, Remote
 from schemas.errors import DatasetError
-from schemas.manifest import ShardEntry
+from schemas.manifest_entries import ShardEntry
 
 DEFAULT_BYTES: Final = 32 << 30
 """Limit of a cache whose user named none."""

@@ -11,12 +11,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.fork_guard import tell_after_fork
 from pipeline.reader.global_order import WINDOW_SHARDS, Order
-from pipeline.reader.mapped_shard import BucketShape, MappedShard
+from pipeline.reader.mapped_shard import MappedShard
 from pipeline.reader.prefetch import ShardLoader
 from pipeline.reader.shard_cache import ShardCache, default_folder
-from pipeline.storage.retries import ClosedError, Remote, local_path, read_manifest
+from pipeline.storage.read_manifest import read_manifest
+from pipeline.storage.retries import ClosedError, Remote
+from pipeline.storage.urls import local_path
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest

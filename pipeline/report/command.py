@@ -14,7 +14,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.expand import looks_like_sequences
 from pipeline.report.gather.compare import Side, compare
 from pipeline.report.model import Comparison, Report
-from pipeline.storage.retries import local_path
+from pipeline.storage.urls import local_path
 from schemas.errors import ThdpackError
 from schemas.manifest import MANIFEST_NAME
 
@@ -94,7 +94,7 @@ def is_dataset(name: str) -> bool:
 def _recount(names: Sequence[str]) -> None:
     """Read the tokens of the datasets among the arguments."""
     from pipeline.report.gather.recount import recount
-    from pipeline.storage.retries import read_manifest
+    from pipeline.storage.read_manifest import read_manifest
 
     for name in names:
         if is_dataset(name):

@@ -6,19 +6,19 @@ A `Folder` hides which of the two it is. Start at `folder.py`.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.storage.folder import Folder, LocalFolder, folder_of
+    from pipeline.storage.folder import Folder
+    from pipeline.storage.local_folder import LocalFolder
     from pipeline.storage.object_folder import ObjectFolder
+    from pipeline.storage.open_folder import folder_of
 else:
     from schemas.lazy_exports import lazy_exports
 
     __getattr__ = lazy_exports(
         __name__,
-        folder=(
-            "Folder",
-            "LocalFolder",
-            "folder_of",
-        ),
+        folder=("Folder",),
+        local_folder=("LocalFolder",),
         object_folder=("ObjectFolder",),
+        open_folder=("folder_of",),
     )
 
 __all__ = ["Folder", "LocalFolder", "ObjectFolder", "folder_of"]

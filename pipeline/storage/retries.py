@@ -12,16 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pipeline.storage.interrupt import INTERRUPTED
-from pipeline.storage.urls import file_system, is_missing, is_url, protocols
-from schemas.errors import DatasetError, ManifestError
-from schemas.manifest import MANIFEST_NAME, Manifest
+from pipeline.storage.urls import file_system, is_missing
+from schemas.errors import DatasetError
 from schemas.redact import without_credentials
-from schemas.untrusted_json import MOST_BYTES
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -204,57 +201,3 @@ def _came(event: threading.Event, seconds: float, stopped: threading.Event) -> b
         if time.monotonic() >= deadline:
             return False
     return True
-
-
-def local_path(url: str) -> Path | None:
-    """The folder that a path or a file:// URL names; None if it is somewhere else.
-
-    Raises:
-        InputError: no file system is installed for the protocol.
-    """
-    if not is_url(url):
-        return Path(url)
-    fs, path = file_system(url)
-    return Path(path) if "file" in protocols(fs) else None
-
-
-def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) -> Manifest:
-    """The manifest of a dataset, local or remote.
-
-    Raises:
-        ManifestError: there is none, or it cannot be trusted.
-        DatasetError: the store cannot be reached.
-    """
-    folder = local_path(str(url))
-    if folder is None:
-        remote = Remote(str(url), stopped or threading.Event())
-        try:
-            text = remote.with_retries(MANIFEST_NAME, lambda: _bounded(remote.pieces(MANIFEST_NAME)))
-        except DatasetError as error:
-            if is_missing(error.__cause__):
-                raise _no_manifest(url) from error
-            raise
-        return Manifest.from_json(text, where=f"{remote.url}/{MANIFEST_NAME}")
-    path = folder / MANIFEST_NAME
-    try:
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
-    except FileNotFoundError as error:
-        raise _no_manifest(url) from error
-    except OSError as error:
-        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
-    return Manifest.from_json(text, where=str(path))
-
-
-def _bounded(pieces: Iterator[bytes]) -> bytes:
-    """Join pieces; stop where they are more than any manifest has, for a server may send without end."""
-    found = bytearray()
-    for piece in pieces:
-        found += piece
-        if len(found) > MOST_BYTES:
-            break
-    return bytes(found)
-
-
-def _no_manifest(url: str | Path) -> ManifestError:
-    return ManifestError(f"{url}: no {MANIFEST_NAME}: not a dataset, or its build did not finish")

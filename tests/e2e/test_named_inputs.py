@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.find import find_sources
 from schemas.errors import InputError
@@ -81,7 +80,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path, folder: Path, 
 
     monkeypatch.setattr(os, "scandir", closed)
     with pytest.raises(InputError, match="closed: cannot be read: Permission denied"):
-        find_sources(PreprocessOptions(inputs=(str(folder),), out="x"), spool=None)
+        find_sources((str(folder),), "auto", spool=None)
 
 
 def test_a_name_that_is_not_utf8_is_refused_before_anything_is_read(run: Run, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from pipeline.executors.ray_cluster import Likeness, versions
-from pipeline.storage.folder import LocalFolder
+from pipeline.storage.local_folder import LocalFolder
 from schemas.errors import BuildError
 from tests.conftest import REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records

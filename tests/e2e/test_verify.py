@@ -17,7 +17,7 @@ import xxhash
 
 from pipeline.build.verify.check_files import check_files, check_totals, verify_tasks
 from pipeline.build.verify.verify_dataset import compare_records
-from pipeline.storage.folder import folder_of
+from pipeline.storage.open_folder import folder_of
 from schemas.errors import ManifestError
 from schemas.manifest import Manifest, _canonical
 from schemas.shard import shard_schema

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from pipeline.storage.urls import HashingReader
+from pipeline.inputs.content_hash import HashingReader
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from tests.corpus import fasta, made_records

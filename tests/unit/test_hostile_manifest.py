@@ -16,7 +16,7 @@ import xxhash
 
 from pipeline.reader import ShardReader
 from pipeline.reader.shard_cache import ShardCache
-from pipeline.storage.retries import read_manifest as read_manifest_of
+from pipeline.storage.read_manifest import read_manifest as read_manifest_of
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import Manifest
 from schemas.untrusted_json import MOST_BYTES

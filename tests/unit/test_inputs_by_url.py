@@ -19,9 +19,11 @@ from pipeline.build.progress import reporter
 from pipeline.build.task_list import plan_tasks
 from pipeline.build.tasks import MapTask
 from pipeline.inputs.expand import _urls
-from pipeline.inputs.find import Source, find_sources, unchanged
-from pipeline.storage.folder import LocalFolder
-from pipeline.storage.urls import hash_file, marks_of
+from pipeline.inputs.find import find_sources, unchanged
+from pipeline.inputs.source import Source
+from pipeline.storage.file_hash import hash_file
+from pipeline.storage.local_folder import LocalFolder
+from pipeline.storage.urls import marks_of
 from schemas.errors import BuildError, InputError
 from tests.stores import http_store
 
@@ -66,7 +68,7 @@ def serving(handler: type[http.server.SimpleHTTPRequestHandler], folder: Path) -
 
 
 def found(*inputs: str) -> list[Source]:
-    return find_sources(PreprocessOptions(inputs=inputs, out="x"), spool=None)[0]
+    return find_sources(inputs, "auto", spool=None)[0]
 
 
 @pytest.fixture

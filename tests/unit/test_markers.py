@@ -23,7 +23,7 @@ from pipeline.build.signed_json import signed
 from pipeline.build.task_list import load_task_list, plan_tasks, run_tasks
 from pipeline.build.task_markers import finished, run_once
 from pipeline.build.tasks import MapTask, Task
-from pipeline.storage.folder import LocalFolder
+from pipeline.storage.local_folder import LocalFolder
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, ThdpackError
 from tests.command_line import use_few_small_tasks

@@ -125,4 +125,4 @@ def test_what_array_commands_cannot_do_is_wrong_usage(arguments: list[str], said
 def test_a_list_does_not_name_standard_input(tmp_path: Path) -> None:
     (tmp_path / "files.txt").write_text("# what we have\n-\n")
     with pytest.raises(InputError, match=r"standard input .* belongs on the command line"):
-        find_sources(PreprocessOptions(inputs=(f"@{tmp_path}/files.txt",), out="y"), spool=None)
+        find_sources((f"@{tmp_path}/files.txt",), "auto", spool=None)

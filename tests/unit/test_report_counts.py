@@ -18,7 +18,7 @@ from pipeline.report.gather.lengths import Counted, histogram, sequences_of
 from pipeline.report.gather.splits import cost_counts, together
 from pipeline.report.gather.waste import shuffled, waste
 from pipeline.report.model import Settings
-from schemas.manifest import Histogram
+from schemas.manifest_entries import Histogram
 
 LENGTHS = st.lists(st.integers(0, 3000), min_size=1, max_size=200)
 

@@ -22,7 +22,7 @@ from pipeline.build.signed_json import signed
 from pipeline.build.stages import reduce_tasks
 from pipeline.build.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
 from pipeline.build.tasks import HashTask, MapTask, VerifyTask
-from pipeline.inputs.find import Source
+from pipeline.inputs.source import Source
 from pipeline.storage.atomic_write import written_atomically
 from pipeline.storage.object_folder import ObjectFolder
 from schemas.errors import BuildError, DatasetError, InputError

@@ -12,9 +12,8 @@ import aiohttp.client
 import fsspec
 import pytest
 
-from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.find import find_sources
-from pipeline.storage.urls import hash_file
+from pipeline.storage.file_hash import hash_file
 from schemas.errors import InputError
 from tests.command_line import Run
 
@@ -80,7 +79,7 @@ def test_a_server_that_falls_silent_is_said_to_have(server: str, monkeypatch: py
 def test_a_server_in_trouble_is_not_a_missing_file(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "broken", True)
     with pytest.raises(InputError, match=r"x.fasta: cannot be read: ClientResponseError: 500"):
-        find_sources(PreprocessOptions(inputs=(f"{server}/x.fasta",), out="x"), spool=None)
+        find_sources((f"{server}/x.fasta",), "auto", spool=None)
 
 
 def test_a_refused_connection_is_not_a_missing_file(run: Run, tmp_path: Path) -> None:

@@ -23,14 +23,17 @@ import xxhash
 from pipeline.build.build_plan import PLAN, Plan, comes_of, planned_here
 from pipeline.build.destination.local_destination import WORK, LocalSite, not_removed, spool_stdin
 from pipeline.build.options import PreprocessOptions
-from pipeline.storage.folder import Folder, LocalFolder
+from pipeline.storage.file_hash import hash_file
+from pipeline.storage.folder import Folder
+from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.object_folder import LostRaceError, ObjectFolder
-from pipeline.storage.retries import AT_ONCE, local_path
-from pipeline.storage.urls import hash_file
+from pipeline.storage.retries import AT_ONCE
+from pipeline.storage.urls import local_path
 from schemas import __version__
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, DatasetError
-from schemas.manifest import MANIFEST_NAME, Manifest, RecordsEntry, ShardEntry
+from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.manifest_entries import RecordsEntry, ShardEntry
 
 
 class Site(Protocol):

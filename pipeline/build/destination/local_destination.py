@@ -18,8 +18,9 @@ from typing import BinaryIO, Final, cast
 from pipeline.build.build_plan import PLAN, Plan
 from pipeline.build.options import PreprocessOptions
 from pipeline.storage.atomic_write import sync_folder, written_atomically
-from pipeline.storage.folder import Folder, LocalFolder
-from pipeline.storage.urls import input_errors
+from pipeline.storage.folder import Folder
+from pipeline.storage.local_folder import LocalFolder
+from pipeline.storage.open_input import input_errors
 from schemas.errors import BuildError
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.shard import SPLITS

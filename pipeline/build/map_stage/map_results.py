@@ -16,12 +16,12 @@ from pipeline.build.build_plan import Plan
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.signed_json import BuildName, WorkName, read_signed, signed
 from pipeline.build.tasks import HashTask, Job, MapTask
-from pipeline.inputs.find import Source
+from pipeline.inputs.content_hash import content_hash
+from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
-from pipeline.storage.urls import content_hash
 from schemas import __version__
 from schemas.errors import BuildError
-from schemas.manifest import InputEntry
+from schemas.manifest_entries import InputEntry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.manifest import Histogram, SplitTotals
+from schemas.manifest_entries import Histogram, SplitTotals
 
 _COST_BINS = 1024
 _FILL_BINS = 100

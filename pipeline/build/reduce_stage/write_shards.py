@@ -16,7 +16,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.build.reduce_stage.split_statistics import SplitStatistics
 from pipeline.storage.atomic_write import Finisher
 from pipeline.storage.folder import Folder
-from schemas.manifest import ShardEntry
+from schemas.manifest_entries import ShardEntry
 from schemas.shard import BATCH_BUCKETS, shard_schema
 from schemas.vocabulary import ESM2
 

@@ -13,10 +13,11 @@ from pipeline.build.arrays.bucket_kernel import check_buckets
 from pipeline.build.tasks import BucketRules, OnBytes, VerifyTask
 from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.mapped_shard import verified
+from pipeline.storage.file_hash import difference, hash_file
 from pipeline.storage.folder import Folder
-from pipeline.storage.urls import difference, hash_file
 from schemas.errors import DatasetError, InputError
-from schemas.manifest import Manifest, RecordsEntry, ShardEntry
+from schemas.manifest import Manifest
+from schemas.manifest_entries import RecordsEntry, ShardEntry
 from schemas.shard import round_up, shard_schema
 from schemas.vocabulary import VOCABULARIES
 

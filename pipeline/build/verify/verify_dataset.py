@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.sequence_hashes import HASH, in_valid, sequence_hashes
 from pipeline.build.verify.check_files import check_totals, verify_tasks
 from pipeline.executors.processes import ProcessExecutor, cores
-from pipeline.storage.folder import Folder, folder_of
-from pipeline.storage.retries import read_manifest
+from pipeline.storage.folder import Folder
+from pipeline.storage.open_folder import folder_of
+from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.records import Status, records_schema

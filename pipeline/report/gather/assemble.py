@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.report.gather.lengths import Counted
 from pipeline.report.model import TOP, DuplicateFlow, InputFlow, RecordNote, Settings
-from schemas.manifest import Histogram
+from schemas.manifest_entries import Histogram
 from schemas.records import Status
 
 

@@ -29,11 +29,14 @@ from pipeline.report.gather.lengths import Counted, lengths_report, sequences_of
 from pipeline.report.gather.splits import cost_counts, split_report, together
 from pipeline.report.gather.waste import waste
 from pipeline.report.model import TOP, DuplicateFlow, RecordNote, Report, SplitReport
-from pipeline.storage.retries import Remote, local_path, read_manifest
-from pipeline.storage.urls import difference, hash_file
+from pipeline.storage.file_hash import difference, hash_file
+from pipeline.storage.read_manifest import read_manifest
+from pipeline.storage.retries import Remote
+from pipeline.storage.urls import local_path
 from schemas import __version__
 from schemas.errors import DatasetError
-from schemas.manifest import Manifest, RecordsEntry
+from schemas.manifest import Manifest
+from schemas.manifest_entries import RecordsEntry
 from schemas.records import Status
 
 

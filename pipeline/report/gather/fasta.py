@@ -38,7 +38,7 @@ from pipeline.report.gather.predict import IDS_TRIED, PredictedSplit, predict, r
 from pipeline.report.gather.splits import cost_counts, split_report, together
 from pipeline.report.gather.waste import waste
 from pipeline.report.model import TOP, DuplicateFlow, Prediction, RecordNote, Report, SplitReport
-from pipeline.storage.folder import folder_of
+from pipeline.storage.open_folder import folder_of
 from schemas import __version__
 from schemas.records import Status
 from schemas.shard import slots_for

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.hash_kernel import count_values
 from pipeline.build.reduce_stage.split_statistics import SplitStatistics
-from pipeline.storage.retries import local_path
+from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
-from schemas.manifest import Manifest, ShardEntry, SplitTotals
+from schemas.manifest import Manifest
+from schemas.manifest_entries import ShardEntry, SplitTotals
 
 
 def recount(url: str, manifest: Manifest) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pipeline.report.model import Distribution, SplitReport
-from schemas.manifest import Histogram, SplitTotals
+from schemas.manifest_entries import Histogram, SplitTotals
 
 NO_DISTRIBUTION: Final = Distribution(edges=(), counts=())
 

@@ -21,7 +21,7 @@ from pipeline.build.reduce_stage.split_statistics import SplitStatistics
 from pipeline.report.gather.lengths import Counted
 from pipeline.report.gather.splits import cost_counts
 from pipeline.report.model import Distribution, Settings, Waste
-from schemas.manifest import SplitTotals
+from schemas.manifest_entries import SplitTotals
 from schemas.shard import round_up
 
 POOL_BATCHES: Final = 50

@@ -1,0 +1,81 @@
+"""Content hashes of inputs, taken piece by piece while they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, BinaryIO, Final, cast
+
+import xxhash
+
+_BLOCK: Final = 1 << 20
+
+
+class HashingReader:
+    """A binary stream for reading that hashes what passes through, piece by piece (see `content_hash`).
+
+    piece: bytes of each but the last.
+    size: how many bytes are hashed; what comes after them is read and not hashed. None for all there are.
+    """
+
+    def __init__(self, file: BinaryIO, *, piece: int, size: int | None) -> None:
+        self._file = file
+        self._piece = piece
+        self._left = size
+        self._hash = xxhash.xxh3_128()
+        self._room = piece
+        self._pieces: list[str] = []
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._add(memoryview(data))
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = cast(int, self._file.readinto(view))  # type: ignore[attr-defined]
+        self._add(view[:count])
+        return count
+
+    def _add(self, data: memoryview) -> None:
+        if self._left is not None:
+            data = data[: self._left]
+            self._left -= len(data)
+        while len(data):
+            part = data[: self._room]
+            self._hash.update(part)
+            self._room -= len(part)
+            data = data[len(part) :]
+            if self._room == 0:
+                self._next()
+
+    def _next(self) -> None:
+        self._pieces.append(self._hash.hexdigest())
+        self._hash.reset()
+        self._room = self._piece
+
+    def finish(self) -> list[str]:
+        """Read what is left to hash; the xxh3_128 of every piece."""
+        while self._left != 0 and self.read(_BLOCK):
+            pass
+        if self._room < self._piece:
+            self._next()
+        return self._pieces
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._file.close()
+        self.closed = True
+
+
+def content_hash(pieces: Sequence[str]) -> str:
+    """What the manifest calls an input's xxh3_128: its only piece's; of several, that of their digests' bytes end to end. See docs/format.md."""
+    return pieces[0] if len(pieces) == 1 else xxhash.xxh3_128_hexdigest(bytes.fromhex("".join(pieces)))

@@ -1,0 +1,34 @@
+"""What all buckets of a dataset have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.manifest import Manifest
+from schemas.shard import round_up
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketShape:
+    """What all buckets of a run have in common.
+
+    capacity: tokens in a bucket
+    slots: sequences and tail pieces that cu_seqlens has room for
+    max_seqlen: no sequence and no tail piece is longer
+    vocabulary: token ids are below this
+    """
+
+    capacity: int
+    slots: int
+    max_seqlen: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> BucketShape:
+        longest = round_up(manifest.max_seq_len, manifest.length_multiple)
+        return cls(
+            capacity=manifest.capacity,
+            slots=manifest.slots,
+            max_seqlen=longest,
+            vocabulary=len(manifest.vocabulary_object),
+        )

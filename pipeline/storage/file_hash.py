@@ -1,0 +1,38 @@
+"""The hash of a file, and whether it is the one that a manifest names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, cast
+
+import xxhash
+
+from pipeline.storage.open_input import open_input
+from schemas.manifest_entries import RecordsEntry, ShardEntry
+
+_BLOCK: Final = 1 << 20
+
+
+def hash_file(path: str | Path) -> tuple[int, str]:
+    """Bytes and xxh3_128 (hexadecimal) of a local file or URL, read once in small pieces.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    digest = xxhash.xxh3_128()
+    size = 0
+    buffer = memoryview(bytearray(_BLOCK))
+    with open_input(str(path)) as file:
+        while count := cast(int, file.readinto(buffer)):  # type: ignore[attr-defined]
+            digest.update(buffer[:count])
+            size += count
+    return size, digest.hexdigest()
+
+
+def difference(path: str | Path, found_size: int, found: str, entry: ShardEntry | RecordsEntry) -> str | None:
+    """What tells a file's bytes from those the manifest names, or None."""
+    if found_size != entry.bytes:
+        return f"{path}: {found_size} bytes, the manifest says {entry.bytes}: truncated or replaced"
+    if found != entry.xxh3_128:
+        return f"{path}: its xxh3_128 is {found}, the manifest says {entry.xxh3_128}: damaged"
+    return None

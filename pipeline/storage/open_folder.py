@@ -1,0 +1,23 @@
+"""The folder that a path or URL names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.storage.folder import Folder
+from pipeline.storage.local_folder import LocalFolder
+from pipeline.storage.object_folder import ObjectFolder
+from pipeline.storage.urls import local_path
+
+
+def folder_of(url: str | Path, *, scratch: Path | None = None) -> Folder:
+    """The folder that a path or URL names.
+
+    scratch: where a local folder's unfinished files lie; the folder itself unless given.
+    Raises:
+        InputError: no file system is installed for the protocol.
+    """
+    path = local_path(str(url))
+    if path is not None:
+        return LocalFolder(path, scratch or path)
+    return ObjectFolder(str(url).rstrip("/"))

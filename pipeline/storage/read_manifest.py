@@ -1,0 +1,55 @@
+"""The manifest of a dataset, read from disk or a store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.storage.retries import Remote
+from pipeline.storage.urls import is_missing, local_path
+from schemas.errors import DatasetError, ManifestError
+from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.untrusted_json import MOST_BYTES
+
+
+def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) -> Manifest:
+    """The manifest of a dataset, local or remote.
+
+    Raises:
+        ManifestError: there is none, or it cannot be trusted.
+        DatasetError: the store cannot be reached.
+    """
+    folder = local_path(str(url))
+    if folder is None:
+        remote = Remote(str(url), stopped or threading.Event())
+        try:
+            text = remote.with_retries(MANIFEST_NAME, lambda: _bounded(remote.pieces(MANIFEST_NAME)))
+        except DatasetError as error:
+            if is_missing(error.__cause__):
+                raise _no_manifest(url) from error
+            raise
+        return Manifest.from_json(text, where=f"{remote.url}/{MANIFEST_NAME}")
+    path = folder / MANIFEST_NAME
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except FileNotFoundError as error:
+        raise _no_manifest(url) from error
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
+    return Manifest.from_json(text, where=str(path))
+
+
+def _bounded(pieces: Iterator[bytes]) -> bytes:
+    """Join pieces; stop where they are more than any manifest has, for a server may send without end."""
+    found = bytearray()
+    for piece in pieces:
+        found += piece
+        if len(found) > MOST_BYTES:
+            break
+    return bytes(found)
+
+
+def _no_manifest(url: str | Path) -> ManifestError:
+    return ManifestError(f"{url}: no {MANIFEST_NAME}: not a dataset, or its build did not finish")

@@ -1,0 +1,85 @@
+"""What a manifest says of each shard, records/ file, input and split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from schemas.untrusted_json import Count, FileName, Hash, LargeCount, Name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardEntry:
+    """One shard: `name` relative to the dataset, xxh3_128 in hexadecimal."""
+
+    name: FileName
+    bytes: Count
+    buckets: Count
+    tokens: Count
+    xxh3_128: Hash
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordsEntry:
+    """One records/ file."""
+
+    name: FileName
+    bytes: Count
+    rows: Count
+    xxh3_128: Hash
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputEntry:
+    """One input: `name` relative to the inputs' common folder; content hash of the bytes as stored, compressed or not."""
+
+    name: Name
+    bytes: Count
+    xxh3_128: Hash
+    records: Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Histogram:
+    """Counts of values in bins of equal width: `counts[i]` values v with first + i·width ≤ v < first + (i+1)·width."""
+
+    first: Count
+    width: Annotated[int, Meta(ge=1, le=1 << 62)]
+    counts: tuple[Count, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitTotals:
+    """What a split holds. Sums are exact integers, so that no order of summing shows.
+
+    cost_sum, cost_square_sum: Σ over buckets of c and of c², c being the bucket's Σ length²
+    """
+
+    buckets: Count
+    sequences: Count
+    tokens: Count
+    cost_sum: LargeCount
+    cost_square_sum: LargeCount
+    cost_max: Count
+    seqs_max: Count
+    pieces_max: Count
+    """Most sequences and tail pieces in one bucket; what `slots` has to hold."""
+
+    def fill(self, capacity: int) -> float:
+        """Real tokens / capacity over the split; 0 for an empty one."""
+        return self.tokens / (self.buckets * capacity) if self.buckets else 0.0
+
+    @property
+    def spread(self) -> float:
+        """Coefficient of variation of Σ length² over buckets; 0 for an empty split."""
+        if not self.cost_sum:
+            return 0.0
+        variance = self.buckets * self.cost_square_sum - self.cost_sum**2
+        return float(variance**0.5 / self.cost_sum)
+
+    @property
+    def peak(self) -> float:
+        """Largest Σ length² over its mean; 0 for an empty split."""
+        return self.cost_max * self.buckets / self.cost_sum if self.cost_sum else 0.0
