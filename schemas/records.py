@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +21,10 @@ class Status(StrEnum):
     """More residues than fit into max_seq_len, under `--long drop`."""
     DUPLICATE = "duplicate"
     """The same tokens as an earlier record, under `--dedup exact`."""
+
+
+STATUS_CODES: Final = tuple(Status)
+"""Arrays of statuses hold places in this tuple, int8[N]."""
 
 
 def records_schema() -> pa.Schema:

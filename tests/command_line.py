@@ -18,17 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 from unittest import mock
 
 import pytest
 from fsspec.registry import registry
 
 import pipeline.executors.processes
-from pipeline.build.task_markers import Outcome, run_once
-from pipeline.build.tasks import Task
 from pipeline.cli.main import run_command
-from pipeline.storage.folder import Folder
+from pipeline.executors.executor import OnBytes, TaskT, Work
 from pipeline.storage.interrupt import INTERRUPTED
 
 REPO = Path(__file__).parents[1]
@@ -37,7 +35,7 @@ PIECE_BYTES = 1_000
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-_EXECUTORS = ("pipeline.build.build_dataset", "pipeline.build.task_list", "pipeline.build.verify.verify_dataset")
+_EXECUTORS = ("pipeline.build.build_dataset", "pipeline.build.array_jobs.task_list", "pipeline.build.verify_dataset")
 """Modules that start worker processes."""
 _QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 """Warnings that Python does not show by default."""
@@ -53,8 +51,8 @@ def environment() -> dict[str, str]:
 class InThisProcess:
     """Executor that runs tasks one after another in this process, for tests of their results."""
 
-    def __init__(self, workers: int, out: Folder) -> None:
-        self._out = out
+    def __init__(self, workers: int) -> None:
+        pass
 
     def __enter__(self) -> Self:
         return self
@@ -67,12 +65,13 @@ class InThisProcess:
 
     def run(
         self,
-        tasks: Sequence[Task],
-        on_outcome: Callable[[int, Outcome], None],
-        on_bytes: Callable[[int], None],
+        work: Work[TaskT, Any],
+        tasks: Sequence[TaskT],
+        on_outcome: Callable[[int, Any], None],
+        on_bytes: OnBytes,
     ) -> None:
         for i, task in enumerate(tasks):
-            on_outcome(i, run_once(task, self._out, on_bytes))
+            on_outcome(i, work(task, on_bytes, durable=False))
 
 
 def small_tasks(

@@ -26,7 +26,7 @@ from typing import Any, Final, NoReturn
 
 import torch.distributed as dist
 
-from tests.conftest import REPO, environment
+from tests.command_line import REPO, environment
 
 TRAIN: Final = "import sys; from trainer.train import main; main(sys.argv[1:])"
 GIVE_UP_SECONDS: Final = 130.0

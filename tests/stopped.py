@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.build.task_markers import Outcome
-from pipeline.build.tasks import Task
-from pipeline.executors.processes import ProcessExecutor, SerialExecutor
+from pipeline.executors.executor import OnBytes, SerialExecutor, TaskT, Work
+from pipeline.executors.processes import ProcessExecutor
 
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 """Audit events of Python that change a file system, besides `open`."""
@@ -36,16 +35,17 @@ def _stopping(
 ) -> Callable[..., None]:
     def run_and_stop(
         executor: object,
-        tasks: Sequence[Task],
-        on_outcome: Callable[[int, Outcome], None],
-        on_bytes: Callable[[int], None],
+        work: Work[TaskT, Any],
+        tasks: Sequence[TaskT],
+        on_outcome: Callable[[int, Any], None],
+        on_bytes: OnBytes,
     ) -> None:
-        def stop_after(index: int, outcome: Outcome) -> None:
+        def stop_after(index: int, outcome: Any) -> None:
             on_outcome(index, outcome)
             if next(number) == count:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-        run(executor, tasks, stop_after, on_bytes)
+        run(executor, work, tasks, stop_after, on_bytes)
 
     return run_and_stop
 

@@ -24,21 +24,24 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.build_plan import PARTITION_BYTES, Plan
 from pipeline.build.destination.local_destination import LocalSite
 from pipeline.build.map_stage.map_results import load_mapped, mapped_of
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.reduce_stage.split_statistics import SplitStatistics
+from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
-from pipeline.build.task_list import TaskList
+from pipeline.build.task_results import MapResult, ReduceResult, WorkFile
 from pipeline.build.tasks import Job
-from pipeline.build.verify.check_files import check_totals, verify_tasks
+from pipeline.build.verify.check_shards import check_totals, verify_tasks
 from pipeline.inputs.find import PIECE_BYTES, cut, task_bytes
 from pipeline.inputs.source import Source
 from pipeline.reader import ShardReader
 from pipeline.storage.local_folder import LocalFolder
 from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.manifest_entries import RecordsEntry, ShardEntry
+from schemas.records import Status
 
 SIZES = (60_000_000, 200_000_000, 2_000_000_000)
 RECORD_BYTES = 431
@@ -81,7 +84,7 @@ def made_statistics(options: PreprocessOptions, sequences: int, rng: np.random.G
     return found
 
 
-def made_parts(options: PreprocessOptions, partitions: int, records: int) -> tuple[list[dict[str, Any]], int]:
+def made_parts(options: PreprocessOptions, partitions: int, records: int) -> tuple[list[ReduceResult], int]:
     """What each reduce task would give, and the records of the fullest partition."""
     rng = np.random.default_rng(0)
     filled = rng.multinomial(records, np.full(partitions, 1 / partitions))
@@ -90,16 +93,17 @@ def made_parts(options: PreprocessOptions, partitions: int, records: int) -> tup
     for partition, count in enumerate(filled.tolist()):
         statistics = {"train": some[partition % 16], "valid": some[16 + partition % 16]}
         sizes = {split: {"bytes": s.buckets * 17_000, "buckets": s.buckets, "tokens": s.tokens} for split, s in statistics.items()}
-        part = {
-            "spills": [[f"rest-of-reduce-{partition:06d}.arrow", 1 << 20, HASH]],
-            "status": {"kept": int(count * KEPT), "duplicate": count - int(count * KEPT)},
-            "residues_in": count * RESIDUES,
-            "records": {"name": f"records/{HASH[:16]}-{partition:05d}.parquet", "bytes": 40 * count, "rows": count, "xxh3_128": HASH},
-            "shards": {split: [{"name": f"{split}/{HASH[:16]}-{partition:05d}-0.arrow", "xxh3_128": HASH, **size}] for split, size in sizes.items()},
-            "statistics": {split: s.to_json() for split, s in statistics.items()},
-            "token_counts": [0] * 4 + rng.integers(1 << 20, 1 << 22, 26).tolist() + [0] * 226,
-        }
-        parts.append(json.loads(json.dumps(part)))  # as it comes back from a worker: nothing shared
+        stem = f"{HASH[:16]}-{partition:05d}"
+        part = ReduceResult(
+            rest=WorkFile(name=f"rest-of-reduce-{partition:06d}.arrow", bytes=1 << 20, xxh3_128=HASH),
+            status={Status.KEPT: int(count * KEPT), Status.DUPLICATE: count - int(count * KEPT)},
+            residues_in=count * RESIDUES,
+            records=RecordsEntry(name=f"records/{stem}.parquet", bytes=40 * count, rows=count, xxh3_128=HASH),
+            shards={split: (ShardEntry(name=f"{split}/{stem}-0.arrow", xxh3_128=HASH, **size),) for split, size in sizes.items()},
+            statistics=statistics,
+            token_counts=(*[0] * 4, *rng.integers(1 << 20, 1 << 22, 26).tolist(), *[0] * 226),
+        )
+        parts.append(pickle.loads(pickle.dumps(part)))  # as it comes back from a worker: nothing shared
     return parts, int(filled.max())
 
 
@@ -118,14 +122,16 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
         plan = made_plan(records)
         listed = TaskList(options=options, plan=plan, site=LocalSite(folder))
         sizes["plan, MB"] = len(json.dumps(listed.to_json())) / 1e6
-        maps, hashes = map_tasks(plan, options, work), hash_tasks(plan, work)
-        job = Job(build=HASH[:16], options=options.for_tasks(), out=LocalFolder(folder, work.path), work=work)
+        maps, hashes = map_tasks(plan, options.of_dataset, work), hash_tasks(plan, work)
+        job = Job(build=HASH[:16], options=options.of_dataset, out=LocalFolder(folder, work.path), work=work)
         reduces = reduce_tasks(job, plan.partitions)
         rests = [task for level in rest_levels(job, [task.rest for task in reduces]) for task in level]
         sizes["a task, bytes"] = max(len(pickle.dumps(task)) for task in (*maps, *hashes, *reduces, *rests))
     with timed(times, "map results"):
         per = records // len(maps)
-        results = [{"records": per, "residues": per * RESIDUES, "pieces": [HASH] * -((task.begin - task.end) // PIECE_BYTES)} for task in maps]
+        spill = WorkFile(name=maps[0].spill, bytes=0, xxh3_128=HASH)
+        pieces = [(HASH,) * -((task.begin - task.end) // PIECE_BYTES) for task in maps]
+        results = [MapResult(spill=spill, records=per, residues=per * RESIDUES, unknown=0, pieces=piece) for piece in pieces]
         mapped = mapped_of(options, plan, maps, hashes, results)
         mapped.save(job)
         sizes["what each worker reads once, MB"] = (work.path / job.mapped).stat().st_size / 1e6

@@ -24,8 +24,8 @@ import tyro
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.reduce_stage.split_statistics import SplitStatistics
 from pipeline.build.reduce_stage.write_records import RecordRows, write_records
+from pipeline.build.split_statistics import SplitStatistics
 from pipeline.storage.atomic_write import Finisher
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest

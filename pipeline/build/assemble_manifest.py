@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from pipeline.build.options import PreprocessOptions
-from pipeline.build.reduce_stage.split_statistics import SplitStatistics
+from pipeline.build.options import DatasetOptions
+from pipeline.build.split_statistics import SplitStatistics
+from pipeline.build.task_results import PackResult, ReduceResult
 from schemas import __version__
 from schemas.manifest import Manifest
-from schemas.manifest_entries import InputEntry, RecordsEntry, ShardEntry
+from schemas.manifest_entries import InputEntry
 from schemas.records import Status
 from schemas.shard import SPLITS, slots_for
 from schemas.vocabulary import ESM2
 
 
-def manifest_of(options: PreprocessOptions, build: str, inputs: Sequence[InputEntry], parts: Sequence[dict[str, Any]]) -> Manifest:
+def manifest_of(options: DatasetOptions, build: str, inputs: Sequence[InputEntry], parts: Sequence[PackResult]) -> Manifest:
     """Add up the results of all reduce tasks and the rest task."""
     statistics = {split: SplitStatistics(capacity=options.capacity, longest=options.longest_span) for split in SPLITS}
+    reduced = [part for part in parts if isinstance(part, ReduceResult)]
     token_counts = np.zeros(256, dtype=np.int64)
     for part in parts:
-        token_counts += np.array(part["token_counts"], dtype=np.int64)
+        token_counts += np.array(part.token_counts, dtype=np.int64)
         for split in SPLITS:
-            statistics[split].add(SplitStatistics.from_json(part["statistics"][split]))
+            statistics[split].add(part.statistics[split])
     totals = {split: statistics[split].totals() for split in SPLITS}
     named = {ESM2.tokens[i]: int(token_counts[i]) for i in ESM2.in_sequence}
     return Manifest(
@@ -38,11 +39,11 @@ def manifest_of(options: PreprocessOptions, build: str, inputs: Sequence[InputEn
         seed=options.seed,
         options=options.shape(),
         inputs=tuple(inputs),
-        shards={split: tuple(ShardEntry(**entry) for part in parts for entry in part["shards"][split]) for split in SPLITS},
-        records=tuple(RecordsEntry(**part["records"]) for part in parts),
-        records_by_status={status: sum(part.get("status", {}).get(status, 0) for part in parts) for status in Status},
-        cropped_copies=sum(part.get("cropped_copies", 0) for part in parts),
-        residues_in=sum(part.get("residues_in", 0) for part in parts),
+        shards={split: tuple(entry for part in parts for entry in part.shards[split]) for split in SPLITS},
+        records=tuple(part.records for part in parts),
+        records_by_status={status: sum(part.status.get(status, 0) for part in reduced) for status in Status},
+        cropped_copies=sum(part.cropped_copies for part in reduced),
+        residues_in=sum(part.residues_in for part in reduced),
         residues_kept=sum(named.values()),
         residue_counts=named,
         splits=totals,

@@ -8,18 +8,26 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Final, TypeVar
 
+from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.build_plan import PLAN, Plan, absolute, plan, plan_digest, planned_here
 from pipeline.build.destination.destination import Site, missing_file, site_of
-from pipeline.build.map_stage.map_results import Mapped, build_digest, input_entries, mapped_of
+from pipeline.build.map_stage.map_results import Mapped, build_digest, input_entries, mapped_of, of_maps
 from pipeline.build.map_stage.unknown_letters import unknown_shares
 from pipeline.build.options import PreprocessOptions, parse_bytes
 from pipeline.build.progress import Reporter
 from pipeline.build.rerun_damaged import mended
+from pipeline.build.run_task import run_once
 from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
+from pipeline.build.task_markers import Outcome, forget
+from pipeline.build.task_results import HashResult, MapResult, PackResult
 from pipeline.build.tasks import Job, Task
-from pipeline.executors.processes import Executor, ProcessExecutor, cores
+from pipeline.build.verify.check_shards import check_totals, verify_tasks
+from pipeline.executors.executor import Executor
+from pipeline.executors.processes import ProcessExecutor, cores
+from pipeline.executors.ray_cluster import RayExecutor
 from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.source import Source
 from pipeline.storage.urls import is_url
@@ -29,8 +37,7 @@ from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.records import Status
 from schemas.redact import without_credentials
 
-if TYPE_CHECKING:
-    from pipeline.executors.ray_cluster import RayExecutor
+Result = TypeVar("Result")
 
 WORKER_BYTES: Final = 400 << 20
 """Memory that a worker may need; with --memory, as many run as fit."""
@@ -79,9 +86,7 @@ def executor_of(options: PreprocessOptions, site: Site) -> ProcessExecutor | Ray
         BuildError: it is not installed or does not answer.
     """
     if options.executor != "ray":
-        return ProcessExecutor(workers_of(options), site.out)
-    from pipeline.executors.ray_cluster import RayExecutor
-
+        return ProcessExecutor(workers_of(options))
     return RayExecutor(site.out, address=options.ray_address, workers=options.workers if options.ray_address else workers_of(options))
 
 
@@ -164,7 +169,7 @@ class Build:
     def _built(self) -> Built:
         """The dataset. What an earlier attempt finished is recognised by its markers."""
         mapped = self._map()
-        job = Job(build=mapped.build, options=self._options.for_tasks(), out=self._out, work=self._work)
+        job = Job(build=mapped.build, options=self._options.of_dataset, out=self._out, work=self._work)
         mapped.save(job)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phase("deduplicate, shuffle, pack", tasks, mapped.residues)
@@ -175,7 +180,7 @@ class Build:
         self._site.clear(existing, self._work)
         return Built(manifest=existing, fresh=False)
 
-    def finish(self, job: Job, mapped: Mapped, parts: list[dict[str, Any]]) -> Built:
+    def finish(self, job: Job, mapped: Mapped, parts: Sequence[PackResult]) -> Built:
         """What is left once every partition is reduced: pack the rests, verify, commit.
 
         Args:
@@ -183,11 +188,10 @@ class Build:
         Raises:
             DatasetError: no record was kept.
         """
-        from pipeline.build.assemble_manifest import manifest_of
-
-        tasks: list[Task] = [*reduce_tasks(job, self._plan.partitions)]
+        parts = list(parts)
+        tasks: list[Task[PackResult]] = [*reduce_tasks(job, self._plan.partitions)]
         for level in rest_levels(job, [task.rest for task in reduce_tasks(job, self._plan.partitions)]):
-            parts = parts + self._phase("pack the rest" if level[0].final else "pack the rests", level, 0)
+            parts += self._phase("pack the rest" if level[0].final else "pack the rests", level, 0)
             tasks += level
         manifest = manifest_of(self._options, mapped.build, mapped.inputs, parts)
         if not manifest.records_by_status[Status.KEPT]:
@@ -199,28 +203,29 @@ class Build:
         self._site.clear(manifest, self._work)
         return Built(manifest=manifest, fresh=True)
 
-    def _phase(self, name: str, tasks: Sequence[Any], total_bytes: int) -> list[dict[str, Any]]:
+    def _phase(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:
         """Run the tasks of a phase; results in their order."""
         self._report.phase(name, total_bytes)
-        results: list[dict[str, Any]] = [{}] * len(tasks)
+        results: dict[int, Result] = {}
         skipped = 0
 
-        def keep(index: int, outcome: Any) -> None:
+        def keep(index: int, outcome: Outcome[Result]) -> None:
             nonlocal skipped
             results[index] = outcome.result
             skipped += outcome.skipped
 
-        self._executor.run(tasks, keep, self._report.advance)
+        self._executor.run(partial(run_once, out=self._out), tasks, keep, self._report.advance)
         if skipped:
             self._report.note(f"{name}: {skipped} of {len(tasks)} tasks were finished by an earlier run, skipped", skipped=skipped, tasks=len(tasks))
-        return results
+        return [results[index] for index in range(len(tasks))]
 
     def _map(self) -> Mapped:
-        maps, hashes = map_tasks(self._plan, self._options, self._work), hash_tasks(self._plan, self._work)
+        maps, hashes = map_tasks(self._plan, self._options.of_dataset, self._work), hash_tasks(self._plan, self._work)
         hashed = sum(task.end - task.begin for task in hashes)  # read a second time
-        results = self._phase("read, tokenize, partition", [*maps, *hashes], self._plan.input_bytes + hashed)
+        tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
+        results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
         mapped = mapped_of(self._options, self._plan, maps, hashes, results)
-        for line in unknown_shares(self._options, self._plan, results[: len(maps)]):
+        for line in unknown_shares(self._options, self._plan, of_maps(results)):
             self._report.note(without_credentials(line))
         return mapped
 
@@ -237,7 +242,7 @@ class Build:
         if build_digest(self._options, found) != existing.build:
             raise DatasetError(f"{self._out.where()}: the inputs changed since this dataset was built; choose another --out, or replace it with --overwrite")
 
-    def _verify(self, manifest: Manifest, tasks: Sequence[Task], parts: Sequence[dict[str, Any]]) -> None:
+    def _verify(self, manifest: Manifest, tasks: Sequence[Task[PackResult]], parts: Sequence[PackResult]) -> None:
         """Read everything back before it is committed.
 
         Args:
@@ -245,15 +250,12 @@ class Build:
         Raises:
             BuildError: what was written is not what was meant; what wrote it will run again.
         """
-        from pipeline.build.task_markers import forget
-        from pipeline.build.verify.check_files import check_totals, verify_tasks
-
         checks = verify_tasks(manifest, self._out, self._work)
         found = self._phase("verify", checks, sum(entry.bytes for entry in manifest.files()))
-        problems = check_totals(manifest) + [problem for result in found for problem in result["problems"]]
+        problems = check_totals(manifest) + [problem for result in found for problem in result.problems]
         if not problems:
             return
-        wrong = [check for check, result in zip(checks, found, strict=True) if result["problems"]]
+        wrong = [check for check, result in zip(checks, found, strict=True) if result.problems]
         damaged = {entry.name for check in wrong for files in (check.shards, check.records) for entry in files}
         for task, part in zip(tasks, parts, strict=True):
             forget(task, part, damaged, self._out)

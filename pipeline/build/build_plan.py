@@ -12,10 +12,10 @@ import msgspec
 import xxhash
 
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.signed_json import read_signed
 from pipeline.inputs.find import cut, every_range, find_sources, task_bytes
 from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
+from pipeline.storage.signed_json import read_signed
 from pipeline.storage.urls import is_url
 from schemas import __version__
 from schemas.manifest import Manifest

@@ -1,29 +1,28 @@
-"""What `thdpack preprocess` is asked for. Checked once, here; the rest of the pipeline trusts it."""
+"""Options of `thdpack preprocess`, checked once, here; the rest of the pipeline trusts them.
+
+`DatasetOptions` decide what a dataset holds and enter its digest. `PreprocessOptions` add what only decides how a build runs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, Optional
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Optional
 
 from pipeline.inputs.source import Format
 from schemas.shard import round_up
 
-_NOT_IN_BYTES: Final = frozenset({"inputs", "out", "executor", "ray_address", "workers", "memory", "scratch", "overwrite", "dry_run", "log_json"})
-"""Options that change how a build runs, never what it writes."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreprocessOptions:
-    """Turn protein sequences into a dataset: packed, tokenized Arrow shards with precomputed cu_seqlens.
-
-    Reads every input once, removes exact duplicates, shuffles globally, packs sequences into buckets of `--capacity` tokens,
-    verifies what it wrote, and only then writes manifest.json. The same command resumes a build that was interrupted.
-
-    Example: thdpack preprocess uniref50.fasta.gz --out data/uniref50
-    """
+@dataclass(frozen=True, kw_only=True)  # without slots, which two base classes cannot both have
+class _Places:
+    """What a build reads and where it writes."""
 
     inputs: tuple[str, ...]
     out: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions:
+    """Options that shape the bytes of a dataset; every one of them enters its digest."""
 
     capacity: int = 16_384
     """Tokens per bucket, <cls> and <eos> included. One bucket is one row of a training step: 16384 suits one GPU at 650M
@@ -63,30 +62,18 @@ class PreprocessOptions:
     id_column: str = "id"
     """Parquet and Arrow inputs: the column with the record id. If there is no column `id`, ids are left empty."""
 
-    executor: Literal["processes", "ray", "slurm-array"] = "processes"
-    """What runs the tasks: processes of this machine, a Ray cluster (extra `ray`), or a Slurm array, for which this command only plans
-    (as `thdpack plan-tasks` does). Never changes the bytes written."""
-    ray_address: Optional[str] = None  # noqa: UP045
-    """Ray cluster to use: `auto`, or its head such as head:6379. Default: one of this machine, started and stopped with the build."""
-    workers: Optional[int] = None  # noqa: UP045
-    """Tasks at once. Default: one for each core, of the cluster with --ray-address. Never changes the bytes written."""
-    memory: Optional[str] = None  # noqa: UP045
-    """Stay below this much memory of this machine, such as 2G, by running less at once. Never changes the bytes written."""
-    scratch: Optional[str] = None  # noqa: UP045
-    """With --out on a store: a folder of this machine's disk for work in progress, which otherwise lies in the store too. Faster on
-    one machine; a build that was interrupted then goes on from there on this machine only."""
-    overwrite: bool = False
-    """Replace a dataset that was built from other inputs or options, or an unfinished task list of others."""
-    dry_run: bool = False
-    """Say what would be done, and do nothing."""
-    log_json: bool = False
-    """One JSON object a line on standard output instead of text, for machines."""
-
     def __post_init__(self) -> None:
         self._check_sizes()
-        self._check_choices()
-        if self.memory is not None:
-            parse_bytes(self.memory)
+        if self.min_residues < 1:
+            raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1: an empty sequence teaches nothing")
+        if self.dedup == "cropped" and self.long == "split":
+            raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")
+        if not 0 <= self.valid_fraction <= 1:
+            raise ValueError(f"--valid-fraction is {self.valid_fraction}, expected 0..1")
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"--seed is {self.seed}, expected 0..2^63 - 1")
+        if self.max_seqs is not None and self.max_seqs < 1:
+            raise ValueError(f"--max-seqs is {self.max_seqs}, expected at least 1")
 
     def _check_sizes(self) -> None:
         if self.capacity < 3:
@@ -103,28 +90,6 @@ class PreprocessOptions:
             raise ValueError(f"--capacity {self.capacity} is not a multiple of --length-multiple {self.length_multiple}")
         if self.shard_mb < 1:
             raise ValueError(f"--shard-mb is {self.shard_mb}, expected at least 1")
-
-    def _check_choices(self) -> None:
-        if self.min_residues < 1:
-            raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1: an empty sequence teaches nothing")
-        if self.dedup == "cropped" and self.long == "split":
-            raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")
-        if not 0 <= self.valid_fraction <= 1:
-            raise ValueError(f"--valid-fraction is {self.valid_fraction}, expected 0..1")
-        if not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"--seed is {self.seed}, expected 0..2^63 - 1")
-        if self.max_seqs is not None and self.max_seqs < 1:
-            raise ValueError(f"--max-seqs is {self.max_seqs}, expected at least 1")
-        if self.ray_address is not None and self.executor != "ray":
-            raise ValueError("--ray-address is given without --executor ray")
-        if self.ray_address is not None and self.memory is not None:
-            raise ValueError("--memory limits what runs on this machine, not on the cluster of --ray-address: give --workers instead")
-        if self.scratch is not None and ("://" not in self.out or self.out.startswith(("file://", "local://"))):
-            raise ValueError(f"--scratch {self.scratch} is for --out on a store; on a disk, work in progress lies in the dataset's folder")
-        if self.scratch is not None and self.executor != "processes":
-            raise ValueError(f"--scratch is a folder of this machine, and tasks of --executor {self.executor} run on others: leave one out")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"--workers is {self.workers}, expected at least 1")
 
     @property
     def longest_piece(self) -> int:
@@ -146,14 +111,60 @@ class PreprocessOptions:
         """Most buckets in a shard."""
         return max(1, (self.shard_mb << 20) // self.capacity)
 
-    def for_tasks(self) -> PreprocessOptions:
-        """What a task needs of them: not the names of inputs, of which there may be ten thousand."""
-        return replace(self, inputs=())
-
     def shape(self) -> dict[str, Any]:
-        """Every option that shapes the dataset's bytes, by name."""
-        shape = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_IN_BYTES}
+        """Return every option by name, with defaults that depend on others filled in."""
+        shape = {field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         return {**shape, "max_seqs": self.most_seqs, "on_invalid": self.on_invalid or "unk"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreprocessOptions(DatasetOptions, _Places):
+    """Turn protein sequences into a dataset: packed, tokenized Arrow shards with precomputed cu_seqlens.
+
+    Reads every input once, removes exact duplicates, shuffles globally, packs sequences into buckets of `--capacity` tokens,
+    verifies what it wrote, and only then writes manifest.json. The same command resumes a build that was interrupted.
+
+    Example: thdpack preprocess uniref50.fasta.gz --out data/uniref50
+    """
+
+    executor: Literal["processes", "ray", "slurm-array"] = "processes"
+    """What runs the tasks: processes of this machine, a Ray cluster (extra `ray`), or a Slurm array, for which this command only plans
+    (as `thdpack plan-tasks` does). Never changes the bytes written."""
+    ray_address: Optional[str] = None  # noqa: UP045
+    """Ray cluster to use: `auto`, or its head such as head:6379. Default: one of this machine, started and stopped with the build."""
+    workers: Optional[int] = None  # noqa: UP045
+    """Tasks at once. Default: one for each core, of the cluster with --ray-address. Never changes the bytes written."""
+    memory: Optional[str] = None  # noqa: UP045
+    """Stay below this much memory of this machine, such as 2G, by running less at once. Never changes the bytes written."""
+    scratch: Optional[str] = None  # noqa: UP045
+    """With --out on a store: a folder of this machine's disk for work in progress, which otherwise lies in the store too. Faster on
+    one machine; a build that was interrupted then goes on from there on this machine only."""
+    overwrite: bool = False
+    """Replace a dataset that was built from other inputs or options, or an unfinished task list of others."""
+    dry_run: bool = False
+    """Say what would be done, and do nothing."""
+    log_json: bool = False
+    """One JSON object a line on standard output instead of text, for machines."""
+
+    def __post_init__(self) -> None:
+        DatasetOptions.__post_init__(self)
+        if self.memory is not None:
+            parse_bytes(self.memory)
+        if self.ray_address is not None and self.executor != "ray":
+            raise ValueError("--ray-address is given without --executor ray")
+        if self.ray_address is not None and self.memory is not None:
+            raise ValueError("--memory limits what runs on this machine, not on the cluster of --ray-address: give --workers instead")
+        if self.scratch is not None and ("://" not in self.out or self.out.startswith(("file://", "local://"))):
+            raise ValueError(f"--scratch {self.scratch} is for --out on a store; on a disk, work in progress lies in the dataset's folder")
+        if self.scratch is not None and self.executor != "processes":
+            raise ValueError(f"--scratch is a folder of this machine, and tasks of --executor {self.executor} run on others: leave one out")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers is {self.workers}, expected at least 1")
+
+    @property
+    def of_dataset(self) -> DatasetOptions:
+        """The options that tasks need: not the names of inputs, of which there may be ten thousand."""
+        return DatasetOptions(**{field.name: getattr(self, field.name) for field in fields(DatasetOptions)})
 
 
 def parse_bytes(text: str) -> int:

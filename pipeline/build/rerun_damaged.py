@@ -6,24 +6,14 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from pipeline.build.progress import Reporter
+from pipeline.build.tasks import writer_of
 from pipeline.storage.folder import Folder
 from schemas.errors import DamagedSpillError
 
 ATTEMPTS: Final = 4
 """A disk or memory that changes more than this is not worth a fifth."""
-_REST: Final = "rest-of-"
 
 T = TypeVar("T")
-
-
-def rest_name(task: str) -> str:
-    """Where a task leaves its rest, in the work folder."""
-    return f"{_REST}{task}.arrow"
-
-
-def writer_of(name: str) -> str:
-    """Name of the task that wrote a spill or a rest."""
-    return name.removeprefix(_REST).removesuffix(".arrow")
 
 
 def mended(work: Callable[[], T], run_again: Callable[[str], None], folder: Folder, report: Reporter) -> T:

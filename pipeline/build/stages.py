@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pipeline.build.build_plan import Plan
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.options import DatasetOptions
 from pipeline.build.tasks import HashTask, Job, MapTask, ReduceTask, RestTask
 from pipeline.inputs.find import every_range
 from pipeline.storage.folder import Folder
@@ -18,9 +18,8 @@ RESTS_TOGETHER: Final = 64
 """How many partitions' rests are packed by one task."""
 
 
-def map_tasks(planned: Plan, options: PreprocessOptions, work: Folder) -> list[MapTask]:
+def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapTask]:
     """One for each range of the plan."""
-    options = options.for_tasks()
     return [
         MapTask(index=i, source=planned.sources[s], begin=begin, end=end, partitions=planned.partitions, options=options, work=work)
         for i, (s, begin, end) in enumerate(planned.ranges)

@@ -1,82 +1,39 @@
 """Markers of finished tasks: what is finished is recognised, what is not is done again.
 
 A task that has run leaves `<name>.json` in the work folder: what it depended on, the code that ran included, and the size and hash of every file it
-wrote. A rerun believes the marker only if both still hold, and if it is what such a task leaves (see `pipeline.build.task_results`).
+wrote. A rerun believes the marker only if both still hold, and if it is what such a task leaves (see `task_results.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import pyarrow as pa
 import xxhash
 
-from pipeline.build.signed_json import read_signed, signed
-from pipeline.build.task_results import result_of
-from pipeline.build.tasks import HashTask, MapTask, Task
-from pipeline.inputs.find import unchanged
+from pipeline.build.task_results import MapResult, PackResult, WorkFile
+from pipeline.build.tasks import MapTask, ReduceTask, RestTask, Task
 from pipeline.storage.folder import Folder
+from pipeline.storage.signed_json import read_signed, signed
 from schemas import __version__
 from schemas.code_digest import code_digest
-from schemas.errors import BuildError, InputError
+from schemas.manifest_entries import RecordsEntry, ShardEntry
+from schemas.shard import SPLITS
+from schemas.untrusted_json import decoded
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Generic[Result]):
     """What a task gave, and whether an earlier run had already done it."""
 
-    result: dict[str, Any]
+    result: Result
     skipped: bool
-
-
-def run_once(task: Task, out: Folder, on_bytes: Callable[[int], None], *, durable: bool = False) -> Outcome:
-    """Run a task unless its marker says, and its outputs prove, that it was done.
-
-    Args:
-        out: the dataset's folder, which shard and records names are relative to.
-        durable: what it leaves for later tasks survives a power cut before its marker does. For tasks whose results are used by whoever
-            did not see them run, on another machine, and reads no hash again (see `finished`).
-    Raises:
-        ThdpackError: what the task raises; BuildError if a file that an earlier task left is gone, InputError if its input is not what was planned.
-    """
-    identity = _digest(task)
-    marker = f"{task.name}.json"
-    result = None if identity is None else _believed(task, identity, out)
-    if result is not None:
-        return Outcome(result, skipped=True)
-    try:
-        result = task.run(on_bytes)
-    except FileNotFoundError as error:
-        raise BuildError(f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on") from error
-    if isinstance(task, MapTask | HashTask) and not unchanged(task.source):  # asked afterwards: now it was the planned file from first byte to last
-        raise InputError("changed while it was read, or since it was planned; run the same command again", source=task.source.url)
-    if identity is None:
-        return Outcome(result, skipped=False)
-    if durable:
-        task.work.sync([name for name, _, _ in result.get("spills", [])])
-    marks = [folder.mark_of_written(name) for folder, name, _, _ in _outputs(result, task.work, out)]
-    with task.work.written(marker, durable=durable) as file:
-        file.write(signed({"identity": identity, "result": result, "marks": marks}))
-    return Outcome(result, skipped=False)
-
-
-def forget(task: Task, result: dict[str, Any], damaged: set[str], out: Folder) -> None:
-    """Have the next run do a task again, if a file of the dataset that it wrote is damaged, whatever its size and etag say."""
-    if damaged & {name for folder, name, _, _ in _outputs(result, task.work, out) if folder is out}:
-        task.work.remove(f"{task.name}.json")
-
-
-def finished(task: Task, out: Folder) -> dict[str, Any] | None:
-    """The result of a task that ran elsewhere, or None; its files are looked at, not read: `run_once` was told to make them durable."""
-    noted = read_signed(task.work.content(f"{task.name}.json"), _Marker)
-    result = None if noted is None or noted.identity != _digest(task) else result_of(task, noted.result)
-    if result is None:
-        return None
-    return result if all(folder.size(name) == size for folder, name, size, _ in _outputs(result, task.work, out)) else None
 
 
 class _Marker(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,7 +44,62 @@ class _Marker(msgspec.Struct, forbid_unknown_fields=True):
     marks: tuple[str | None, ...]
 
 
-def _digest(task: Task) -> str | None:
+def believed(task: Task[Result], out: Folder) -> Result | None:
+    """Return the result in a task's marker, if it is of this very task and every file it names is as it was.
+
+    A marker that is not believed is removed.
+    """
+    identity = _digest(task)
+    if identity is None:
+        return None
+    content = task.work.content(_marker(task))
+    noted = read_signed(content, _Marker)
+    result = _result_of(task, noted.result) if noted is not None and noted.identity == identity else None
+    if noted is not None and result is not None:
+        outputs = list(_outputs(task, result, out))
+        same = len(outputs) == len(noted.marks)
+        if same and all(folder.holds(file.name, file.bytes, file.xxh3_128, mark) for (folder, file), mark in zip(outputs, noted.marks, strict=True)):
+            return result
+    if content is not None:
+        task.work.remove(_marker(task))
+    return None
+
+
+def finished(task: Task[Result], out: Folder) -> Result | None:
+    """Return the result of a task that ran elsewhere, or None; its files are looked at, not read: `run_once` was told to make them durable."""
+    noted = read_signed(task.work.content(_marker(task)), _Marker)
+    result = None if noted is None or noted.identity != _digest(task) else _result_of(task, noted.result)
+    if result is None:
+        return None
+    return result if all(folder.size(file.name) == file.bytes for folder, file in _outputs(task, result, out)) else None
+
+
+def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bool) -> None:
+    """Note that a task is done, unless its result is not to be believed later.
+
+    durable: what it leaves for later tasks survives a power cut before the marker does.
+    """
+    identity = _digest(task)
+    if identity is None:
+        return
+    if durable:
+        task.work.sync([file.name for folder, file in _outputs(task, result, out) if isinstance(file, WorkFile)])
+    marks = [folder.mark_of_written(file.name) for folder, file in _outputs(task, result, out)]
+    with task.work.written(_marker(task), durable=durable) as file:
+        file.write(signed({"identity": identity, "result": msgspec.to_builtins(result), "marks": marks}))
+
+
+def forget(task: Task[Result], result: Result, damaged: set[str], out: Folder) -> None:
+    """Have the next run do a task again, if a file of the dataset that it wrote is damaged, whatever its size and etag say."""
+    if damaged & {file.name for _, file in _outputs(task, result, out) if not isinstance(file, WorkFile)}:
+        task.work.remove(_marker(task))
+
+
+def _marker(task: Task[Any]) -> str:
+    return f"{task.name}.json"
+
+
+def _digest(task: Task[Any]) -> str | None:
     """Names everything that the task's result depends on."""
     identity = task.identity()
     if identity is None:
@@ -96,23 +108,35 @@ def _digest(task: Task) -> str | None:
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
-def _believed(task: Task, identity: str, out: Folder) -> dict[str, Any] | None:
-    """The result in a task's marker, if it is of this very task and every file it names is as it was."""
-    content = task.work.content(f"{task.name}.json")
-    noted = read_signed(content, _Marker)
-    result = result_of(task, noted.result) if noted is not None and noted.identity == identity else None
-    if noted is not None and result is not None:
-        outputs = _outputs(result, task.work, out)
-        same = len(outputs) == len(noted.marks)
-        if same and all(folder.holds(name, size, digest, mark) for (folder, name, size, digest), mark in zip(outputs, noted.marks, strict=True)):
-            return result
-    if content is not None:
-        task.work.remove(f"{task.name}.json")
-    return None
+def _result_of(task: Task[Result], noted: msgspec.Raw) -> Result | None:
+    """A task's result as its marker says it; None if such a task leaves no such result."""
+    try:
+        result = decoded(bytes(noted), task.result_type)
+    except ValueError:
+        return None
+    return result if _names_are_own(task, result) else None
 
 
-def _outputs(result: dict[str, Any], work: Folder, out: Folder) -> list[tuple[Folder, str, int, str]]:
-    entries = [entry for shards in result.get("shards", {}).values() for entry in shards]
-    entries += [result["records"]] if isinstance(result.get("records"), dict) else []
-    named = [(out, entry["name"], entry["bytes"], entry["xxh3_128"]) for entry in entries]
-    return named + [(work, name, size, digest) for name, size, digest in result.get("spills", [])]
+def _names_are_own(task: Task[Any], result: object) -> bool:
+    """Whether the files of a result are called as this task calls its own."""
+    if isinstance(task, MapTask) and isinstance(result, MapResult):
+        return result.spill.name == task.spill
+    if isinstance(task, ReduceTask | RestTask) and isinstance(result, PackResult):
+        stem = task.stem
+        if set(result.shards) != set(SPLITS) or set(result.statistics) != set(SPLITS):
+            return False
+        names = [(split, entry.name) for split, entries in result.shards.items() for entry in entries]
+        shards = all(name.startswith(f"{split}/{stem}-") and "/" not in name[len(split) + 1 :] for split, name in names)
+        return shards and result.records.name == f"records/{stem}.parquet" and (result.rest is None or result.rest.name == task.rest)
+    return True
+
+
+def _outputs(task: Task[Any], result: object, out: Folder) -> Iterator[tuple[Folder, ShardEntry | RecordsEntry | WorkFile]]:
+    """The files of a result, each with the folder that its name is relative to."""
+    if isinstance(result, PackResult):
+        yield from ((out, entry) for entries in result.shards.values() for entry in entries)
+        yield out, result.records
+        if result.rest is not None:
+            yield task.work, result.rest
+    elif isinstance(result, MapResult):
+        yield task.work, result.spill

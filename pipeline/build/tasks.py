@@ -1,4 +1,4 @@
-"""The steps of a build as plain data, which crosses to another process or machine; the work itself is imported where it runs.
+"""The steps of a build as plain data, which crosses to another process or machine; `run_task.py` runs them.
 
 A task's `identity` names all that its result depends on; see `pipeline.build.task_markers`.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from pipeline.build.options import PreprocessOptions
-from pipeline.build.rerun_damaged import rest_name
+from pipeline.build.options import DatasetOptions
+from pipeline.build.task_results import HashResult, MapResult, PackResult, ReduceResult, VerifyResult
 from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.urls import is_url
@@ -19,9 +19,21 @@ from schemas.manifest_entries import RecordsEntry, ShardEntry
 OnBytes = Callable[[int], None]
 """Told how many bytes a task has read since it was last told."""
 
+Result = TypeVar("Result", covariant=True)
 
-class Task(Protocol):
+_REST: Final = "rest-of-"
+
+
+def writer_of(name: str) -> str:
+    """Return the name of the task that wrote a spill or a rest."""
+    return name.removeprefix(_REST).removesuffix(".arrow")
+
+
+class Task(Protocol[Result]):
     """One step of a build, independent of all that run beside it."""
+
+    @property
+    def result_type(self) -> type[Result]: ...
 
     @property
     def name(self) -> str:
@@ -37,25 +49,19 @@ class Task(Protocol):
         """What the result depends on, as JSON; None: it is not to be believed later, and no marker is left."""
         ...
 
-    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
-        """Do it; the result is JSON.
-
-        Raises:
-            ThdpackError: an input, the disk or the data is not as it should be.
-        """
-        ...
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapTask:
     """Read the records of `source` that belong to the bytes [begin, end), tokenize them, and sort them into partitions."""
+
+    result_type: ClassVar[type[MapResult]] = MapResult
 
     index: int
     source: Source
     begin: int
     end: int
     partitions: int
-    options: PreprocessOptions
+    options: DatasetOptions
     work: Folder
 
     @property
@@ -76,15 +82,12 @@ class MapTask:
             "options": self.options.shape(),
         }
 
-    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
-        from pipeline.build.map_stage.partition_records import partition_records
-
-        return partition_records(self, on_bytes)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashTask:
     """Take the content hash of the bytes [begin, end) of `source`, which map tasks do not read from first to last."""
+
+    result_type: ClassVar[type[HashResult]] = HashResult
 
     index: int
     source: Source
@@ -99,11 +102,6 @@ class HashTask:
     def identity(self) -> dict[str, Any]:
         return {"url": self.source.url, "fingerprint": self.source.fingerprint, "range": [self.begin, self.end], "piece": self.source.piece}
 
-    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
-        from pipeline.inputs.formats import hash_range
-
-        return {"pieces": hash_range(self.source, self.begin, self.end, on_bytes)}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
@@ -114,7 +112,7 @@ class Job:
     """
 
     build: str
-    options: PreprocessOptions
+    options: DatasetOptions
     out: Folder
     work: Folder
 
@@ -141,12 +139,14 @@ class _PackingTask:
     @property
     def rest(self) -> str:
         """Where the rest goes, in the work folder."""
-        return rest_name(self.name)
+        return f"{_REST}{self.name}.arrow"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReduceTask(_PackingTask):
     """Finish one partition, but for the sequences that fill no bucket: those are its rest."""
+
+    result_type: ClassVar[type[ReduceResult]] = ReduceResult
 
     partition: int
     partitions: int
@@ -155,18 +155,20 @@ class ReduceTask(_PackingTask):
     def name(self) -> str:
         return f"reduce-{self.partition:06d}"
 
+    @property
+    def stem(self) -> str:
+        """What the names of its shards begin with, and of its records/ file."""
+        return f"{self.job.build}-{self.partition:05d}"
+
     def identity(self) -> dict[str, Any]:
         return {"build": self.job.build, "partition": self.partition}
-
-    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
-        from pipeline.build.reduce_stage.reduce_partition import reduce_partition
-
-        return reduce_partition(self, on_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestTask(_PackingTask):
     """Pack what other tasks left; with `final` everything, otherwise leaving a smaller rest."""
+
+    result_type: ClassVar[type[PackResult]] = PackResult
 
     level: int
     index: int
@@ -177,13 +179,13 @@ class RestTask(_PackingTask):
     def name(self) -> str:
         return f"rest-{self.level}-{self.index:06d}"
 
+    @property
+    def stem(self) -> str:
+        """What the names of its shards begin with, and of its records/ file."""
+        return f"{self.job.build}-rest" if self.final else f"{self.job.build}-rest{self.level}x{self.index:05d}"
+
     def identity(self) -> dict[str, Any]:
         return {"build": self.job.build, "rests": list(self.rests), "final": self.final}
-
-    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
-        from pipeline.build.reduce_stage.reduce_partition import pack_rests
-
-        return pack_rests(self, on_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,6 +204,8 @@ class BucketRules:
 class VerifyTask:
     """Check some shards and records/ files of a dataset against what its manifest says of them."""
 
+    result_type: ClassVar[type[VerifyResult]] = VerifyResult
+
     index: int
     shards: tuple[ShardEntry, ...]
     records: tuple[RecordsEntry, ...]
@@ -215,8 +219,3 @@ class VerifyTask:
 
     def identity(self) -> None:
         """What was right, or wrong, when an earlier run looked says nothing of the files that are there now."""
-
-    def run(self, on_bytes: OnBytes) -> dict[str, Any]:
-        from pipeline.build.verify.check_files import check_files
-
-        return {"problems": check_files(self, on_bytes)}

@@ -69,9 +69,9 @@ class CommitOptions:
 
 def run_array_command(options: PreprocessOptions | RunTaskOptions | CommitOptions) -> int:
     """Do what was asked, and say so; an exit code."""
+    from pipeline.build.array_jobs.task_list import commit, load_task_list, plan_tasks, run_tasks
     from pipeline.build.build_dataset import Built
     from pipeline.build.progress import reporter
-    from pipeline.build.task_list import commit, load_task_list, plan_tasks, run_tasks
     from pipeline.storage.read_manifest import read_manifest
 
     with reporter(as_json=options.log_json) as report:

@@ -156,7 +156,7 @@ def _begin(arguments: list[str]) -> None:
         return
     from pipeline.executors.processes import preload
 
-    preload(*(["pipeline.storage.object_folder", "s3fs"] if any(argument.startswith("s3://") for argument in arguments) else []))
+    preload("pipeline.build.run_task", *(["pipeline.storage.object_folder", "s3fs"] if any(argument.startswith("s3://") for argument in arguments) else []))
 
 
 def _plan(options: PlanOptions) -> int:
@@ -212,7 +212,7 @@ def _dry_run(options: PreprocessOptions) -> int:
 
 
 def _verify(options: VerifyOptions) -> int:
-    from pipeline.build.verify.verify_dataset import verify_dataset
+    from pipeline.build.verify_dataset import verify_dataset
 
     problems = verify_dataset(options.dataset, deep=options.deep, workers=options.workers)
     for problem in problems:

@@ -6,18 +6,19 @@ They move tasks and results only; the bytes written do not depend on them.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.executors.processes import Executor, ProcessExecutor, SerialExecutor
+    from pipeline.executors.executor import Executor, SerialExecutor
+    from pipeline.executors.processes import ProcessExecutor
     from pipeline.executors.ray_cluster import RayExecutor
 else:
     from schemas.lazy_exports import lazy_exports
 
     __getattr__ = lazy_exports(
         __name__,
-        processes=(
+        executor=(
             "Executor",
-            "ProcessExecutor",
             "SerialExecutor",
         ),
+        processes=("ProcessExecutor",),
         ray_cluster=("RayExecutor",),
     )
 

@@ -9,46 +9,25 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from importlib import import_module
 from multiprocessing import connection, parent_process
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import Any, Self
 
+from pipeline.executors.executor import OnBytes, TaskT, Work
+from pipeline.executors.worker_memory import keep_memory
 from pipeline.storage.interrupt import held_back, look
 from schemas.errors import BuildError
 
-if TYPE_CHECKING:
-    from pipeline.build.task_markers import Outcome
-    from pipeline.build.tasks import Task
-    from pipeline.storage.folder import Folder
-
 _KILLED = "a worker process was killed, perhaps for lack of memory (see --memory); run the same command to go on"
-_TASK_MODULES: Final = (
-    "pipeline.build.task_markers",
-    "pipeline.executors.worker_memory",
-    "pipeline.build.map_stage.partition_records",
-    "pipeline.build.reduce_stage.reduce_partition",
-    "pipeline.build.verify.check_files",
-)
-"""What workers need, and load before there is a task."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
-def preload(*more: str) -> None:
-    """Start importing what workers need, and `more` modules, in the background; called first thing, it costs the user no time."""
+def preload(*modules: str) -> None:
+    """Start importing modules that workers need in the background; called first thing, it costs the user no time."""
     from multiprocessing import forkserver
 
-    _CONTEXT.set_forkserver_preload([*_TASK_MODULES, *more])
+    _CONTEXT.set_forkserver_preload([__name__, *modules])
     forkserver.ensure_running()
-
-
-class Executor(Protocol):
-    """Runs tasks; each outcome is passed on as it comes."""
-
-    def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None: ...
-
-    def end(self) -> None:
-        """No task follows: what ran them may go, beside what else is to do."""
 
 
 class ProcessExecutor:
@@ -57,14 +36,8 @@ class ProcessExecutor:
     Workers die with the process that started them, also when that is killed, and leave only unfinished temporary files.
     """
 
-    def __init__(self, workers: int, out: Folder) -> None:
-        self._out = out
+    def __init__(self, workers: int) -> None:
         self._bytes = _CONTEXT.Value("q", 0)
-        for name in (
-            "pipeline.build.task_markers",
-            "pipeline.build.assemble_manifest",
-        ):
-            import_module(name)
         self._pool = ProcessPoolExecutor(workers, mp_context=_CONTEXT, initializer=_start_worker, initargs=(self._bytes,))
 
     def __enter__(self) -> Self:
@@ -80,10 +53,11 @@ class ProcessExecutor:
         """Let the workers go."""
         self._pool.shutdown(wait=False)
 
-    def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
+    def run(self, work: Work[TaskT, Any], tasks: Sequence[TaskT], on_outcome: Callable[[int, Any], None], on_bytes: OnBytes) -> None:
         """Run all tasks; the first error ends it.
 
         Args:
+            work: does one task; a module-level function, which crosses to the workers by name.
             on_outcome: called with each task's index and outcome, in the order they finish.
             on_bytes: called with the bytes read since the last call, several times a second.
         Raises:
@@ -91,7 +65,7 @@ class ProcessExecutor:
         """
         with held_back():
             try:
-                pending: dict[Future[Any], int] = {self._pool.submit(_work, task, self._out): i for i, task in enumerate(tasks)}
+                pending: dict[Future[Any], int] = {self._pool.submit(_work, work, task): i for i, task in enumerate(tasks)}
             except (BrokenProcessPool, EOFError, ConnectionError) as error:  # the last two: the process that forks workers is gone
                 raise BuildError(_KILLED) from error
             seen = self._bytes.value
@@ -108,38 +82,11 @@ class ProcessExecutor:
                 raise BuildError(_KILLED) from error
 
 
-class SerialExecutor:
-    """Tasks one after another in this process, which a scheduler started beside others of its kind.
-
-    durable: see `pipeline.build.task_markers.run_once`.
-    """
-
-    def __init__(self, out: Folder, *, durable: bool = False) -> None:
-        self._out = out
-        self._durable = durable
-
-    def end(self) -> None:
-        """Nothing ran beside this process."""
-
-    def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
-        """Run all tasks; the first error ends it.
-
-        Raises:
-            ThdpackError: what a task raises.
-        """
-        from pipeline.build.task_markers import run_once
-
-        for index, task in enumerate(tasks):
-            on_outcome(index, run_once(task, self._out, on_bytes, durable=self._durable))
-
-
 _counter: Any = None
 
 
 def _start_worker(counter: Any) -> None:
     """In a new worker: Ctrl-C is the parent's business, and the parent's death is ours."""
-    from pipeline.executors.worker_memory import keep_memory
-
     keep_memory()
     global _counter
     _counter = counter
@@ -159,10 +106,8 @@ def _count(number: int) -> None:
         _counter.value += number
 
 
-def _work(task: Task, out: Folder) -> Outcome:
-    from pipeline.build.task_markers import run_once
-
-    return run_once(task, out, _count)
+def _work(work: Work[TaskT, Any], task: TaskT) -> Any:
+    return work(task, _count, durable=False)
 
 
 def cores() -> int:

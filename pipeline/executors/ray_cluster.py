@@ -23,16 +23,14 @@ from importlib.metadata import version
 from itertools import islice
 from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+from pipeline.executors.executor import OnBytes, TaskT, Work
+from pipeline.executors.worker_memory import keep_memory
+from pipeline.storage.folder import Folder
 from schemas import __version__
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, ThdpackError
-
-if TYPE_CHECKING:
-    from pipeline.build.task_markers import Outcome
-    from pipeline.build.tasks import Task
-    from pipeline.storage.folder import Folder
 
 RETRIES: Final = 8
 """How often a task is run again after its worker or node died."""
@@ -63,7 +61,7 @@ class RayExecutor:
         self._out = out
         self._workers = workers
         self._shared = address is not None and out.local
-        self._driver = Likeness(None, versions())
+        self._driver = NodeRequirements(None, versions())
         self._running: dict[Any, int] = {}  # what Ray was given, with the index of its first task
         self._leaving: threading.Thread | None = None
         there = self._ray.is_initialized()
@@ -95,10 +93,11 @@ class RayExecutor:
         self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
         self._leaving.start()
 
-    def run(self, tasks: Sequence[Task], on_outcome: Callable[[int, Outcome], None], on_bytes: Callable[[int], None]) -> None:
+    def run(self, work: Work[TaskT, Any], tasks: Sequence[TaskT], on_outcome: Callable[[int, Any], None], on_bytes: OnBytes) -> None:
         """Run all tasks; the first error ends it.
 
         Args:
+            work: does one task; a module-level function, which crosses to the workers by name.
             on_outcome: called with each task's index and outcome, in the order they finish.
             on_bytes: called with the bytes that a task read, when it has ended.
         Raises:
@@ -110,7 +109,7 @@ class RayExecutor:
                 self._leave_a_file()
             while _first_task is not None and not self._ray.wait([_first_task], timeout=1.0)[0]:
                 on_bytes(0)
-            self._submit(tasks, waiting)
+            self._submit(work, tasks, waiting)
             while self._running:
                 done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=1.0)
                 for reference in done:
@@ -123,7 +122,7 @@ class RayExecutor:
                             raise outcome
                         on_outcome(index, outcome)
                 on_bytes(0)
-                self._submit(tasks, waiting)
+                self._submit(work, tasks, waiting)
 
     def _give_up(self) -> None:
         """Nobody waits for what was given to Ray: an outcome of it must not be taken for one of the tasks that run next."""
@@ -143,7 +142,7 @@ class RayExecutor:
         here = self._ray.get_runtime_context().get_node_id()
         return any(node["Alive"] and node["NodeID"] != here for node in self._ray.nodes())
 
-    def _submit(self, tasks: Sequence[Task], waiting: Iterator[int]) -> None:
+    def _submit(self, work: Work[TaskT, Any], tasks: Sequence[TaskT], waiting: Iterator[int]) -> None:
         """Keep every core of the cluster busy, however many it has by now; what is left is given out in ever smaller lots, so that all end together."""
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._most = self._workers or _QUEUED * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
@@ -153,7 +152,8 @@ class RayExecutor:
             together = list(islice(waiting, max(1, min(_TOGETHER, length_hint(waiting) // self._most))))
             if not together:
                 return
-            self._running[self._task.remote([tasks[index] for index in together], self._out, self._durable, self._driver)] = together[0]
+            lot = [tasks[index] for index in together]
+            self._running[self._task.remote(work, lot, self._out, self._durable, self._driver)] = together[0]
 
 
 _first_task: Any = None
@@ -242,7 +242,7 @@ def _cluster_errors(ray: Any) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class NodeRequirements:
     """What a node has to have in common with the driver.
 
     file: in the dataset's folder, which every node has to see; None if there is nothing to share.
@@ -270,13 +270,10 @@ def versions() -> str:
     return f"thdpack {__version__} (code {code_digest()}) with pyarrow {version('pyarrow')}"
 
 
-def _work(tasks: Sequence[Task], out: Folder, durable: bool, driver: Likeness) -> tuple[list[Outcome | ThdpackError], int]:
+def _work(work: Work[TaskT, Any], tasks: Sequence[TaskT], out: Folder, durable: bool, driver: NodeRequirements) -> tuple[list[Any], int]:
     """On a worker: the tasks' outcomes, to the first that found what is wrong with the user's data or this node, and the bytes read."""
-    from pipeline.build.task_markers import run_once
-    from pipeline.executors.worker_memory import keep_memory
-
     keep_memory()
-    outcomes: list[Outcome | ThdpackError] = []
+    outcomes: list[Any] = []
     read = 0
 
     def count(number: int) -> None:
@@ -286,7 +283,7 @@ def _work(tasks: Sequence[Task], out: Folder, durable: bool, driver: Likeness) -
     try:
         driver.refuse_other(out)
         for task in tasks:
-            outcomes.append(run_once(task, out, count, durable=durable))
+            outcomes.append(work(task, count, durable=durable))
     except ThdpackError as error:
         outcomes.append(error)
     return outcomes, read

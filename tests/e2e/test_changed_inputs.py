@@ -10,8 +10,8 @@ import pytest
 from pipeline.build.build_plan import plan
 from pipeline.build.destination.destination import site_of
 from pipeline.build.options import PreprocessOptions
+from pipeline.build.run_task import run_once
 from pipeline.build.stages import hash_tasks, map_tasks
-from pipeline.build.task_markers import run_once
 from pipeline.inputs.find import unchanged
 from schemas.errors import InputError
 from tests.command_line import Run
@@ -61,7 +61,7 @@ def test_a_file_rewritten_while_a_task_reads_it_is_an_error_and_the_next_build_r
     site = site_of(str(out))
     with site.held():
         work = site.work(planned, options)
-        task = map_tasks(planned, options, work)[0] if stage == "map" else hash_tasks(planned, work, every=True)[0]
+        task = map_tasks(planned, options.of_dataset, work)[0] if stage == "map" else hash_tasks(planned, work, every=True)[0]
         changed = []
 
         def on_bytes(count: int) -> None:
@@ -70,6 +70,6 @@ def test_a_file_rewritten_while_a_task_reads_it_is_an_error_and_the_next_build_r
                 rewrite_in_place(path)
 
         with pytest.raises(InputError, match="changed while it was read"):
-            run_once(task, site.out, on_bytes)
+            run_once(task, on_bytes, out=site.out)
     assert run("preprocess", path, "--out", out).returncode == 0
     assert run("verify", out, "--deep").returncode == 0

@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, sequence_hashes
-from pipeline.build.verify.verify_dataset import verify_dataset
+from pipeline.build.verify_dataset import verify_dataset
 from schemas.manifest import Manifest
 from tests.command_line import InThisProcess, Run, use_few_small_tasks
 from tests.corpus import LETTERS, digest, fasta, made_records, read_buckets, read_records, sequences_in
@@ -25,7 +25,7 @@ BuildHere = Callable[..., Manifest]
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     use_few_small_tasks(monkeypatch)
-    monkeypatch.setattr("pipeline.build.verify.verify_dataset.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.verify_dataset.ProcessExecutor", InThisProcess)
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def test_dedup_cropped_keeps_the_first_of_those_that_training_cannot_tell_apart(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool
 ) -> None:
     if runs:
-        monkeypatch.setattr("pipeline.build.spill.spilled_records.WHOLE_BYTES", 10_000)
-        monkeypatch.setattr("pipeline.build.spill.spilled_records.RUN_BYTES", 9_000)
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 10_000)
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.RUN_BYTES", 9_000)
     build_here(corpus, tmp_path / "out", dedup="cropped", **SHAPE)
     rows = read_records(tmp_path / "out")
     for i in range(60):
@@ -93,8 +93,8 @@ def test_dedup_cropped_gives_the_same_bytes_in_one_run_and_in_many(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_here(corpus, tmp_path / "whole", dedup="cropped", **SHAPE)
-    monkeypatch.setattr("pipeline.build.spill.spilled_records.WHOLE_BYTES", 10_000)
-    monkeypatch.setattr("pipeline.build.spill.spilled_records.RUN_BYTES", 9_000)
+    monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 10_000)
+    monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.RUN_BYTES", 9_000)
     build_here(corpus, tmp_path / "runs", dedup="cropped", **SHAPE)
     assert digest(tmp_path / "whole") == digest(tmp_path / "runs")
 
@@ -120,8 +120,8 @@ def test_stats_count_what_is_the_same_after_cropping(
     run: Run, build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool
 ) -> None:
     if runs:
-        monkeypatch.setattr("pipeline.build.spill.spilled_records.WHOLE_BYTES", 10_000)
-        monkeypatch.setattr("pipeline.build.spill.spilled_records.RUN_BYTES", 9_000)
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 10_000)
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.RUN_BYTES", 9_000)
     build_here(corpus, tmp_path / "exact", **SHAPE)
     pieces = [residues for bucket in read_buckets(tmp_path / "exact") for _, _, residues in sequences_in(bucket)]
     copies = len(pieces) - len(set(pieces))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from pipeline.build.array_jobs.task_list import commit, load_task_list, plan_tasks, run_tasks
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
 from pipeline.build.rerun_damaged import ATTEMPTS
-from pipeline.build.task_list import commit, load_task_list, plan_tasks, run_tasks
 from pipeline.build.tasks import ReduceTask, RestTask
 from schemas.errors import DamagedSpillError
 from schemas.manifest import Manifest
@@ -32,7 +32,7 @@ Damage = Callable[[str, bytes], bytes]
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     use_few_small_tasks(monkeypatch)
-    monkeypatch.setattr("pipeline.build.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.array_jobs.task_list.ProcessExecutor", InThisProcess)
     empty_memory_store(monkeypatch)
 
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from pipeline.build.verify.check_files import check_files, check_totals, verify_tasks
-from pipeline.build.verify.verify_dataset import compare_records
+from pipeline.build.verify.check_shards import check_files, check_totals, verify_tasks
+from pipeline.build.verify.compare_records import compare_records
 from pipeline.storage.open_folder import folder_of
 from schemas.errors import ManifestError
 from schemas.manifest import Manifest, _canonical

@@ -33,8 +33,8 @@ def test_preprocessing_imports_no_torch_and_the_command_line_nothing_heavy() -> 
         "import pipeline.cli.main",
         "import schemas.manifest",
         "import pipeline.build.map_stage.partition_records, pipeline.build.reduce_stage.reduce_partition, "
-        "pipeline.build.verify.check_files, pipeline.build.task_markers",
-        "import pipeline.build.verify.verify_dataset, pipeline.cli.inspect_dataset, pipeline.build.build_dataset",
+        "pipeline.build.verify.check_shards, pipeline.build.task_markers",
+        "import pipeline.build.verify_dataset, pipeline.cli.inspect_dataset, pipeline.build.build_dataset",
         "import pipeline.report.gather.fasta, pipeline.report.command, pipeline.report.render.terminal",
     )
     assert not cli & {"numpy", "pyarrow", "fsspec", "Bio", "xxhash", "polars"}

@@ -14,9 +14,9 @@ from typing import Any
 import fsspec
 import pytest
 
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.array_jobs.task_list import plan_tasks
+from pipeline.build.options import DatasetOptions, PreprocessOptions
 from pipeline.build.progress import reporter
-from pipeline.build.task_list import plan_tasks
 from pipeline.build.tasks import MapTask
 from pipeline.inputs.expand import _urls
 from pipeline.inputs.find import find_sources, unchanged
@@ -104,7 +104,7 @@ def test_what_was_read_of_one_address_is_not_believed_of_another(tmp_path: Path)
     def identity(url: str) -> dict[str, Any]:
         source = Source(url=url, name="x.fa", bytes=1, fingerprint="1", format="fasta", compression="none", piece=1)
         work = LocalFolder(tmp_path, tmp_path)
-        return MapTask(index=0, source=source, begin=0, end=1, partitions=1, options=PreprocessOptions(inputs=(), out=""), work=work).identity()
+        return MapTask(index=0, source=source, begin=0, end=1, partitions=1, options=DatasetOptions(), work=work).identity()
 
     assert identity("http://host/a/x.fa") != identity("http://host/b/x.fa")
     assert identity("a/x.fa") == identity("/here/a/x.fa"), "a local file is known by its inode"

@@ -15,15 +15,16 @@ import pytest
 import xxhash
 
 from pipeline.build import task_markers as markers
+from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks, run_tasks
 from pipeline.build.build_plan import plan
 from pipeline.build.map_stage.map_results import load_mapped
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
-from pipeline.build.signed_json import signed
-from pipeline.build.task_list import load_task_list, plan_tasks, run_tasks
-from pipeline.build.task_markers import finished, run_once
+from pipeline.build.run_task import run_once
+from pipeline.build.task_markers import finished
 from pipeline.build.tasks import MapTask, Task
 from pipeline.storage.local_folder import LocalFolder
+from pipeline.storage.signed_json import signed
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, ThdpackError
 from tests.command_line import use_few_small_tasks
@@ -55,11 +56,11 @@ def place(tmp_path: Path) -> Path:
     return out
 
 
-def tasks_of(place: Path) -> list[Task]:
+def tasks_of(place: Path) -> list[Task[Any]]:
     listed = load_task_list(str(place), None)
     assert listed is not None
+    from pipeline.build.array_jobs.task_list import _mapped
     from pipeline.build.stages import reduce_tasks
-    from pipeline.build.task_list import _mapped
 
     return [listed.maps[0], reduce_tasks(listed.job(_mapped(listed).build), 1)[0]]
 
@@ -128,6 +129,10 @@ def hostile_contents(content: bytes, rng: random.Random) -> Iterator[bytes]:
     yield from (content[: len(content) // 2], b"", b"null", b"[]", b"\xff\xfe", content + content)
 
 
+def files_of(task: Task[Any], result: object, out: LocalFolder) -> list[tuple[str, int, str]]:
+    return [(file.name, file.bytes, file.xxh3_128) for _, file in markers._outputs(task, result, out)]
+
+
 @pytest.mark.parametrize("index", [0, 1])
 def test_no_mutation_of_a_marker_is_believed_unless_it_says_the_same_or_leads_outside(place: Path, seen: Seen, index: int) -> None:
     """Of map and reduce tasks. What a believed one says is what the task's files are."""
@@ -135,9 +140,7 @@ def test_no_mutation_of_a_marker_is_believed_unless_it_says_the_same_or_leads_ou
     out = LocalFolder(place, place / ".build")
     marker = place / ".build" / f"{task.name}.json"
     content = marker.read_bytes()
-    identity = markers._digest(task)
-    assert identity is not None
-    whole = markers._believed(task, identity, out)
+    whole = markers.believed(task, out)
     assert whole is not None
     rng = random.Random(1)
     believed = 0
@@ -145,13 +148,12 @@ def test_no_mutation_of_a_marker_is_believed_unless_it_says_the_same_or_leads_ou
     for hostile in hostile_contents(content, rng):
         marker.write_bytes(hostile)
         finished(task, out)
-        found = markers._believed(task, identity, out)
+        found = markers.believed(task, out)
         if found is None:
             assert not marker.exists()
         else:
             believed += 1
-            files = [(name, size, digest) for _, name, size, digest in markers._outputs(found, task.work, out)]
-            assert set(files) <= {(name, size, digest) for _, name, size, digest in markers._outputs(whole, task.work, out)}
+            assert set(files_of(task, found, out)) <= set(files_of(task, whole, out))
     seen.on = False
     assert seen.paths == []
     assert (place.parents[1] / "precious").read_text() == "mine"
@@ -164,11 +166,11 @@ def test_a_marker_of_other_code_is_not_believed(place: Path, monkeypatch: pytest
     assert finished(task, out) is not None
     monkeypatch.setattr(markers, "code_digest", lambda: "0" * 16)
     assert finished(task, out) is None
-    assert not run_once(task, out, lambda _: None).skipped
+    assert not run_once(task, lambda _: None, out=out).skipped
 
 
 def test_a_task_list_of_other_code_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.build.task_list_file.code_digest", lambda: "0" * 16)
+    monkeypatch.setattr("pipeline.build.array_jobs.task_list_file.code_digest", lambda: "0" * 16)
     with pytest.raises(BuildError, match=r"planned by other code of thdpack .* install the same on every machine"):
         load_task_list(str(place), None)
 
@@ -205,7 +207,7 @@ def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(place: Path, se
                 listed = load_task_list(str(place), None)
                 assert listed is not None
                 if name == "plan-*.json":
-                    from pipeline.build.task_list import _mapped
+                    from pipeline.build.array_jobs.task_list import _mapped
 
                     _mapped(listed)
         except ThdpackError:
@@ -230,7 +232,7 @@ def test_a_file_of_a_marker_that_became_a_link_is_written_again(place: Path) -> 
     elsewhere = spill.rename(place.parent / "elsewhere.arrow")
     spill.symlink_to(elsewhere)
     out = LocalFolder(place, place / ".build")
-    assert not run_once(task, out, lambda _: None).skipped
+    assert not run_once(task, lambda _: None, out=out).skipped
     assert not spill.is_symlink()
     assert spill.read_bytes() == elsewhere.read_bytes()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from packers import pack_next_fit
 from packers.quality import measure
 from pipeline.build.arrays.hash_kernel import count_values
-from pipeline.build.reduce_stage.split_statistics import SplitStatistics
+from pipeline.build.split_statistics import SplitStatistics
 from pipeline.report.gather.assemble import most_repeated
 from pipeline.report.gather.lengths import Counted, histogram, sequences_of
 from pipeline.report.gather.splits import cost_counts, together

@@ -14,17 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from pipeline.build.array_jobs.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
 from pipeline.build.build_plan import PLAN, Plan
 from pipeline.build.destination.destination import ObjectSite, missing_file, site_of
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
-from pipeline.build.signed_json import signed
 from pipeline.build.stages import reduce_tasks
-from pipeline.build.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
 from pipeline.build.tasks import HashTask, MapTask, VerifyTask
 from pipeline.inputs.source import Source
 from pipeline.storage.atomic_write import written_atomically
 from pipeline.storage.object_folder import ObjectFolder
+from pipeline.storage.signed_json import signed
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 from tests.command_line import InThisProcess, use_few_small_tasks
@@ -127,7 +127,7 @@ def work_off(out: str, digest: str, *, commits: bool = True) -> Manifest | None:
 
 @pytest.fixture(params=["disk", "store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("pipeline.build.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.array_jobs.task_list.ProcessExecutor", InThisProcess)
     return str(tmp_path / "out") if request.param == "disk" else OUT
 
 
@@ -163,7 +163,7 @@ def test_a_plan_that_was_committed_stays_known(build_here: BuildHere, corpus: Pa
 def test_a_list_on_a_store_replaces_only_the_dataset_that_was_there_when_it_was_planned(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.build.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.array_jobs.task_list.ProcessExecutor", InThisProcess)
     build_here(corpus, OUT, **SMALL)
     digest = listed(corpus, OUT, seed=1, overwrite=True).digest
     with pytest.raises(BuildError, match="map tasks have not finished"), reporter(as_json=False) as report:

@@ -134,7 +134,7 @@ cdef int _check_bucket(
     const long long* limits,
     const unsigned char* specials,
 ) noexcept nogil:
-    """The number of the first rule that a bucket breaks, 0 for none; pipeline.build.verify.check_files has the texts."""
+    """The number of the first rule that a bucket breaks, 0 for none; pipeline.build.verify.check_shards has the texts."""
     cdef long long capacity = limits[0], longest = limits[1], multiple = limits[2], max_seqs = limits[3], slots = limits[4]
     cdef unsigned char cls = specials[0], pad = specials[1], eos = specials[2], lowest = specials[3], width = specials[4] - specials[3], wrong
     cdef Py_ssize_t pieces = cu_size - 1, i, k

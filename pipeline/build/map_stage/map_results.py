@@ -8,20 +8,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import xxhash
 
 from pipeline.build.build_plan import Plan
-from pipeline.build.options import PreprocessOptions
-from pipeline.build.signed_json import BuildName, WorkName, read_signed, signed
+from pipeline.build.options import DatasetOptions
+from pipeline.build.task_results import HashResult, MapResult
 from pipeline.build.tasks import HashTask, Job, MapTask
 from pipeline.inputs.content_hash import content_hash
+from pipeline.inputs.error_location import no_residue
 from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
+from pipeline.storage.signed_json import read_signed, signed
 from schemas import __version__
 from schemas.errors import BuildError
 from schemas.manifest_entries import InputEntry
+from schemas.untrusted_json import BuildName, WorkName
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +55,7 @@ class Mapped:
             file.write(signed(asdict(self)))
 
 
-def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask], hashes: Sequence[HashTask], results: Sequence[dict[str, Any]]) -> Mapped:
+def mapped_of(options: DatasetOptions, planned: Plan, maps: Sequence[MapTask], hashes: Sequence[HashTask], results: Sequence[MapResult | HashResult]) -> Mapped:
     """Add up what the tasks of the map stage gave.
 
     Args:
@@ -65,22 +67,25 @@ def mapped_of(options: PreprocessOptions, planned: Plan, maps: Sequence[MapTask]
     records, residues = [0] * len(sources), [0] * len(sources)
     spills = []
     ordinal = 0
-    for (s, _, _), task, result in zip(planned.ranges, maps, results[: len(maps)], strict=True):
+    for (s, _, _), task, result in zip(planned.ranges, maps, of_maps(results), strict=True):
         spills.append(Spill(name=task.spill, source=s, first_ordinal=ordinal))
-        ordinal += result["records"]
-        records[s] += result["records"]
-        residues[s] += result["residues"]
+        ordinal += result.records
+        records[s] += result.records
+        residues[s] += result.residues
     for i, source in enumerate(sources):
         if residues[i] == 0:
-            from pipeline.inputs.error_location import no_residue
-
             raise no_residue(source)
     inputs = input_entries(sources, [*maps, *hashes], results, records)
     return Mapped(build=build_digest(options, inputs), inputs=inputs, spills=tuple(spills), residues=sum(residues))
 
 
+def of_maps(results: Sequence[MapResult | HashResult]) -> list[MapResult]:
+    """Return the results of map tasks among those of the map stage, in their order."""
+    return [result for result in results if isinstance(result, MapResult)]
+
+
 def input_entries(
-    sources: Sequence[Source], tasks: Sequence[MapTask | HashTask], results: Sequence[dict[str, Any]], records: Sequence[int]
+    sources: Sequence[Source], tasks: Sequence[MapTask | HashTask], results: Sequence[MapResult | HashResult], records: Sequence[int]
 ) -> tuple[InputEntry, ...]:
     """What the manifest says of the inputs.
 
@@ -90,7 +95,7 @@ def input_entries(
     """
     pieces: dict[str, list[str]] = {source.url: [] for source in sources}
     for task, result in zip(tasks, results, strict=True):
-        pieces[task.source.url] += result["pieces"]
+        pieces[task.source.url] += result.pieces
     return tuple(
         InputEntry(name=source.name, bytes=source.bytes, xxh3_128=content_hash(pieces[source.url]), records=count)
         for source, count in zip(sources, records, strict=True)
@@ -119,7 +124,7 @@ def load_mapped(work: Folder, name: str) -> Mapped:
     return found
 
 
-def build_digest(options: PreprocessOptions, inputs: Sequence[InputEntry]) -> str:
+def build_digest(options: DatasetOptions, inputs: Sequence[InputEntry]) -> str:
     """What names a build's files: 16 hexadecimal digits of inputs, options and version."""
     contents = [[entry.name, entry.bytes, entry.xxh3_128] for entry in inputs]
     values = {"thdpack": __version__, "options": options.shape(), "inputs": contents}

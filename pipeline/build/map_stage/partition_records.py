@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,23 +10,22 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import gathered, numeric
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, partitions_of, sequence_hashes
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.options import DatasetOptions
 from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, spill_written
 from pipeline.build.spill.spill_kernel import pack
+from pipeline.build.task_results import MapResult
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.inputs.error_location import first_unknown
 from pipeline.inputs.formats import Blocks, read_fasta, read_seqio, read_table
 from pipeline.inputs.residues import RecordBlock
 from schemas.errors import InputError
-from schemas.records import Status
+from schemas.records import STATUS_CODES, Status
 from schemas.vocabulary import ESM2
 
-STATUS_CODES: Final = tuple(Status)
-"""A spill stores the status as its place in this tuple."""
 _KEPT, _INVALID, _TOO_SHORT, _TOO_LONG = (STATUS_CODES.index(s) for s in (Status.KEPT, Status.INVALID, Status.TOO_SHORT, Status.TOO_LONG))
 
 
-def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
+def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
     """Write a map task's spill; return what later tasks need to know of it.
 
     Raises:
@@ -45,7 +43,8 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> dict[str, Any]:
                 records += len(block)
                 residues += int(block.ends[-1])
                 unknown += int(block.unknown.sum())
-    return {"spills": [spill.entry], "records": records, "residues": residues, "unknown": unknown, "pieces": pieces}
+    assert spill.written is not None
+    return MapResult(spill=spill.written, records=records, residues=residues, unknown=unknown, pieces=tuple(pieces))
 
 
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
@@ -104,12 +103,12 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
     spill.write([batch.slice(start, stop - start) for start, stop in zip(edges[:-1], edges[1:], strict=True)])
 
 
-def status_of(block: RecordBlock, options: PreprocessOptions) -> NDArray[np.int8]:
+def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
     """Which records are left out for what they are; duplicates are found later."""
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
     if options.long == "drop":
-        status[residues > options.max_seq_len - 2] = _TOO_LONG
+        status[residues > options.longest_piece] = _TOO_LONG
     status[residues < options.min_residues] = _TOO_SHORT
     if options.on_invalid == "skip":
         status[block.unknown > 0] = _INVALID

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from pipeline.build.build_plan import Plan
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.options import DatasetOptions
+from pipeline.build.task_results import MapResult
 from schemas.errors import InputError
 
 _WARN: Final = 0.05
@@ -14,7 +15,7 @@ _REFUSE: Final = 0.5
 """Shares of an input's letters. Proteins are far below the first: X, B, Z, U and O are in the vocabulary."""
 
 
-def unknown_shares(options: PreprocessOptions, planned: Plan, results: Sequence[dict[str, Any]]) -> list[str]:
+def unknown_shares(options: DatasetOptions, planned: Plan, results: Sequence[MapResult]) -> list[str]:
     """A line for each input of which more than a few percent became `<unk>`.
 
     Args:
@@ -24,8 +25,8 @@ def unknown_shares(options: PreprocessOptions, planned: Plan, results: Sequence[
     """
     letters, unknown = [0] * len(planned.sources), [0] * len(planned.sources)
     for (i, _, _), result in zip(planned.ranges, results, strict=True):
-        letters[i] += result["residues"]
-        unknown[i] += result["unknown"]
+        letters[i] += result.residues
+        unknown[i] += result.unknown
     lines = []
     for source, among, count in zip(planned.sources, letters, unknown, strict=True):
         said = f"{count / max(1, among):.0%} of its letters are outside the vocabulary"

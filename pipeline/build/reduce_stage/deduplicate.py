@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.sequence_hashes import shuffle_keys
-from pipeline.build.map_stage.partition_records import STATUS_CODES
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.write_shards import Sequences
-from schemas.records import Status
+from schemas.records import STATUS_CODES, Status
 
 KEPT: Final = STATUS_CODES.index(Status.KEPT)
 DUPLICATE: Final = STATUS_CODES.index(Status.DUPLICATE)
@@ -50,7 +49,7 @@ def without_duplicates(status: NDArray[np.int8], hashes: NDArray[np.void], ordin
 def may_be_cropped_copies(
     status: NDArray[np.int8],
     residues: NDArray[np.int64],
-    options: PreprocessOptions,
+    options: DatasetOptions,
 ) -> NDArray[np.int64]:
     """Return the kept records that may be the same as another one once they are truncated; int64[M], their indices."""
     if options.long != "truncate":
@@ -69,7 +68,7 @@ def sequences_of(
     hashes: NDArray[np.void],
     ordinals: NDArray[np.int64],
     begin: NDArray[np.int64],
-    options: PreprocessOptions,
+    options: DatasetOptions,
 ) -> tuple[Sequences, NDArray[np.int64]]:
     """The kept records of a partition as sequences in shuffled order, long ones cropped or cut, and the row of each.
 

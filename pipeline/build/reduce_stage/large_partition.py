@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.bucket_kernel import gather
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, in_valid
-from pipeline.build.map_stage.partition_records import STATUS_CODES
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import DUPLICATE, KEPT, copies_among, may_be_cropped_copies, without_duplicates
+from pipeline.build.reduce_stage.spilled_records import Run, SpilledRecords
 from pipeline.build.reduce_stage.whole_partition import Partition, splits_of
 from pipeline.build.reduce_stage.write_records import RecordRows, no_rows
-from pipeline.build.spill.spilled_records import Run, SpilledRecords
 from pipeline.build.tasks import OnBytes
+from schemas.records import STATUS_CODES
 
 _COLUMNS = ("ordinal", "source", "offset", "residues", "unknown", "hash", "status", "split")
 
@@ -67,7 +67,7 @@ def _text(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
 class LargePartition(Partition):
     """A partition of many runs. `rows` are those of kept records, and their ids are left in the spills."""
 
-    def __init__(self, spilled: SpilledRecords, options: PreprocessOptions, on_bytes: OnBytes) -> None:
+    def __init__(self, spilled: SpilledRecords, options: DatasetOptions, on_bytes: OnBytes) -> None:
         """
         Raises:
             DamagedSpillError: a spill is not what was written.

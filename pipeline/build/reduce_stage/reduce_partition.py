@@ -7,7 +7,7 @@ most one part-filled bucket.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import gathered, numeric, one_chunk, runs
 from pipeline.build.map_stage.map_results import load_mapped
-from pipeline.build.map_stage.partition_records import STATUS_CODES
 from pipeline.build.reduce_stage.deduplicate import KEPT, order_of_rests, sequences_of
 from pipeline.build.reduce_stage.large_partition import LargePartition
+from pipeline.build.reduce_stage.spilled_records import SpilledRecords, column_of, hashes_of
 from pipeline.build.reduce_stage.whole_partition import Partition, whole_partition
 from pipeline.build.reduce_stage.write_records import RecordRows, write_records
 from pipeline.build.reduce_stage.write_shards import Sequences, WrittenSplit, write_split
 from pipeline.build.spill.spill_files import read_rests, write_rest
-from pipeline.build.spill.spilled_records import SpilledRecords, column_of, hashes_of
-from pipeline.build.tasks import Job, OnBytes, ReduceTask, RestTask
+from pipeline.build.task_results import PackResult, ReduceResult
+from pipeline.build.tasks import OnBytes, ReduceTask, RestTask
 from pipeline.storage.atomic_write import Finisher
+from schemas.records import STATUS_CODES
 from schemas.shard import SPLITS
 
 REST_SCHEMA: Final = pa.schema(
@@ -45,7 +46,7 @@ REST_SCHEMA: Final = pa.schema(
 )
 
 
-def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
+def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
     """Write shards, records and rest of one partition; return what the manifest needs.
 
     Raises:
@@ -56,15 +57,20 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> dict[str, Any]:
     partition = LargePartition(spilled, options, on_bytes) if spilled.large else whole_partition(next(spilled.runs()), options, on_bytes)
     rows = partition.rows
     sequences, row = sequences_of(rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options)
-    return {
-        "status": dict(zip(STATUS_CODES, partition.counts.tolist(), strict=True)),
-        "residues_in": partition.residues_in,
-        "cropped_copies": partition.cropped_copies,
-        **_pack_and_write(task.job, f"{task.partition:05d}", partition, sequences, row, rest=task.rest),
-    }
+    packed = _pack_and_write(task, partition, sequences, row, rest=task.rest)
+    return ReduceResult(
+        rest=packed.rest,
+        records=packed.records,
+        shards=packed.shards,
+        statistics=packed.statistics,
+        token_counts=packed.token_counts,
+        status=dict(zip(STATUS_CODES, partition.counts.tolist(), strict=True)),
+        residues_in=partition.residues_in,
+        cropped_copies=partition.cropped_copies,
+    )
 
 
-def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
+def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
     """Write the shards and records of rests; return what the manifest needs.
 
     Raises:
@@ -88,11 +94,10 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> dict[str, Any]:
         split=column_of(table, "split", np.int8),
     )
     partition = Partition(rows=rows, tokens=tokens, begin=edges[:-1], counts=np.zeros(0, dtype=np.int64), residues_in=0)
-    label = "rest" if task.final else f"rest{task.level}x{task.index:05d}"
-    return _pack_and_write(task.job, label, partition, sequences.take(order), order, rest=None if task.final else task.rest)
+    return _pack_and_write(task, partition, sequences.take(order), order, rest=None if task.final else task.rest)
 
 
-def _pack_and_write(job: Job, label: str, partition: Partition, sequences: Sequences, row: NDArray[np.int64], *, rest: str | None) -> dict[str, Any]:
+def _pack_and_write(task: ReduceTask | RestTask, partition: Partition, sequences: Sequences, row: NDArray[np.int64], *, rest: str | None) -> PackResult:
     """Pack sequences, write shards, rest and records; a record is written where its first sequence is.
 
     Args:
@@ -101,7 +106,7 @@ def _pack_and_write(job: Job, label: str, partition: Partition, sequences: Seque
         row: int64[N], the row of each sequence.
         rest: where sequences that fill no bucket go; None to write part-filled buckets instead.
     """
-    stem = f"{job.build}-{label}"
+    job, stem = task.job, task.stem
     rows, tokens = partition.rows, partition.tokens
     mentioned = np.ones(len(rows), dtype=np.bool_)
     mentioned[row[sequences.start > 0]] = False
@@ -120,18 +125,14 @@ def _pack_and_write(job: Job, label: str, partition: Partition, sequences: Seque
         blocks = partition.described(mentioned, np.concatenate([left for _, _, left in left_over]))
         records = write_records(blocks, f"records/{stem}.parquet", names=load_mapped(job.work, job.mapped).names, out=job.out, finisher=finisher)
         tables = [] if rest is None else [_rest_table(code, part, partition.take(left), tokens) for code, part, left in left_over]
-        spills = [] if rest is None else [write_rest(job.work, rest, pa.concat_tables(tables))]
-    return {
-        "spills": spills,
-        "records": records,
-        "shards": {split: [_entry(e) for e in result.entries] for split, result in written.items()},
-        "statistics": {split: result.statistics.to_json() for split, result in written.items()},
-        "token_counts": np.sum([result.token_counts for result in written.values()], axis=0).tolist(),
-    }
-
-
-def _entry(entry: Any) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in entry.__dataclass_fields__}
+        rest_file = None if rest is None else write_rest(job.work, rest, pa.concat_tables(tables))
+    return PackResult(
+        rest=rest_file,
+        records=records,
+        shards={split: tuple(result.entries) for split, result in written.items()},
+        statistics={split: result.statistics for split, result in written.items()},
+        token_counts=tuple(np.sum([result.token_counts for result in written.values()], axis=0).tolist()),
+    )
 
 
 def _rest_table(code: int, left: Sequences, rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, in_valid
-from pipeline.build.map_stage.partition_records import STATUS_CODES
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import KEPT, copies_among, may_be_cropped_copies, without_duplicates
+from pipeline.build.reduce_stage.spilled_records import Run
 from pipeline.build.reduce_stage.write_records import RecordRows
-from pipeline.build.spill.spilled_records import Run
 from pipeline.build.tasks import OnBytes
+from schemas.records import STATUS_CODES
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Partition:
         return self.rows.take(row)
 
 
-def whole_partition(run: Run, options: PreprocessOptions, on_bytes: OnBytes) -> Partition:
+def whole_partition(run: Run, options: DatasetOptions, on_bytes: OnBytes) -> Partition:
     """A partition that is one run.
 
     Raises:

@@ -16,6 +16,7 @@ from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.reduce_stage.write_shards import WrittenSplit
 from pipeline.storage.atomic_write import Finisher
 from pipeline.storage.folder import Folder
+from schemas.manifest_entries import RecordsEntry
 from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 
@@ -105,7 +106,7 @@ def no_rows() -> RecordRows:
     return RecordRows(id=pa.Array.from_buffers(pa.large_binary(), 0, [None, nothing, nothing]), **columns)
 
 
-def write_records(blocks: Iterable[RecordRows], name: str, *, names: tuple[str, ...], out: Folder, finisher: Finisher) -> dict[str, Any]:
+def write_records(blocks: Iterable[RecordRows], name: str, *, names: tuple[str, ...], out: Folder, finisher: Finisher) -> RecordsEntry:
     """Write rows, in order of their ordinals, as the records/ file `name`; returns its manifest entry.
 
     Args:
@@ -130,7 +131,7 @@ def write_records(blocks: Iterable[RecordRows], name: str, *, names: tuple[str, 
         for group in _row_groups(blocks):
             writer.write_table(_table(group, names), row_group_size=_ROW_GROUP)
             written += len(group)
-    return {"name": name, "bytes": file.bytes, "rows": written, "xxh3_128": file.xxh3_128}
+    return RecordsEntry(name=name, bytes=file.bytes, rows=written, xxh3_128=file.xxh3_128)
 
 
 def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from packers import PACKERS
 from pipeline.build.arrays.arrow_arrays import numeric
 from pipeline.build.arrays.bucket_kernel import fill_buckets, fill_cu_seqlens
-from pipeline.build.options import PreprocessOptions
-from pipeline.build.reduce_stage.split_statistics import SplitStatistics
+from pipeline.build.options import DatasetOptions
+from pipeline.build.split_statistics import SplitStatistics
 from pipeline.storage.atomic_write import Finisher
 from pipeline.storage.folder import Folder
 from schemas.manifest_entries import ShardEntry
@@ -71,7 +71,7 @@ class WrittenSplit:
 
 
 def write_split(
-    tokens: NDArray[np.uint8], sequences: Sequences, options: PreprocessOptions, *, split: str, stem: str, final: bool, out: Folder, finisher: Finisher
+    tokens: NDArray[np.uint8], sequences: Sequences, options: DatasetOptions, *, split: str, stem: str, final: bool, out: Folder, finisher: Finisher
 ) -> WrittenSplit:
     """Pack sequences and write the buckets as `<split>/<stem>-<n>.arrow`.
 
@@ -113,7 +113,7 @@ def write_split(
 class _Packed:
     """Sequences grouped by bucket, and the arrays that one record batch needs."""
 
-    def __init__(self, tokens: NDArray[np.uint8], sequences: Sequences, spans: NDArray[np.int64], edges: NDArray[np.int64], options: PreprocessOptions) -> None:
+    def __init__(self, tokens: NDArray[np.uint8], sequences: Sequences, spans: NDArray[np.int64], edges: NDArray[np.int64], options: DatasetOptions) -> None:
         self.tokens = tokens
         self.sequences = sequences
         self.spans = spans

@@ -16,7 +16,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.build.spill.frames import FRAME_HEADER, PLACE, batches_of, checked_places, frame_size, last_place, places_of_runs, write_frames, write_places
+from pipeline.build.task_results import WorkFile
 from pipeline.storage.atomic_write import HashingWriter, written_atomically
 from pipeline.storage.folder import Folder, Part
 from schemas.errors import DamagedSpillError
@@ -51,11 +52,11 @@ _JOINED_BYTES: Final = 16 << 20
 
 @dataclass(slots=True)
 class SpillWriter:
-    """Takes the records of a spill in order; `entry` is there once it is closed."""
+    """Takes the records of a spill in order; `written` is set once it is closed."""
 
     file: HashingWriter
-    entry: list[str | int]
-    places: list[NDArray[np.void]]
+    places: list[NDArray[np.void]] = field(default_factory=list)
+    written: WorkFile | None = None
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Write a block of records: one batch for each partition, in their order."""
@@ -65,29 +66,29 @@ class SpillWriter:
 
 @contextmanager
 def spill_written(work: Folder, name: str, partitions: int) -> Iterator[SpillWriter]:
-    """Write a spill; its entry is [name, bytes, xxh3_128].
+    """Write a spill; `written` names it once the context has ended.
 
     Raises:
         BuildError: it cannot be written.
     """
     if not _grouped(work, partitions):
         with work.written(name, durable=False) as file:
-            writer = SpillWriter(file, [], [])
+            writer = SpillWriter(file)
             yield writer
             write_places(file, np.concatenate([np.empty(0, dtype=PLACE), *writer.places]))
     else:
         with tempfile.TemporaryDirectory(prefix="thdpack-spill-", dir=work.where() if work.local else None) as scratch:
             blocks = Path(scratch) / name
             with written_atomically(blocks, scratch=Path(scratch), durable=False) as local:
-                writer = SpillWriter(local, [], [])
+                writer = SpillWriter(local)
                 yield writer
             with work.written(name, durable=False) as file:
                 _regroup(blocks, file, writer.places, partitions)
-    writer.entry = [name, file.bytes, file.xxh3_128]
+    writer.written = WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128)
 
 
-def write_rest(work: Folder, name: str, table: pa.Table) -> list[str | int]:
-    """Write a rest; its entry is [name, bytes, xxh3_128].
+def write_rest(work: Folder, name: str, table: pa.Table) -> WorkFile:
+    """Write a rest.
 
     Raises:
         BuildError: it cannot be written.
@@ -96,7 +97,7 @@ def write_rest(work: Folder, name: str, table: pa.Table) -> list[str | int]:
         for batch in table.to_batches():
             write_frames(file, batch, 0)
         file.write(places_of_runs(np.array([0, file.tell()])).tobytes())
-    return [name, file.bytes, file.xxh3_128]
+    return WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128)
 
 
 def read_rests(work: Folder, names: Sequence[str], schema: pa.Schema) -> pa.Table:

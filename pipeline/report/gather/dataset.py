@@ -59,7 +59,7 @@ def dataset_side(url: str) -> Side:
     """
     import pyarrow.parquet as pq  # here, with what packs: a report alone needs neither
 
-    from pipeline.build.spill.spilled_records import hashes_of
+    from pipeline.build.reduce_stage.spilled_records import hashes_of
 
     manifest = read_manifest(url)
     with records_files(url, manifest) as paths:

@@ -22,7 +22,7 @@ from pipeline.build.arrays.hash_kernel import count_values
 from pipeline.build.arrays.sequence_hashes import HASH, first_piece_hashes, sequence_hashes
 from pipeline.build.build_plan import Plan, plan
 from pipeline.build.destination.local_destination import spool_stdin
-from pipeline.build.map_stage.partition_records import STATUS_CODES, record_blocks, status_of
+from pipeline.build.map_stage.partition_records import record_blocks, status_of
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import Reporter
 from pipeline.build.reduce_stage.deduplicate import copies_among, may_be_cropped_copies, without_duplicates
@@ -40,7 +40,7 @@ from pipeline.report.gather.waste import waste
 from pipeline.report.model import TOP, DuplicateFlow, Prediction, RecordNote, Report, SplitReport
 from pipeline.storage.open_folder import folder_of
 from schemas import __version__
-from schemas.records import Status
+from schemas.records import STATUS_CODES, Status
 from schemas.shard import slots_for
 from schemas.vocabulary import ESM2
 
@@ -115,7 +115,7 @@ def _read(planned: Plan, options: PreprocessOptions, progress: Reporter) -> _Par
 
     def read(index: int) -> _Part:
         source, begin, end = planned.ranges[index]
-        task = MapTask(index=index, source=planned.sources[source], begin=begin, end=end, partitions=1, options=options, work=folder_of(Path()))
+        task = MapTask(index=index, source=planned.sources[source], begin=begin, end=end, partitions=1, options=options.of_dataset, work=folder_of(Path()))
         return _read_range(task, source, on_bytes)
 
     with ThreadPoolExecutor(cores()) as threads:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from packers import PACKERS
 from pipeline.build.arrays.sequence_hashes import in_valid, partitions_of
-from pipeline.build.options import PreprocessOptions
+from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import order_of_rests, sequences_of
-from pipeline.build.reduce_stage.split_statistics import SplitStatistics
 from pipeline.build.reduce_stage.write_shards import Sequences
+from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import RESTS_TOGETHER
 from pipeline.report.gather.waste import round_up_all
 from schemas.shard import SPLITS
@@ -42,7 +42,7 @@ class PredictedSplit:
     statistics: SplitStatistics
     shards: int = 0
 
-    def bytes(self, options: PreprocessOptions) -> int:
+    def bytes(self, options: DatasetOptions) -> int:
         """About how many bytes its shards take, uncompressed."""
         statistics = self.statistics
         return self.shards * _FILE_BYTES + statistics.buckets * (options.capacity + _BUCKET_BYTES) + statistics.sequences * _SEQUENCE_BYTES
@@ -61,7 +61,7 @@ def predict(
     status: NDArray[np.int8],
     hashes: NDArray[np.void],
     cropped: NDArray[np.void],
-    options: PreprocessOptions,
+    options: DatasetOptions,
     partitions: int,
 ) -> dict[str, PredictedSplit]:
     """Pack the kept ones of N records, given in input order.
@@ -103,7 +103,7 @@ def _joined(rests: Sequence[_Left]) -> _Left:
     return _Left(sequences.take(order), np.concatenate([rest.valid for rest in rests])[order])
 
 
-def _pack(part: _Left, found: dict[str, PredictedSplit], options: PreprocessOptions, *, final: bool) -> _Left:
+def _pack(part: _Left, found: dict[str, PredictedSplit], options: DatasetOptions, *, final: bool) -> _Left:
     """Count the buckets of each split; what fills none is returned."""
     left = np.zeros(len(part.sequences), dtype=np.bool_)
     for code, split in enumerate(SPLITS):
@@ -116,7 +116,7 @@ def _pack(part: _Left, found: dict[str, PredictedSplit], options: PreprocessOpti
     return _Left(part.sequences.take(left), part.valid[left])
 
 
-def _add(found: PredictedSplit, lengths: NDArray[np.int64], spans: NDArray[np.int64], bucket: NDArray[np.int64], options: PreprocessOptions) -> None:
+def _add(found: PredictedSplit, lengths: NDArray[np.int64], spans: NDArray[np.int64], bucket: NDArray[np.int64], options: DatasetOptions) -> None:
     """Count the buckets of one split of one partition."""
     if not lengths.size:
         return

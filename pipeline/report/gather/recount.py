@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.hash_kernel import count_values
-from pipeline.build.reduce_stage.split_statistics import SplitStatistics
+from pipeline.build.split_statistics import SplitStatistics
 from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packers import baselines_kernel as kernel
-from pipeline.build.reduce_stage.split_statistics import SplitStatistics
+from pipeline.build.split_statistics import SplitStatistics
 from pipeline.report.gather.lengths import Counted
 from pipeline.report.gather.splits import cost_counts
 from pipeline.report.model import Distribution, Settings, Waste

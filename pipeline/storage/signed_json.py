@@ -7,19 +7,12 @@ and what it says never leads to a file outside the dataset's own folders.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
 
 from schemas.untrusted_json import decoded
-
-BuildName = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
-WorkName = Annotated[str, msgspec.Meta(pattern=r"\A(map|rest-of-reduce|rest-of-rest-[0-9]{1,3})-[0-9]{6,12}\.arrow\Z")]
-"""A spill's or a rest's name, in the work folder."""
-_STEM: Final = r"[0-9a-f]{16}-([0-9]{5,12}|rest([0-9]{1,3}x[0-9]{5,12})?)"
-ShardName = Annotated[str, msgspec.Meta(pattern=rf"\A(train|valid)/{_STEM}-[0-9]{{1,12}}\.arrow\Z")]
-RecordsName = Annotated[str, msgspec.Meta(pattern=rf"\Arecords/{_STEM}\.parquet\Z")]
 
 T = TypeVar("T")
 

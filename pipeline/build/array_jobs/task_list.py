@@ -11,34 +11,41 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from pipeline.build.array_jobs.task_list_file import read_list
 from pipeline.build.build_dataset import Build, Built, existing_dataset, refuse_if_other, refuse_other_plan, workers_of
 from pipeline.build.build_plan import PLAN, Plan, absolute, comes_of, plan, plan_digest
 from pipeline.build.destination.destination import Site, missing_file, site_of
-from pipeline.build.map_stage.map_results import Mapped, load_mapped, mapped_of
+from pipeline.build.map_stage.map_results import Mapped, load_mapped, mapped_of, of_maps
 from pipeline.build.map_stage.unknown_letters import unknown_shares
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import Reporter
 from pipeline.build.rerun_damaged import mended
-from pipeline.build.signed_json import BuildName, read_signed, signed
+from pipeline.build.run_task import run_once
 from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks
-from pipeline.build.task_list_file import read_list
 from pipeline.build.task_markers import finished
+from pipeline.build.task_results import HashResult, MapResult
 from pipeline.build.tasks import HashTask, Job, MapTask, ReduceTask, Task
-from pipeline.executors.processes import Executor, ProcessExecutor, SerialExecutor
+from pipeline.executors.executor import Executor, SerialExecutor
+from pipeline.executors.processes import ProcessExecutor
 from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.find import unchanged
 from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.retries import AT_ONCE
+from pipeline.storage.signed_json import read_signed, signed
 from schemas import __version__
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, DatasetError, InputError
 from schemas.manifest import Manifest
 from schemas.redact import holds_secret, without_credentials
+from schemas.untrusted_json import BuildName
+
+Result = TypeVar("Result")
 
 _LOG: Final = logging.getLogger("thdpack")
 STAGES: Final = ("map", "reduce")
@@ -69,14 +76,14 @@ class TaskList:
 
     @property
     def maps(self) -> list[MapTask]:
-        return map_tasks(self.plan, self.options, self.work)
+        return map_tasks(self.plan, self.options.of_dataset, self.work)
 
     @property
     def hashes(self) -> list[HashTask]:
         return hash_tasks(self.plan, self.work)
 
     def job(self, build: str) -> Job:
-        return Job(build=build, options=self.options.for_tasks(), out=self.out, work=self.work)
+        return Job(build=build, options=self.options.of_dataset, out=self.out, work=self.work)
 
     def to_json(self) -> dict[str, Any]:
         plan = {**asdict(self.plan), "passed_over": []}
@@ -164,15 +171,15 @@ def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None
             if isinstance(task, MapTask | HashTask):
                 _refuse_if_changed(task.source)
         report.phase(stage or "run", 0)
-        _run_mended(listed, tasks, SerialExecutor(listed.out, durable=True), report)
+        _run_mended(listed, tasks, SerialExecutor(durable=True), report)
     return len(tasks)
 
 
-def _run_mended(listed: TaskList, tasks: Sequence[Task], executor: Executor, report: Reporter) -> None:
+def _run_mended(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter) -> None:
     """Run tasks, and before them again those whose spills were damaged meanwhile."""
 
-    def run(chosen: Sequence[Task]) -> None:
-        executor.run(chosen, lambda _, outcome: None, report.advance)
+    def run(chosen: Sequence[Task[Any]]) -> None:
+        executor.run(partial(run_once, out=listed.out), chosen, lambda _, outcome: None, report.advance)
 
     def run_again(name: str) -> None:
         run([task for task in (*listed.maps, *tasks) if task.name == name])
@@ -192,7 +199,7 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
         existing = existing_dataset(site, options)
         if existing is not None:
             site.replaces(existing)
-        with ProcessExecutor(workers_of(options), site.out) as executor:
+        with ProcessExecutor(workers_of(options)) as executor:
             build = Build(listed.options, listed.plan, site, executor, report)
             if existing is not None and _is_this(existing, listed, mapped):
                 return build.found(existing)
@@ -205,7 +212,7 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
             return mended(lambda: build.finish(job, mapped, _results(listed, "reduce", reduces)), run_again, listed.work, report)
 
 
-def _chosen(listed: TaskList, stage: str | None, index: int, every: int | None) -> Sequence[Task]:
+def _chosen(listed: TaskList, stage: str | None, index: int, every: int | None) -> Sequence[Task[Any]]:
     """The tasks that an index stands for."""
     counts = listed.counts
     total = sum(counts.values()) if stage is None else counts[stage]
@@ -215,7 +222,7 @@ def _chosen(listed: TaskList, stage: str | None, index: int, every: int | None) 
         raise DatasetError(f"{listed.out.where()}: --index is beyond the list of {' + '.join(f'{n} {name}' for name, n in counts.items())} tasks")
     indices = range(index, total, every or total)
     if stage == "map":
-        mapping: list[Task] = [*listed.maps, *listed.hashes]
+        mapping: list[Task[Any]] = [*listed.maps, *listed.hashes]
         return [mapping[i] for i in indices]
     mapped = _mapped(listed)
     existing = existing_dataset(listed.site, listed.options)
@@ -262,9 +269,10 @@ def _mapped(listed: TaskList) -> Mapped:
         with suppress(BuildError):  # damaged, or gone: what tasks left says it again
             return load_mapped(work, listed.job(noted.build).mapped)
     maps, hashes = listed.maps, listed.hashes
-    results = _results(listed, "map", [*maps, *hashes])
+    tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
+    results = _results(listed, "map", tasks)
     mapped = mapped_of(listed.options, listed.plan, maps, hashes, results)
-    for line in unknown_shares(listed.options, listed.plan, results[: len(maps)]):
+    for line in unknown_shares(listed.options, listed.plan, of_maps(results)):
         _LOG.warning("%s", without_credentials(line))
     mapped.save(listed.job(mapped.build), durable=True)
     with work.written(known) as file:
@@ -278,7 +286,7 @@ class _Known(msgspec.Struct):
     build: BuildName
 
 
-def _results(listed: TaskList, stage: str, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+def _results(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> list[Result]:
     """What the tasks of a stage left.
 
     Raises:

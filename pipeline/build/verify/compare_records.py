@@ -1,11 +1,7 @@
-"""`thdpack verify`: a whole dataset against its manifest, and with --deep records/ against buckets.
-
-The deep pass holds about 60 bytes a record in memory: 4 GB for 60 M records.
-"""
+"""Compare every row of records/ with the buckets that its sequences went to: `thdpack verify --deep`."""
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,32 +12,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.sequence_hashes import HASH, in_valid, sequence_hashes
-from pipeline.build.verify.check_files import check_totals, verify_tasks
-from pipeline.executors.processes import ProcessExecutor, cores
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
-from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.records import Status, records_schema
-
-
-def verify_dataset(dataset: str | Path, *, deep: bool, workers: int | None = None) -> list[str]:
-    """Everything that is wrong with a dataset, one line for each thing; nothing if all is well.
-
-    Raises:
-        ManifestError: there is no manifest, or it cannot be trusted.
-    """
-    manifest = read_manifest(dataset)
-    problems = check_totals(manifest)
-    with tempfile.TemporaryDirectory(prefix="thdpack-verify-") as work, ProcessExecutor(workers or cores(), folder_of(dataset)) as executor:
-        tasks = verify_tasks(manifest, folder_of(dataset), folder_of(work))
-        found: list[list[str]] = [[] for _ in tasks]
-        executor.run(tasks, lambda i, outcome: found[i].extend(outcome.result["problems"]), lambda _: None)
-    problems += [line for lines in found for line in lines]
-    if deep and not problems:  # records cannot be compared with files that are not what they should be
-        problems += compare_records(dataset, manifest)
-    return problems
 
 
 def compare_records(dataset: str | Path, manifest: Manifest) -> list[str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.manifest_entries import Histogram, SplitTotals
+from schemas.untrusted_json import Count, LargeCount
+
+Binned = Literal["length", "fill", "cost", "sequences"]
 
 _COST_BINS = 1024
 _FILL_BINS = 100
@@ -19,19 +23,20 @@ class SplitStatistics:
     """Sums and histograms over the buckets of one split; integers only, so that the order of adding never shows.
 
     capacity, longest: tokens of a bucket and of the longest sequence; they fix the bins.
+    counts: how many fall into each bin.
     """
 
-    capacity: int
-    longest: int
-    buckets: int = 0
-    sequences: int = 0
-    tokens: int = 0
-    cost_sum: int = 0
-    cost_square_sum: int = 0
-    cost_max: int = 0
-    seqs_max: int = 0
-    pieces_max: int = 0
-    counts: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    capacity: Count
+    longest: Count
+    buckets: Count = 0
+    sequences: Count = 0
+    tokens: Count = 0
+    cost_sum: LargeCount = 0
+    cost_square_sum: LargeCount = 0
+    cost_max: Count = 0
+    seqs_max: Count = 0
+    pieces_max: Count = 0
+    counts: dict[Binned, list[Count]] = field(default_factory=dict)
 
     def add_buckets(
         self, lengths: NDArray[np.int64], spans: NDArray[np.int64], bucket: NDArray[np.int64], tail: NDArray[np.int64], tail_pieces: NDArray[np.int64]
@@ -54,7 +59,8 @@ class SplitStatistics:
         self.tokens += int(tokens.sum())
         self.seqs_max = max(self.seqs_max, int(seqs.max()))
         self.pieces_max = max(self.pieces_max, int((seqs + tail_pieces).max()))
-        for name, values in (("length", lengths), ("fill", tokens), ("sequences", seqs)):
+        binned: tuple[tuple[Binned, NDArray[np.int64]], ...] = (("length", lengths), ("fill", tokens), ("sequences", seqs))
+        for name, values in binned:
             self._count(name, np.bincount(self._bin(name, values)))
         self.add_costs(cost)
 
@@ -68,19 +74,19 @@ class SplitStatistics:
         self.cost_max = max(self.cost_max, int(cost.max()))
         self._count("cost", np.bincount(self._bin("cost", cost)))
 
-    def _bin(self, name: str, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _bin(self, name: Binned, values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values * _FILL_BINS // self.capacity if name == "fill" else values // self._width(name)
 
-    def _width(self, name: str) -> int:
-        widths = {"length": -(-self.longest // 128), "fill": 1, "cost": -(-self.capacity * self.longest // _COST_BINS), "sequences": 1}
+    def _width(self, name: Binned) -> int:
+        widths: dict[Binned, int] = {"length": -(-self.longest // 128), "fill": 1, "cost": -(-self.capacity * self.longest // _COST_BINS), "sequences": 1}
         return widths[name]
 
-    def _count(self, name: str, more: NDArray[np.int64]) -> None:
-        have = self.counts.get(name, np.zeros(0, dtype=np.int64))
-        total = np.zeros(max(have.size, more.size), dtype=np.int64)
-        total[: have.size] += have
-        total[: more.size] += more
-        self.counts[name] = total
+    def _count(self, name: Binned, more: Sequence[int] | NDArray[np.int64]) -> None:
+        have = self.counts.get(name, [])
+        total = np.zeros(max(len(have), len(more)), dtype=np.int64)
+        total[: len(have)] += np.array(have, dtype=np.int64)
+        total[: len(more)] += np.array(more, dtype=np.int64)
+        self.counts[name] = total.tolist()
 
     def add(self, other: SplitStatistics) -> None:
         """Add another part of the same split."""
@@ -96,19 +102,10 @@ class SplitStatistics:
 
     def histograms(self) -> dict[str, Histogram]:
         """`length` (tokens of a sequence), `fill` (percent of a bucket), `cost` (Σ length² of a bucket), `sequences` (in a bucket)."""
-        found = {}
+        found: dict[str, Histogram] = {}
         for name, counts in self.counts.items():
             used = np.flatnonzero(counts)
             first, last = int(used[0]), int(used[-1])
             width = self._width(name)
-            found[name] = Histogram(first=first * width, width=width, counts=tuple(counts[first : last + 1].tolist()))
+            found[name] = Histogram(first=first * width, width=width, counts=tuple(counts[first : last + 1]))
         return found
-
-    def to_json(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "counts"}
-        return {**values, "counts": {name: counts.tolist() for name, counts in self.counts.items()}}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        counts = {name: np.array(counts, dtype=np.int64) for name, counts in values["counts"].items()}
-        return cls(**{**values, "counts": counts})

@@ -10,6 +10,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from pipeline.build.arrays.bucket_kernel import check_buckets
+from pipeline.build.task_results import VerifyResult
 from pipeline.build.tasks import BucketRules, OnBytes, VerifyTask
 from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.mapped_shard import verified
@@ -123,7 +124,7 @@ def _values_and_offsets(lists: pa.ListArray) -> tuple[NDArray[np.int32], NDArray
     return numbers(lists.values, np.int32), numbers(lists.offsets, np.int32)
 
 
-def check_files(task: VerifyTask, on_bytes: OnBytes) -> list[str]:
+def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
     """What is wrong with a task's shards and records/ files: one line for each thing."""
     problems: list[str] = []
     for entry in task.shards:
@@ -133,7 +134,7 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> list[str]:
         problem = check_file(task.out, records)
         problems += [problem] if problem else []
         on_bytes(records.bytes)
-    return problems
+    return VerifyResult(problems=tuple(problems))
 
 
 def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:

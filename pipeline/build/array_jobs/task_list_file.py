@@ -6,7 +6,7 @@ import msgspec
 
 from pipeline.build.build_plan import Plan, plan_digest
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.signed_json import read_signed
+from pipeline.storage.signed_json import read_signed
 from schemas import __version__
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError

@@ -1,0 +1,60 @@
+"""Run a task, unless an earlier run has finished it: the one place that knows which function does which task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.build.map_stage.partition_records import partition_records
+from pipeline.build.reduce_stage.reduce_partition import pack_rests, reduce_partition
+from pipeline.build.task_markers import Outcome, believed, leave_marker
+from pipeline.build.task_results import HashResult
+from pipeline.build.tasks import HashTask, MapTask, OnBytes, ReduceTask, RestTask, Result, Task, VerifyTask
+from pipeline.build.verify.check_shards import check_files
+from pipeline.inputs.find import unchanged
+from pipeline.inputs.formats import hash_range
+from pipeline.storage.folder import Folder
+from schemas.errors import BuildError, InputError
+
+
+def run_once(task: Task[Result], on_bytes: OnBytes, *, out: Folder, durable: bool = False) -> Outcome[Result]:
+    """Run a task unless its marker says, and its outputs prove, that it was done.
+
+    Args:
+        out: the dataset's folder, which shard and records names are relative to.
+        durable: what it leaves for later tasks survives a power cut before its marker does. For tasks whose results are used by whoever
+            did not see them run, on another machine, and reads no hash again (see `task_markers.finished`).
+    Raises:
+        ThdpackError: what the task raises; BuildError if a file that an earlier task left is gone, InputError if its input is not what was planned.
+    """
+    earlier = believed(task, out)
+    if earlier is not None:
+        return Outcome(earlier, skipped=True)
+    try:
+        done = _run(task, on_bytes)
+    except FileNotFoundError as error:
+        raise BuildError(f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on") from error
+    assert isinstance(done, task.result_type)
+    if isinstance(task, MapTask | HashTask) and not unchanged(task.source):  # asked afterwards: now it was the planned file from first byte to last
+        raise InputError("changed while it was read, or since it was planned; run the same command again", source=task.source.url)
+    leave_marker(task, done, out, durable=durable)
+    return Outcome(done, skipped=False)
+
+
+def _run(task: Task[Any], on_bytes: OnBytes) -> object:
+    """Do a task.
+
+    Raises:
+        ThdpackError: an input, the disk or the data is not as it should be.
+    """
+    match task:
+        case MapTask():
+            return partition_records(task, on_bytes)
+        case HashTask():
+            return HashResult(pieces=tuple(hash_range(task.source, task.begin, task.end, on_bytes)))
+        case ReduceTask():
+            return reduce_partition(task, on_bytes)
+        case RestTask():
+            return pack_rests(task, on_bytes)
+        case VerifyTask():
+            return check_files(task, on_bytes)
+    raise AssertionError(f"no function does {task!r}")
