@@ -26,6 +26,7 @@ from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.reduce_stage.write_records import RecordRows, write_records
 from pipeline.build.split_statistics import SplitStatistics
+from pipeline.build.task_results import ReduceResult
 from pipeline.storage.atomic_write import Finisher
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
@@ -102,12 +103,13 @@ def make_records(out: Path, rows: int) -> Manifest:
     edges = np.linspace(0, rows, _INPUTS + 1).astype(np.int64)
     inputs = [InputEntry(name=name, bytes=1, xxh3_128="0" * 32, records=int(count)) for name, count in zip(names, np.diff(edges), strict=True)]
     manifest = manifest_of(options, "0" * 16, inputs, parts)
-    manifest = replace(manifest, splits={split: _totals(parts, split) for split in SPLITS})
+    totals = {split: replace(totals, buckets=-(-totals.tokens // options.capacity)) for split, totals in manifest.splits.items()}
+    manifest = replace(manifest, splits=totals)
     (out / "manifest.json").write_text(manifest.to_json())
     return manifest
 
 
-def _part(rng: np.random.Generator, ordinal: Any, rows: int, name: str, names: tuple[str, ...], options: PreprocessOptions) -> dict[str, Any]:
+def _part(rng: np.random.Generator, ordinal: Any, rows: int, name: str, names: tuple[str, ...], options: PreprocessOptions) -> ReduceResult:
     """Write one records/ file; what the manifest needs of it."""
     count = ordinal.size
     residues = np.clip(np.exp(rng.normal(5.7, 0.75, count)), 5, 40_000).astype(np.int64)
@@ -134,27 +136,19 @@ def _part(rng: np.random.Generator, ordinal: Any, rows: int, name: str, names: t
     table.duplicate_of[duplicate] = ordinal[original]
     with Finisher() as finisher:
         entry = write_records([table], name, names=names, out=folder_of(options.out), finisher=finisher)
-    empty = SplitStatistics(capacity=options.capacity, longest=options.longest_span).to_json()
-    lengths = np.minimum(residues[kept], options.max_seq_len - 2) + 2
-    return {
-        "records": entry,
-        "shards": {split: [] for split in SPLITS},
-        "statistics": dict.fromkeys(SPLITS, empty),
-        "token_counts": [0] * 256,
-        "status": {_STATUSES[_KEPT]: int(kept.size), _STATUSES[_DUPLICATE]: int(duplicate.sum())},
-        "residues_in": int(residues.sum()),
-        "train": (int(kept.size), int(lengths.sum())),
-    }
-
-
-def _totals(parts: list[dict[str, Any]], split: str) -> Any:
-    """Sequences and tokens as if there were shards, in one bucket of no cost."""
-    statistics = SplitStatistics(capacity=16_384, longest=1_024)
-    if split == "train":
-        statistics.sequences = sum(part["train"][0] for part in parts)
-        statistics.tokens = sum(part["train"][1] for part in parts)
-        statistics.buckets = -(-statistics.tokens // 16_384)
-    return statistics.totals()
+    lengths = np.minimum(residues[kept], options.longest_piece) + 2
+    statistics = {split: SplitStatistics(capacity=options.capacity, longest=options.longest_span) for split in SPLITS}
+    statistics["train"].sequences = int(kept.size)  # as if there were shards, in buckets of no cost
+    statistics["train"].tokens = int(lengths.sum())
+    return ReduceResult(
+        rest=None,
+        records=entry,
+        shards=dict.fromkeys(SPLITS, ()),
+        statistics=statistics,
+        token_counts=(0,) * 256,
+        status={_STATUSES[_KEPT]: int(kept.size), _STATUSES[_DUPLICATE]: int(duplicate.sum())},
+        residues_in=int(residues.sum()),
+    )
 
 
 if __name__ == "__main__":

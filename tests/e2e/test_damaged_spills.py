@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from pipeline.build import run_task
 from pipeline.build.array_jobs.task_list import commit, load_task_list, plan_tasks, run_tasks
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
@@ -77,15 +78,16 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 def before(monkeypatch: pytest.MonkeyPatch, owner: type, then: Callable[[], object], *, always: bool = False) -> None:
     """The next time a task of this kind runs, or each time, something else happens first."""
-    run = owner.run  # type: ignore[attr-defined]
+    name = "pack_rests" if owner is RestTask else "reduce_partition"
+    run = getattr(run_task, name)
 
     def call(*arguments: Any) -> Any:
         if not always:
-            monkeypatch.setattr(owner, "run", run)
+            monkeypatch.setattr(run_task, name, run)
         then()
         return run(*arguments)
 
-    monkeypatch.setattr(owner, "run", call)
+    monkeypatch.setattr(run_task, name, call)
 
 
 @pytest.mark.parametrize("reader", [ReduceTask, RestTask])

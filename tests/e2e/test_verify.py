@@ -74,7 +74,7 @@ def shallow(dataset: Path) -> list[str]:
     manifest = read_manifest(dataset)
     problems = check_totals(manifest)
     for task in verify_tasks(manifest, folder_of(dataset), folder_of(dataset)):
-        problems += check_files(task, lambda _: None)
+        problems += check_files(task, lambda _: None).problems
     return problems
 
 

@@ -199,7 +199,7 @@ class Endless(BaseHTTPRequestHandler):
 
 def test_a_manifest_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 8 << 20
-    monkeypatch.setattr("pipeline.storage.retries.MOST_BYTES", limit)
+    monkeypatch.setattr("pipeline.storage.read_manifest.MOST_BYTES", limit)
     Endless.sent = 0
     with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

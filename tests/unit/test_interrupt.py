@@ -10,12 +10,14 @@ from tests.conftest import REPO
 
 PROGRAM = """
 import os, signal, sys
+from functools import partial
 from pathlib import Path
 import pipeline.executors.processes as executors
-from pipeline.storage.folder import LocalFolder
+from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.interrupt import interrupt
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.build_plan import plan
+from pipeline.build.run_task import run_once
 from pipeline.build.stages import hash_tasks
 
 waits = executors.wait
@@ -33,8 +35,8 @@ if __name__ == "__main__":
     out = LocalFolder(Path(sys.argv[1]), Path(sys.argv[1]))
     tasks = hash_tasks(plan(PreprocessOptions(inputs=("data/sample.fasta",), out="x")), out, every=True)
     try:
-        with executors.ProcessExecutor(1, out) as executor:
-            executor.run(tasks, print, print)
+        with executors.ProcessExecutor(1) as executor:
+            executor.run(partial(run_once, out=out), tasks, print, print)
     except KeyboardInterrupt:
         print("interrupted")
 """

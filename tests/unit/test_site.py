@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from pipeline.build import run_task
 from pipeline.build.array_jobs.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
 from pipeline.build.build_plan import PLAN, Plan
 from pipeline.build.destination.destination import ObjectSite, missing_file, site_of
@@ -50,7 +51,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def once(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, meanwhile: Callable[..., object]) -> None:
+def once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, meanwhile: Callable[..., object]) -> None:
     """The next time the method is called, something else happens first."""
     method = getattr(owner, name)
 
@@ -99,7 +100,7 @@ def test_an_input_replaced_before_its_last_byte_was_read_is_refused(
             pq.write_table(pa.table({"id": [f"r{i}" for i in range(9_000)], "sequence": [residues] * 9_000}), path, compression="none", use_dictionary=False)
     else:
         other.write_bytes(corpus.read_bytes().replace(b"MW", b"WM"))
-    once(monkeypatch, reader, "run", lambda *_: other.replace(corpus))
+    once(monkeypatch, run_task, "hash_range" if reader is HashTask else "partition_records", lambda *_: other.replace(corpus))
     with pytest.raises(InputError, match="changed while it was read"):
         build_here(corpus, tmp_path / "out", **SMALL)
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -196,7 +197,7 @@ def test_a_file_that_does_not_verify_is_written_again_by_the_same_command(
             path = Path(place, task.shards[0].name)
             path.write_bytes(path.read_bytes()[:-500] + bytes([path.read_bytes()[-500] ^ 1]) + path.read_bytes()[-499:])
 
-    once(monkeypatch, VerifyTask, "run", damage)
+    once(monkeypatch, run_task, "check_files", damage)
     with pytest.raises(BuildError, match="does not verify"):
         build_here(corpus, place, **SMALL)
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)

@@ -71,7 +71,8 @@ def test_a_slow_server_is_not_a_dead_one(server: str) -> None:
 
 def test_a_server_that_falls_silent_is_said_to_have(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "silent", True)
-    monkeypatch.setattr("pipeline.storage.urls.SILENCE_SECONDS", 0.2)
+    for module in ("urls", "open_input"):
+        monkeypatch.setattr(f"pipeline.storage.{module}.SILENCE_SECONDS", 0.2)
     with pytest.raises(InputError, match=r"x.fasta: cannot be read: (nothing came for 0.2 s|.*Timeout)"):  # the latter where its first answer is late
         hash_file(f"{server}/x.fasta")
 
