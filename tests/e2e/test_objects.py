@@ -109,14 +109,19 @@ def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes_of_objects_in_r
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     quick_s3(monkeypatch)
     sizes = {
-        "sources.TASK_BYTES": SIZES["task_bytes"],
-        "sources.PIECE_BYTES": PIECE_BYTES,
-        "sources.FEWEST_TASKS": 1,
-        "plan.PARTITION_BYTES": SIZES["partition_bytes"],
-        "stages.RESTS_TOGETHER": 4,
+        "pipeline.inputs.find.TASK_BYTES": SIZES["task_bytes"],
+        "pipeline.inputs.find.PIECE_BYTES": PIECE_BYTES,
+        "pipeline.inputs.find.FEWEST_TASKS": 1,
+        "pipeline.build.build_plan.PARTITION_BYTES": SIZES["partition_bytes"],
+        "pipeline.build.stages.RESTS_TOGETHER": 4,
     }
-    for name, value in {**sizes, "ranged.RANGE": 20_000, "objects.RANGE": 20_000, "objects.UPLOAD_PART": MIN_PART}.items():
-        monkeypatch.setattr(f"pipeline.{name}", value)
+    for name, value in {
+        **sizes,
+        "pipeline.storage.ranged_file.RANGE": 20_000,
+        "pipeline.storage.object_folder.RANGE": 20_000,
+        "pipeline.storage.object_folder.UPLOAD_PART": MIN_PART,
+    }.items():
+        monkeypatch.setattr(name, value)
     proxied.rate, proxied.stall_seconds = 0.08, 1.0
     build_here("s3://bucket/in/made.fasta", OUT, capacity=1024, max_seq_len=512)
     proxied.rate = 0.0

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.executors.ray_cluster import Likeness, versions
+from pipeline.executors.ray_cluster import NodeRequirements, versions
 from pipeline.storage.local_folder import LocalFolder
 from schemas.errors import BuildError
 from tests.conftest import REPO, Run, command, environment, preprocess
@@ -267,9 +267,9 @@ def test_a_node_has_to_see_this_very_folder_and_have_the_same_versions(tmp_path:
     """A folder of the same path that is a node's own holds no file that was made a moment ago."""
     (tmp_path / "shared").touch()
     out = LocalFolder(tmp_path, tmp_path)
-    Likeness("shared", versions()).refuse_other(out)
-    Likeness(None, versions()).refuse_other(out)
+    NodeRequirements("shared", versions()).refuse_other(out)
+    NodeRequirements(None, versions()).refuse_other(out)
     with pytest.raises(BuildError, match="does not see it"):
-        Likeness("other", versions()).refuse_other(out)
+        NodeRequirements("other", versions()).refuse_other(out)
     with pytest.raises(BuildError, match=r"has thdpack \d[\w.]+ \(code [0-9a-f]{16}\) with pyarrow \d[\w.]+, the driver thdpack 0 with"):
-        Likeness("shared", "thdpack 0 with pyarrow 0").refuse_other(out)
+        NodeRequirements("shared", "thdpack 0 with pyarrow 0").refuse_other(out)
