@@ -2,6 +2,7 @@
 
 `run_here` is ten times as fast, for claims about what a command reads, writes and prints.
 `run_process` is for claims about processes: workers, signals, locks, memory, exit codes.
+`start` of tests/started.py is for processes that a test kills, signals or runs beside others.
 """
 
 from __future__ import annotations
@@ -104,16 +105,21 @@ def command(*arguments: str, setup: str = "", **sizes: int) -> list[str]:
     """
     if not sizes and not setup:
         return [sys.executable, "-m", "pipeline", *arguments]
+    return [sys.executable, "-c", program(setup, sizes), *arguments]
+
+
+def program(setup: str, sizes: dict[str, int]) -> str:
+    """Return Python text that runs `thdpack`; see `command`."""
     settings = small_tasks(**sizes) if sizes else {}
     lines = [setup, *(f"{name} = {value}" for name, value in settings.items())]
-    program = """
+    text = """
 if __name__ == "__main__":
     import pipeline.build.build_plan, pipeline.inputs.find, pipeline.build.stages
     {}
     from pipeline.cli.main import main
     main()
 """
-    return [sys.executable, "-c", program.format("\n    ".join(lines)), *arguments]
+    return text.format("\n    ".join(lines))
 
 
 def without_workers() -> None:

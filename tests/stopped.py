@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -72,16 +71,6 @@ def at_change(count: int, folder: str, then: Callable[[], None]) -> itertools.co
 
     sys.addaudithook(look)
     return number
-
-
-def wait_until_stopped(process: subprocess.Popen[Any]) -> None:
-    """Wait for a process that stops itself; one that ends instead is an error."""
-    states = os.WSTOPPED | os.WEXITED | os.WNOWAIT
-    found = os.waitid(os.P_PID, process.pid, states)
-    assert found is not None
-    if found.si_code != os.CLD_STOPPED:
-        printed = process.communicate()[0]
-        raise AssertionError(f"ended with {process.returncode} before it stopped: {printed!r}")
 
 
 def processes_of(parent: int) -> list[int]:

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import REPO, Run, command, environment, preprocess
+from tests import started
+from tests.command_line import REPO, Run, environment, preprocess
 from tests.corpus import digest, fasta, made_records
-from tests.stopped import processes_of, wait_until_stopped
+from tests.started import Started
+from tests.stopped import processes_of
 
 SIZES = {"task_bytes": 400_000, "partition_bytes": 500_000}
 SHAPE = ("--capacity", "2048", "--max-seq-len", "512")
@@ -38,33 +40,26 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *SHAPE, **SIZES))
 
 
-def start(corpus: Path, out: Path, *more: str, stop_after: int = 0) -> subprocess.Popen[bytes]:
+def start(corpus: Path, out: Path, *more: str, stop_after: int = 0) -> Started:
     """Start a build, which stops itself after so many outcomes of tasks."""
-    setup = f"import tests.stopped; tests.stopped.stop_after_outcomes({stop_after})"
-    arguments = ("preprocess", str(corpus), "--out", str(out), *OPTIONS, *more)
-    return subprocess.Popen(
-        command(*arguments, setup=setup if stop_after else "", **SIZES),
-        cwd=REPO,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    setup = f"import tests.stopped; tests.stopped.stop_after_outcomes({stop_after})" if stop_after else ""
+    return started.start("preprocess", corpus, "--out", out, *OPTIONS, *more, setup=setup, **SIZES)
 
 
-def start_and_stop(corpus: Path, out: Path, *more: str, after: int) -> subprocess.Popen[bytes]:
+def start_and_stop(corpus: Path, out: Path, *more: str, after: int) -> Started:
     """Start a build, and wait until it has stopped itself after so many outcomes of tasks."""
     process = start(corpus, out, *more, stop_after=after)
-    wait_until_stopped(process)
+    process.wait_until_stopped()
     return process
 
 
-def kill_all(process: subprocess.Popen[bytes]) -> None:
+def kill_all(process: Started) -> None:
     """SIGKILL it and its descendants, and wait: a killed process may still finish a system call."""
     family = processes_of(process.pid)
     for target in family:
         with contextlib.suppress(ProcessLookupError):  # ended by itself meanwhile
             os.kill(target, signal.SIGKILL)
-    process.wait()
+    process.communicate(timeout=END_SECONDS)
     await_end(family)
 
 
@@ -108,20 +103,20 @@ def test_a_build_killed_again_and_again_gives_the_same_bytes(
         else:
             os.kill(workers_of(process)[0], signal.SIGKILL)
             process.send_signal(signal.SIGCONT)
-            printed = process.communicate(timeout=END_SECONDS)[0].decode()
+            printed = process.communicate(timeout=END_SECONDS)
             assert process.returncode == 1, printed
             assert "a worker process was killed" in printed
             assert "Traceback" not in printed
         assert not (out / "manifest.json").exists()
     process = start(corpus, out)
-    printed = process.communicate(timeout=END_SECONDS)[0].decode()
+    printed = process.communicate(timeout=END_SECONDS)
     assert process.returncode == 0, printed
     assert digest(out) == whole
     assert not (out / ".build").exists()
     assert run("verify", out, "--deep").returncode == 0
 
 
-def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+def workers_of(process: Started) -> list[int]:
     """Return the workers of a driver: children of the server that forks them."""
     found = [pid for pid in processes_of(process.pid)[1:] if parent_of(pid) != process.pid]
     assert found
@@ -155,7 +150,7 @@ def test_a_rerun_says_what_it_skips_and_redoes_only_the_rest(tmp_path: Path, cor
     again = start_and_stop(corpus, out, after=7)  # all of these and some more
     assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a task was run again"
     again.send_signal(signal.SIGCONT)
-    printed = again.communicate(timeout=END_SECONDS)[0].decode()
+    printed = again.communicate(timeout=END_SECONDS)
     assert again.returncode == 0
     said = r"tokenize, partition: (\d+) of \d+ tasks were finished by an earlier run, skipped"
     skipped = re.search(said, printed)
@@ -189,7 +184,7 @@ def test_ctrl_c_ends_it_quickly_and_the_same_command_goes_on(
     family = processes_of(process.pid)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGCONT)
-    printed = process.communicate(timeout=END_SECONDS)[0].decode()
+    printed = process.communicate(timeout=END_SECONDS)
     assert process.returncode == 130
     assert "the same command goes on" in printed
     assert "Traceback" not in printed
@@ -203,7 +198,7 @@ def test_two_builds_in_one_place_do_not_mix(run_process: Run, tmp_path: Path, co
     first = start_and_stop(corpus, out, after=1)
     second = run_process("preprocess", corpus, "--out", out, *OPTIONS, **SIZES)
     first.send_signal(signal.SIGCONT)
-    printed = first.communicate(timeout=END_SECONDS)[0].decode()
+    printed = first.communicate(timeout=END_SECONDS)
     assert first.returncode == 0, printed
     assert second.returncode == 1
     assert "another build is running" in second.stderr

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,12 +22,13 @@ from pipeline.storage.object_folder import UPLOAD_PART, LostRaceError, ObjectFol
 from pipeline.storage.urls import file_system
 from schemas.errors import BuildError
 from schemas.manifest import Manifest
-from tests.command_line import PIECE_BYTES, REPO, Run, command, environment, preprocess
+from tests import started
+from tests.command_line import PIECE_BYTES, Run, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.e2e.test_kill import kill_all
 from tests.faulty_proxy import KINDS, Faults, faulty_proxy
 from tests.object_store import KEY, MIN_PART, SECRET, ObjectStore, digests, object_store, objects, point_s3_at, put
-from tests.stopped import wait_until_stopped
+from tests.started import Started
 from tests.stores import http_store
 
 SIZES = {"task_bytes": 150_000, "partition_bytes": 100_000}
@@ -135,29 +135,21 @@ ONE_PROCESS = "import tests.command_line; tests.command_line.without_workers()"
 """For claims about what two builds do to each other, where workers would only take time."""
 
 
-def start(out: str, *more: str, workers: int = 1, setup: str = "") -> subprocess.Popen[str]:
+def start(out: str, *more: str, workers: int = 1, setup: str = "") -> Started:
     """Start a build.
 
     setup: a Python statement to run first.
     """
     source = "s3://bucket/in/made.fasta"
-    words = ("preprocess", source, "--out", out, *OPTIONS, "--workers", str(workers), *more)
-    return subprocess.Popen(
-        command(*words, setup=setup, **SIZES),
-        cwd=REPO,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return started.start("preprocess", source, "--out", out, *OPTIONS, "--workers", workers, *more, setup=setup, **SIZES)
 
 
-def until(condition: Callable[[], object], *processes: subprocess.Popen[str]) -> None:
+def until(condition: Callable[[], object], *processes: Started) -> None:
     """Wait for a condition; a process that ends before is an error."""
     deadline = time.monotonic() + 100
     while not condition():
         for process in processes:
-            assert process.poll() is None, process.communicate()[0]
+            assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
@@ -177,7 +169,7 @@ def test_work_in_progress_on_this_machine_changes_no_byte_and_is_gone_on_from(
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     process = start(OUT, "--scratch", str(tmp_path), setup=STOP)
-    wait_until_stopped(process)
+    process.wait_until_stopped()
     assert list(tmp_path.glob("*/map-*.json"))
     kill_all(process)
     assert not objects("s3://bucket/sets")
@@ -205,7 +197,7 @@ def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_bef
     held = digests(OUT)
     assert held == {name: content for name, content in digest(near).items() if name != "manifest.json"}
     release.set()
-    printed = process.communicate(timeout=60)[0]
+    printed = process.communicate(timeout=60)
     assert process.returncode == 0, printed
     assert "finished by an earlier run" in printed
     assert digests(OUT) == digest(near)
@@ -220,7 +212,7 @@ def test_ctrl_c_ends_a_build_whose_store_stalls(proxied: Faults, corpus: Path, m
     until(lambda: proxied.waiting, process)
     process.send_signal(signal.SIGINT)
     try:
-        printed = process.communicate(timeout=40)[0]  # the store would stall for 60
+        printed = process.communicate(timeout=40)  # the store would stall for 60
     finally:
         release.set()
         process.kill()
@@ -297,7 +289,7 @@ def test_of_two_writers_one_wins_the_other_says_so_and_nothing_is_mixed(
     writers = [start(OUT, setup=ONE_PROCESS), start(OUT, "--seed", "1", setup=ONE_PROCESS)]
     until(lambda: len(proxied.waiting) >= 2, *writers)
     release.set()
-    said = [writer.communicate(timeout=60)[0] for writer in writers]
+    said = [writer.communicate(timeout=60) for writer in writers]
     assert sorted(writer.returncode for writer in writers) == [0, 1], said
     loser = 0 if writers[0].returncode else 1
     assert "another build committed a dataset here while this one ran" in said[loser]
@@ -317,7 +309,7 @@ def test_the_same_build_twice_at_once_ends_in_one_dataset(proxied: Faults, corpu
     writers = [start(OUT, setup=ONE_PROCESS) for _ in range(2)]
     until(lambda: len(proxied.waiting) >= 2, *writers)
     release.set()
-    said = [writer.communicate(timeout=60)[0] for writer in writers]
+    said = [writer.communicate(timeout=60) for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], said
     assert digests(OUT) == digest(near)
 
@@ -337,7 +329,7 @@ def test_a_dataset_that_was_replaced_meanwhile_is_not_replaced_again(
     quick = run("preprocess", "s3://bucket/in/made.fasta", "--out", OUT, *OPTIONS, "--seed", "2", "--overwrite", **SIZES)
     assert quick.returncode == 0, quick.stderr
     release.set()
-    said = slow.communicate(timeout=60)[0]
+    said = slow.communicate(timeout=60)
     assert slow.returncode == 1
     assert "another build committed" in said
     assert Manifest.from_json(objects(OUT)["manifest.json"], where=OUT).seed == 2

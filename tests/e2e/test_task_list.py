@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import REPO, Run, command, environment, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.object_store import digests, object_store, objects, point_s3_at, put
-from tests.stopped import wait_until_stopped
+from tests.started import Started, start
 
 SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
@@ -53,16 +53,6 @@ def planned(run: Run, corpus: Path, out: Path, *more: str, **sizes: int) -> int:
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[0] == "plan"
     return sum(int(line.split()[1]) for line in done.stdout.splitlines() if line.split()[0] in ("map", "reduce"))
-
-
-def started(*arguments: object, setup: str = "", **sizes: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command(*map(str, arguments), setup=setup, **sizes),
-        cwd=REPO,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
 
 
 def test_the_list_gives_the_bytes_of_one_command(
@@ -108,10 +98,10 @@ def test_processes_killed_again_and_again_give_the_same_bytes(
         elements = [(*share, index) for index in range(3)]
         for _ in range(ROUNDS):
             kill_at_changes([rng.randint(1, 5) for _ in elements], out, *elements)
-        finish(*(started(*words) for words in elements))
+        finish(*(start(*words) for words in elements))
     for moment in range(1, 2 * ROUNDS + 1, 2):
         kill_at_changes([moment], out, ("commit", out), **smaller)
-    finish(started("commit", out, **smaller))
+    finish(start("commit", out, **smaller))
     assert digest(out) == digest(preprocess(corpus, tmp_path / "whole", *OPTIONS, **smaller))
     assert run("verify", out, "--deep").returncode == 0
 
@@ -126,17 +116,17 @@ def kill_at_changes(
     setup = "import tests.stopped; tests.stopped.stop_at_change({}, {!r})"
     setups = [setup.format(moment, str(out)) for moment in moments]
     paired = zip(commands, setups, strict=True)
-    processes = [started(*words, setup=setup, **sizes) for words, setup in paired]
+    processes = [start(*words, setup=setup, **sizes) for words, setup in paired]
     for process in processes:
-        wait_until_stopped(process)
+        process.wait_until_stopped()
     for process in processes:
         process.kill()
         process.communicate(timeout=60)
 
 
-def finish(*processes: subprocess.Popen[bytes]) -> None:
+def finish(*processes: Started) -> None:
     for process in processes:
-        said = process.communicate(timeout=60)[0].decode()
+        said = process.communicate(timeout=60)
         assert process.returncode == 0, said
 
 
@@ -150,12 +140,12 @@ def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_lis
     thdpack.write_text(f"#!{words[0]}\n{words[2]}")
     thdpack.chmod(0o755)
     out, said = tmp_path / "out", tmp_path / "said"
-    values = {"INPUTS": f"{corpus.parent}/*.fasta", "DATASET": str(out), "OPTIONS": " ".join(OPTIONS), "SIZE": "4", "THDPACK": str(thdpack), "SAID": str(said)}
+    values = {"INPUTS": f"{corpus.parent}/*.fasta", "DATASET": str(out), "OPTIONS": " ".join(OPTIONS), "SIZE": "2", "THDPACK": str(thdpack), "SAID": str(said)}
     env = {**environment(), **values, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(REPO)}
     done = subprocess.run(["bash", str(REPO / "docs" / "preprocess.sbatch")], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr + said.read_text()
     text = said.read_text()
-    assert text.count("--array=0-3") == 2
+    assert text.count("--array=0-1") == 2
     assert text.count("--dependency=afterok:17") == 2
     assert digest(out) == whole
 
@@ -251,9 +241,9 @@ def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
             mine.mkdir()
             monkeypatch.setenv("TMPDIR", str(mine))
             words = ("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1)
-            process = started(*words, setup=setup)
+            process = start(*words, setup=setup)
             if setup:
-                wait_until_stopped(process)
+                process.wait_until_stopped()
                 process.kill()
                 process.communicate(timeout=100)
             else:
