@@ -62,9 +62,15 @@ TOGETHER = {
     "tests/e2e/test_parallel.py": "trainer",
     "tests/e2e/test_lost_ranks.py": "trainer",
     "tests/unit/test_house.py": "trainer",
+    "tests/unit/test_hugging_face_parity.py": "trainer",
+    "tests/unit/test_import_checks.py": "trainer",
+    "tests/unit/test_model.py": "trainer",
+    "tests/unit/test_training_parts.py": "trainer",
+    "tests/e2e/test_hugging_face.py": "datasets",
     "tests/e2e/test_forked_reader.py": "trainer",
 }
-"""Files whose tests run in one worker, one after another: a cluster, a browser, a server, a process that forks ranks and a trained model are made once."""
+"""Files whose tests run in one worker, one after another: a cluster, a browser, a server, a process that forks
+ranks, a trained model are made once, and transformers is imported once."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import EsmConfig, EsmForMaskedLM
 
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
@@ -14,6 +15,9 @@ from trainer.distributed.topology import alone
 from trainer.model.esm2 import Esm2, Sequences, rope_frequencies
 from trainer.model.huggingface import from_esm
 from trainer.model.initialize import build, fill
+
+if TYPE_CHECKING:
+    from transformers import EsmForMaskedLM
 
 CPU = torch.device("cpu")
 TORCH = ComputeOptions(backend="torch", precision="fp32")
@@ -25,6 +29,8 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
 
     Its weights are so large that attention is far from uniform: a wrong rotation would not show otherwise.
     """
+    from transformers import EsmConfig, EsmForMaskedLM  # slow to import, and only one worker needs it
+
     config = EsmConfig(
         vocab_size=33,
         mask_token_id=32,

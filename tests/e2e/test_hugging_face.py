@@ -13,10 +13,15 @@ from schemas.manifest import Manifest
 from tests.corpus import fasta, made_records, read_buckets, read_manifest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-datasets = pytest.importorskip("datasets", reason="the extra hf is not installed")
 
 
-def test_shards_load_as_a_hugging_face_dataset_with_the_right_features(many_shards: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def datasets() -> Any:
+    """The package, which is slow to import: only one worker needs it."""
+    return pytest.importorskip("datasets", reason="the extra hf is not installed")
+
+
+def test_shards_load_as_a_hugging_face_dataset_with_the_right_features(datasets: Any, many_shards: Path, tmp_path: Path) -> None:
     manifest = read_manifest(many_shards)
     files = [str(many_shards / entry.name) for entry in manifest.shards["train"]]
     loaded = datasets.load_dataset("arrow", data_files={"train": files}, split="train", cache_dir=str(tmp_path))
@@ -43,7 +48,9 @@ def buckets(dataset: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["saved", "saved in splits", "parquet", "arrow"])
-def test_a_hugging_face_dataset_on_disk_is_an_input(build_here: Callable[..., Manifest], tmp_path: Path, records: list[tuple[str, str]], kind: str) -> None:
+def test_a_hugging_face_dataset_on_disk_is_an_input(
+    datasets: Any, build_here: Callable[..., Manifest], tmp_path: Path, records: list[tuple[str, str]], kind: str
+) -> None:
     table = datasets.Dataset.from_dict({"id": [name for name, _ in records], "sequence": [residues for _, residues in records]})
     place = tmp_path / "input"
     if kind == "saved":
@@ -56,13 +63,13 @@ def test_a_hugging_face_dataset_on_disk_is_an_input(build_here: Callable[..., Ma
         place = tmp_path / "input.parquet"
         table.to_parquet(place)
     else:
-        place = next(Path(entry["filename"]) for entry in _saved(table, tmp_path / "arrow").cache_files)
+        place = next(Path(entry["filename"]) for entry in _saved(datasets, table, tmp_path / "arrow").cache_files)
     (tmp_path / "same.fasta").write_bytes(fasta(records))
     for source, out in ((place, "theirs"), (tmp_path / "same.fasta", "ours")):
         build_here(source, tmp_path / out, capacity=1024, max_seq_len=256, sequence_column="sequence")
     assert buckets(tmp_path / "theirs") == buckets(tmp_path / "ours")
 
 
-def _saved(table: Any, folder: Path) -> Any:
+def _saved(datasets: Any, table: Any, folder: Path) -> Any:
     table.save_to_disk(folder)
     return datasets.load_from_disk(folder)

@@ -221,28 +221,30 @@ def test_ctrl_c_ends_a_build_whose_store_stalls(proxied: Faults, corpus: Path, m
     assert "Traceback" not in printed
 
 
-@pytest.mark.parametrize(
-    ("answer", "written"),
-    [
-        ("409 ConditionalRequestConflict", None),
-        ("400 InvalidRequest", None),
-        ("403 AccessDenied", None),
-        ("412 PreconditionFailed", False),
-        ("404 NoSuchKey", False),
-        ("501 NotImplemented", True),
-        ("400 InvalidArgument Header If-None-Match is not supported", True),
-    ],
-)
-def test_a_condition_is_given_up_only_for_a_store_that_does_not_know_it(proxied: Faults, answer: str, written: bool | None) -> None:
-    fs, path = file_system(f"{OUT}/manifest.json")
-    proxied.once = [("PUT manifest.json", answer)]
-    if written is None:
-        with pytest.raises(OSError, match="made"):
-            put_if(fs, path, b"ours", None)
-    else:
-        assert put_if(fs, path, b"ours", None) is written
-    assert bool(objects(OUT)) is bool(written)
-    assert not proxied.once
+CONDITIONS = {
+    "409 ConditionalRequestConflict": None,
+    "400 InvalidRequest": None,
+    "403 AccessDenied": None,
+    "412 PreconditionFailed": False,
+    "404 NoSuchKey": False,
+    "501 NotImplemented": True,
+    "400 InvalidArgument Header If-None-Match is not supported": True,
+}
+"""Whether an object is written after a store's answer; None: it is an error."""
+
+
+def test_a_condition_is_given_up_only_for_a_store_that_does_not_know_it(proxied: Faults) -> None:
+    for number, (answer, written) in enumerate(CONDITIONS.items()):
+        out = f"{OUT}/{number}"
+        fs, path = file_system(f"{out}/manifest.json")
+        proxied.once = [("PUT manifest.json", answer)]
+        if written is None:
+            with pytest.raises(OSError, match="made"):
+                put_if(fs, path, b"ours", None)
+        else:
+            assert put_if(fs, path, b"ours", None) is written, answer
+        assert bool(objects(out)) is bool(written), answer
+        assert not proxied.once, answer
 
 
 def test_a_conditional_write_that_met_another_is_tried_again_and_loses_to_what_is_there(proxied: Faults, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,12 +81,19 @@ def test_any_number_of_ranks_and_any_prefetch_deliver_one_order(many_shards: Pat
     assert state["position"] == len(uninterrupted)
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_a_run_stopped_at_any_step_goes_on_with_any_number_of_ranks(many_shards: Path, uninterrupted: list[Seen], world: int) -> None:
+@pytest.fixture(scope="module")
+def stopped(many_shards: Path, uninterrupted: list[Seen]) -> list[dict[str, Any]]:
+    """States of runs that stopped at each step, on as many ranks as there may be."""
     total = len(uninterrupted) // STEP
-    for stop in range(total):
-        state = steps(many_shards, WORLDS[stop % len(WORLDS)], stop, prefetch=0)[1]
-        rest, _ = steps(many_shards, world, total - stop, state=state, prefetch=0)
+    return [steps(many_shards, WORLDS[stop % len(WORLDS)], stop, prefetch=0)[1] for stop in range(total)]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_run_stopped_at_any_step_goes_on_with_any_number_of_ranks(
+    many_shards: Path, uninterrupted: list[Seen], stopped: list[dict[str, Any]], world: int
+) -> None:
+    for stop, state in enumerate(stopped):
+        rest, _ = steps(many_shards, world, len(stopped) - stop, state=state, prefetch=0)
         assert rest == uninterrupted[stop * STEP :]
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from pipeline.reader import ShardReader
 from schemas.manifest import Manifest
@@ -137,6 +136,8 @@ def test_a_loss_that_stays_infinite_stops_the_run_with_a_message(many_shards: Pa
 
 
 def test_export_loads_in_plain_transformers_and_comes_back_exact(whole: Path, many_shards: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
     with Job(PLAIN, [str(whole / "export"), str(tmp_path / "back")]) as job:
         job.finish()
     options, exported = huggingface.load(whole / "export")

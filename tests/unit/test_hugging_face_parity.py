@@ -12,18 +12,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import geometric_mean
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import EsmForMaskedLM
 
 from schemas.models import ModelOptions
 from tests.models import esm, ours, packed, padded, sequences
 from trainer.config import PRESETS
 from trainer.model.esm2 import Esm2, Sequences
 from trainer.model.huggingface import from_esm
+
+if TYPE_CHECKING:
+    from transformers import EsmForMaskedLM
 
 LONG = "THDPACK_LONG" in os.environ
 MASK, IGNORED = 32, -100

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import EsmForMaskedLM
 
 from schemas.errors import InputError
 from tests.models import SMALL, esm
@@ -159,5 +158,7 @@ def test_norms_are_found_under_either_name_and_what_nobody_computes_with_is_left
         found = huggingface.load(folder)[1]
         assert found.keys() == expected.keys()
         assert all(torch.equal(found[name], expected[name]) for name in expected)
+    from transformers import EsmForMaskedLM
+
     model = EsmForMaskedLM.from_pretrained(folder)
     assert torch.equal(model.lm_head.decoder.weight, model.esm.embeddings.word_embeddings.weight)  # tied there too
