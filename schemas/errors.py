@@ -71,5 +71,9 @@ class DamagedSpillError(BuildError):
         return f".build: {self.name} is not what was written: a disk, memory or another program changed it; run the same command to write it again"
 
 
+class CheckpointError(ThdpackError):
+    """A checkpoint is missing, damaged, or another run's."""
+
+
 class StateError(DatasetError):
     """A reader's state belongs to another dataset, split, seed or version."""

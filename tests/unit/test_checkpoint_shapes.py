@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from schemas.errors import CheckpointError
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.file_hashes import CheckpointError
 from trainer.checkpoints.run_lock import RunLock
 from trainer.checkpoints.run_state import Best, State
 from trainer.config import TrainOptions

@@ -27,8 +27,9 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
+from schemas.errors import CheckpointError
 from trainer.checkpoints.atomic_write import PARTIAL, publish, write
-from trainer.checkpoints.file_hashes import CheckpointError, damage
+from trainer.checkpoints.file_hashes import damage
 from trainer.checkpoints.hashed_storage import CheckedReader, HashedWriter
 from trainer.checkpoints.run_lock import RunLock
 from trainer.checkpoints.run_state import STATE, State

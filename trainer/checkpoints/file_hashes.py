@@ -15,15 +15,15 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import torch.distributed as dist
 import xxhash
 
-from schemas.errors import ThdpackError
+from schemas.errors import CheckpointError
 from schemas.untrusted_json import decoded
 from trainer.checkpoints.atomic_write import write
+from trainer.distributed.agreement import from_main, gathered
 from trainer.distributed.topology import Parallel
 
 HASHES: Final = "hashes.json"
@@ -34,10 +34,6 @@ _AT_ONCE: Final = 8
 """Files that a rank reads at once: more than most disks need to be busy."""
 _NAME: Final = re.compile(r"[\w.-]*\w")
 """Of a file of the checkpoint's own folder."""
-
-
-class CheckpointError(ThdpackError):
-    """A checkpoint is missing, damaged, or another run's."""
 
 
 class FileHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,21 +85,14 @@ def damage(folder: Path, parallel: Parallel) -> str:
     Returns:
         what is wrong, the same text on all ranks; empty if nothing is.
     """
-    box: list[Any] = [None]
-    if parallel.is_main:
-        try:
-            box = [read_hashes(folder)]
-        except CheckpointError as error:
-            box = [str(error)]
-    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
-    if isinstance(box[0], str):
-        return box[0]
-    mine = sorted(box[0].items())[parallel.rank :: parallel.world_size]
+    try:
+        files: dict[str, FileHash] = from_main(parallel, partial(read_hashes, folder))
+    except CheckpointError as error:
+        return str(error)
+    mine = sorted(files.items())[parallel.rank :: parallel.world_size]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="thdpack-hash") as threads:
         found = [problem for problem in threads.map(partial(_compare, folder), mine) if problem]
-    each: list[Any] = [None] * parallel.world_size
-    dist.all_gather_object(each, found, group=parallel.checkpoint_group)
-    problems = [problem for of_rank in each for problem in of_rank]
+    problems = [problem for of_rank in gathered(parallel, found) for problem in of_rank]
     return "" if not problems else f"{folder} is damaged: " + "; ".join(problems[:3]) + (f"; {len(problems) - 3} more files" if problems[3:] else "")
 
 

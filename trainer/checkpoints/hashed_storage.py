@@ -22,8 +22,9 @@ from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.futures import Future
 
+from schemas.errors import CheckpointError
 from trainer.checkpoints.atomic_write import sync, write
-from trainer.checkpoints.file_hashes import CheckpointError, FileHash, write_hashes
+from trainer.checkpoints.file_hashes import FileHash, write_hashes
 
 _METADATA: Final = ".metadata"
 _OF_METADATA: Final = frozenset(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from schemas.errors import CheckpointError
 from schemas.untrusted_json import LargeCount, decoded
 from trainer.checkpoints.file_hashes import CheckpointError
 from trainer.config import TrainOptions

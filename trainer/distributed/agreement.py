@@ -13,8 +13,7 @@ import torch.distributed as dist
 
 import schemas
 from schemas.code_digest import code_digest
-from schemas.errors import ThdpackError
-from trainer.checkpoints.file_hashes import CheckpointError
+from schemas.errors import CheckpointError, ThdpackError
 from trainer.config import TrainOptions
 from trainer.distributed.topology import Parallel
 
