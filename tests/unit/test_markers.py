@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import random
@@ -29,11 +28,10 @@ from schemas.code_digest import code_digest
 from schemas.errors import BuildError, ThdpackError
 from tests.command_line import use_few_small_tasks
 from tests.corpus import fasta, made_records
+from tests.hostile import damaged, mutated
 
 SMALL: dict[str, Any] = {"capacity": 1024, "max_seq_len": 512}
 MUTATIONS = 40_000 if "THDPACK_LONG" in os.environ else 300
-OUTSIDE = ("../precious", "../../precious", "/etc/hostname", "train/../../precious", "records/../../precious", "", ".", "..", "lock", "a\0b", "train/x", "~/x")
-HOSTILE: tuple[Any, ...] = (None, True, -1, 0, 3.5, 1 << 80, -(1 << 80), 1e400, "", "x", "\ud800", [], {}, [[]], {"": {}}, [None], *OUTSIDE)
 
 
 @pytest.fixture(autouse=True)
@@ -88,38 +86,11 @@ def seen(place: Path) -> Iterator[Seen]:
     watch.on = False
 
 
-def mutated(values: Any, rng: random.Random) -> Any:
-    """JSON values with one thing changed, somewhere in them."""
-    places: list[tuple[Any, Any]] = []
-
-    def walk(node: Any) -> None:
-        children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-        for key, child in children:
-            places.append((node, key))
-            walk(child)
-
-    changed = copy.deepcopy(values)
-    walk(changed)
-    node, key = rng.choice(places)
-    kind = rng.randrange(4)
-    if kind == 0 and isinstance(node, dict):
-        del node[key]
-    elif kind == 1 and isinstance(node, dict):
-        node[rng.choice(OUTSIDE)] = node[key]
-    elif kind == 2 and isinstance(node, list):
-        node.append(rng.choice(HOSTILE))
-    else:
-        node[key] = rng.choice(HOSTILE)
-    return changed
-
-
 def hostile_contents(content: bytes, rng: random.Random) -> Iterator[bytes]:
     """Damaged files, and files with a hash that agrees with what they say."""
     noted = json.loads(content)["noted"]
     for _ in range(MUTATIONS // 2):
-        damaged = bytearray(content)
-        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-        yield bytes(damaged)
+        yield damaged(content, rng)
     for _ in range(MUTATIONS // 2):
         yield signed(mutated(noted, rng))
     deep = b"[" * 100_000 + b"]" * 100_000

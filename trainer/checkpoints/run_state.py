@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from schemas.errors import CheckpointError
-from schemas.untrusted_json import LargeCount, decoded
-from trainer.checkpoints.file_hashes import CheckpointError
+from schemas.untrusted_json import Count, decoded
 from trainer.config import TrainOptions
 
 STATE: Final = "state.json"
@@ -32,9 +31,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     version: int = STATE_VERSION
-    step: LargeCount
-    tokens: LargeCount
-    applied: LargeCount
+    step: Count
+    tokens: Count
+    applied: Count
     best: Best
     sound: bool
     reader: dict[str, int | str]
