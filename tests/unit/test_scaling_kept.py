@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 
+from tests.runs import arguments
+from trainer.config import parse
 from trainer.delayed_scaling import scaling_kept
+from trainer.distributed.topology import processes
+from trainer.monitoring.metrics import Report
+from trainer.setup import Run
 
 
 class Noting(nn.Linear):
@@ -36,3 +43,23 @@ def test_largest_values_of_a_validation_stay_out_of_the_history() -> None:
         assert float(history[0]) == 100.0
     assert model[0].fp8_meta["scaling_fwd"].amax_history is history  # in place: kernels keep its address
     assert float(history[0]) == 3.0
+
+
+def test_a_run_keeps_the_history_where_it_validates(many_shards: Path, tmp_path: Path) -> None:
+    """One layer of an ordinary model notes its largest values, as Transformer Engine's modules do."""
+    options = parse(arguments(many_shards, tmp_path / "run"))
+    noted = []
+    with processes() as parallel, ExitStack() as stack:
+        run = Run(options, parallel, stack)
+        dense = run.model.head.dense
+        dense.fp8_meta = {"scaling_fwd": SimpleNamespace(scale=torch.ones(1), amax_history=torch.zeros(16, 1))}
+        newest = dense.fp8_meta["scaling_fwd"].amax_history[0]
+
+        def note(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            torch.maximum(newest, inputs[0].abs().max(), out=newest)
+            noted.append(float(newest))
+
+        dense.register_forward_pre_hook(note)
+        run.validate(stack.enter_context(Report(options, parallel, step=0)))
+    assert max(noted) > 0
+    assert float(newest) == 0
