@@ -29,6 +29,14 @@ def _check_local(option: str, path: str) -> None:
         raise ValueError(f"{option} is {without_credentials(path)}, a URL: it has to be a folder of a local or mounted file system; copy to or from a store")
 
 
+def _check_whole(section: Any) -> None:
+    """Raises: ValueError, if a whole number does not fit into int64: floats and tensors could not hold it."""
+    for option in fields(section):
+        value = getattr(section, option.name)
+        if isinstance(value, int) and abs(value) >= 1 << 63:
+            raise ValueError(f"{option.name.replace('_', '-')} is {value}, expected a number below 2^63")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataOptions:
     """What is read, and how it is masked."""
@@ -53,6 +61,7 @@ class DataOptions:
     """Shards to fetch, verify and map ahead of those in use."""
 
     def __post_init__(self) -> None:
+        _check_whole(self)
         _check_local("cache-dir", self.cache_dir)
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed is {self.seed}, expected 0 ≤ seed < 2^63")
@@ -94,6 +103,7 @@ class OptimizerOptions:
     """A step whose loss or gradient is not finite is skipped; the run stops at the line of metrics that finds so many in a row."""
 
     def __post_init__(self) -> None:
+        _check_whole(self)
         if self.steps < 1 or self.warmup_steps < 0 or self.clip_norm <= 0 or self.learning_rate <= 0 or self.max_bad_steps < 1:
             raise ValueError("steps, max-bad-steps, clip-norm and learning-rate are above 0, warmup-steps at least 0")
         if not (0 < self.decay_until <= 1 and 0 < self.decay_fraction <= 1 and 0 <= self.final_fraction <= 1):
@@ -134,6 +144,7 @@ class ComputeOptions:
     """Longest that ranks wait for one that does not answer; then the run ends and says which."""
 
     def __post_init__(self) -> None:
+        _check_whole(self)
         if min(self.replicate, self.context_parallel, self.gather_ahead) < 1 or self.timeout_minutes <= 0:
             raise ValueError("replicate, context-parallel and gather-ahead are at least 1, timeout-minutes above 0")
 
@@ -169,6 +180,7 @@ class OutputOptions:
     is written once, and used as it is from then on."""
 
     def __post_init__(self) -> None:
+        _check_whole(self)
         _check_local("out", self.out)
         _check_local("init-from", self.init_from)
         if min(self.checkpoint_every, self.validate_every, self.tensor_statistics) < 0 or min(self.keep_last, self.log_every) < 1:

@@ -117,12 +117,15 @@ def test_no_mutation_of_the_state_is_more_than_a_clear_error(folder: Path, optio
     assert refused > TEXTS // 2
 
 
-@pytest.mark.parametrize("name", ["step", "tokens", "applied"])
-def test_a_count_that_is_larger_than_int64_is_refused(folder: Path, name: str) -> None:
-    """The optimizer keeps `applied` in a tensor."""
+@pytest.mark.parametrize("name", ["step", "tokens", "applied", "data.tokens_per_step", "optimizer.steps", "compute.gather_ahead", "output.keep_last"])
+def test_a_number_that_is_larger_than_int64_is_refused(folder: Path, name: str) -> None:
+    """The optimizer keeps `applied` in a tensor, and `steps` is multiplied by a float."""
     raw = json.loads((folder / STATE).read_bytes())
-    (folder / STATE).write_text(json.dumps({**raw, name: 1 << 63}))
-    with pytest.raises(CheckpointError, match=rf"at `\$\.{name}`"):
+    section, _, option = name.rpartition(".")
+    place = raw["options"][section] if section else raw
+    place[option] = 10**400
+    (folder / STATE).write_text(json.dumps(raw))
+    with pytest.raises(CheckpointError, match=rf"at `\$\.{f'options.{section}' if section else name}`"):
         read_state(folder)
 
 

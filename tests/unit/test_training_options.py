@@ -35,3 +35,10 @@ def test_a_url_is_no_local_folder(option: str, url: str, capsys: pytest.CaptureF
 
 def test_a_path_with_a_colon_is_a_path() -> None:
     assert parse(["esm2-tiny", "--data", "d", "--out", "runs/12:30"]).output.out == "runs/12:30"
+
+
+def test_a_number_that_no_tensor_holds_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(["esm2-tiny", "--data", "d", "--steps", "1" + 400 * "0"])
+    assert left.value.code == 2
+    assert "below 2^63" in capsys.readouterr().err
