@@ -144,10 +144,12 @@ class Run:
             TrainingError: the last validation was not finite.
         """
         if not self.sound:
+            best, latest = self.best.checkpoint, self.out / "checkpoints" / LATEST
+            back = f"go back to an earlier checkpoint ({best} had the best validation) by writing its name into {latest}"
             raise TrainingError(
                 f"the last validation, up to step {self.step:,}, has a loss that is not finite: the run is not done and exports nothing. "
-                f"Its metrics say since when; go back to an earlier checkpoint ({self.best.checkpoint or 'none was good'} had the best validation) "
-                f"by writing its name into {self.out / 'checkpoints' / LATEST}, with a lower --learning-rate or with --precision bf16. {KEPT}"
+                f"Its metrics say since when; {back if best else 'no validation was finite: begin again in another --out'}, "
+                f"with a lower --learning-rate or with --precision bf16{f'. {KEPT}' if best else ''}"
             )
         tensors = {}
         for name, tensor in self._tensors().items():
