@@ -8,7 +8,19 @@ import random
 from typing import Any
 
 SEED = int(os.environ.get("THDPACK_TEST_SEED", "0"))
-OUTSIDE = ("../up", "../../precious", "/etc/hostname", "train/../../precious", "", ".", "..", "lock", "a\0b", "train/x", "~/x")
+OUTSIDE = (
+    "../up",
+    "../../precious",
+    "/etc/hostname",
+    "train/../../precious",
+    "",
+    ".",
+    "..",
+    "lock",
+    "a\0b",
+    "train/x",
+    "~/x",
+)
 """Names that lead out of a folder, and names that are none."""
 VALUES: tuple[Any, ...] = (
     None,
@@ -32,7 +44,24 @@ VALUES: tuple[Any, ...] = (
     *OUTSIDE,
 )
 """Values of every JSON type, and of ranges that no field has."""
-_TOKENS = (b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"null", b"-", b"1e999", b"9" * 400, b'"\\ud800"', b"\0", b"\xff", b"\xef\xbb\xbf")
+_TOKENS = (
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b'"',
+    b"\\",
+    b"null",
+    b"-",
+    b"1e999",
+    b"9" * 400,
+    b'"\\ud800"',
+    b"\0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+)
 
 
 def mutated(values: Any, rng: random.Random) -> Any:
@@ -56,7 +85,7 @@ def mutated(values: Any, rng: random.Random) -> Any:
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """Return a content with a bit flipped, or some bytes replaced, gone, copied or added, or its end cut off. It differs."""
+    """Return another content: a bit flipped, or some bytes replaced, gone, copied or added, or the end cut off."""
     while True:
         at, elsewhere = rng.randrange(len(content)), rng.randrange(len(content))
         piece = content[at : at + rng.choice((1, 4, 64))]

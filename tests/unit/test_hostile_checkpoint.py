@@ -1,9 +1,10 @@
-"""The files of a checkpoint, changed at random: what is read is what was written, or one of our own errors."""
+"""The files of a checkpoint, changed at random: they are read as they were written, or with one of our errors."""
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import resource
 from collections.abc import Iterator
@@ -109,7 +110,7 @@ def test_no_mutation_of_the_state_is_more_than_a_clear_error(folder: Path, optio
             continue
         assert msgspec.json.decode(state.to_json(), type=State) == state
         optimizer.restored(state.applied)
-        with ExitStack() as stack, suppress(ValueError, ThdpackError):  # another run's: the command line prints it in one line
+        with ExitStack() as stack, suppress(ValueError, ThdpackError):  # another run's: one line
             reader, _, found = open_readers(resumed(options, state.options), parallel, stack)
             assert isinstance(changes(found, state.options), str)
             reader.load_state_dict(state.reader)
@@ -117,7 +118,18 @@ def test_no_mutation_of_the_state_is_more_than_a_clear_error(folder: Path, optio
     assert refused > TEXTS // 2
 
 
-@pytest.mark.parametrize("name", ["step", "tokens", "applied", "data.tokens_per_step", "optimizer.steps", "compute.gather_ahead", "output.keep_last"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step",
+        "tokens",
+        "applied",
+        "data.tokens_per_step",
+        "optimizer.steps",
+        "compute.gather_ahead",
+        "output.keep_last",
+    ],
+)
 def test_a_number_that_is_larger_than_int64_is_refused(folder: Path, name: str) -> None:
     """The optimizer keeps `applied` in a tensor, and `steps` is multiplied by a float."""
     raw = json.loads((folder / STATE).read_bytes())
@@ -179,6 +191,15 @@ def test_a_changed_file_whose_hash_is_right_is_loaded_or_a_clear_error(folder: P
             except CheckpointError:
                 refused += 1
     assert refused > FORGED // 4
+
+
+@pytest.mark.parametrize("part", ["state_dict_metadata", "storage_meta"])
+def test_metadata_that_lacks_a_part_is_a_clear_error(folder: Path, checkpoints: Checkpoints, tensors: dict[str, Tensor], part: str) -> None:
+    metadata = pickle.loads((folder / METADATA).read_bytes())
+    delattr(metadata, part)
+    (folder / METADATA).write_bytes(pickle.dumps(metadata))
+    with pytest.raises(CheckpointError, match=r"\.metadata cannot be read: AttributeError"):
+        checkpoints.load(NAME, tensors, optional={})
 
 
 @contextmanager

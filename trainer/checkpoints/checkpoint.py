@@ -129,13 +129,15 @@ class Checkpoints:
         """
         path = self._folder / name
         try:
-            there = {key: tuple(getattr(entry, "size", ())) for key, entry in CheckedReader(path).read_metadata().state_dict_metadata.items()}
+            reader = CheckedReader(path)
+            reader.read_metadata()
+            there = reader.shapes
             wanted = {**tensors, **{key: tensor for key, tensor in optional.items() if key in there}}
             missing = sorted(set(wanted) - set(there))
             if missing:
                 raise CheckpointError(f"{path} lacks {missing[0]} and {len(missing) - 1} more: it is another model's")
             _check_shapes(path, there, wanted, optional)
-            dcp.load(wanted, storage_reader=CheckedReader(path), process_group=self._parallel.checkpoint_group)
+            dcp.load(wanted, storage_reader=reader, process_group=self._parallel.checkpoint_group)
         except (OSError, ValueError, RuntimeError, EOFError, dcp.api.CheckpointException) as error:
             raise CheckpointError(f"{path} cannot be loaded: {error}") from error
 

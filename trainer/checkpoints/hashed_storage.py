@@ -74,7 +74,9 @@ class HashedWriter(FileSystemWriter):
 
 
 class CheckedReader(FileSystemReader):
-    """Reads files whose hashes were compared."""
+    """Reads files whose hashes were compared. shapes: of all tensors, by name, once metadata was read."""
+
+    shapes: Mapping[str, tuple[int, ...]]
 
     def read_metadata(self, *arguments: Any, **options: Any) -> Metadata:
         """
@@ -85,12 +87,15 @@ class CheckedReader(FileSystemReader):
         try:
             with open(path, "rb") as file:
                 metadata = _Unpickler(file).load()
-            files = {info.relative_path for info in metadata.storage_data.values()}
+            names = {info.relative_path for info in metadata.storage_data.values()}
+            outside = [name for name in names if os.path.basename(name) != name]
+            entries = metadata.state_dict_metadata.items()
+            self.shapes = {key: tuple(getattr(entry, "size", ())) for key, entry in entries}
+            metadata.storage_meta.load_id = self.load_id
         except Exception as error:  # a pickle raises anything
             raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-        if any(os.path.basename(name) != name for name in files):
+        if outside:
             raise CheckpointError(f"{path} names a file outside of its folder")
-        metadata.storage_meta.load_id = self.load_id
         return cast(Metadata, metadata)
 
 
