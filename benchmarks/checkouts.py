@@ -1,0 +1,139 @@
+"""The same build by two checkouts of this repository, by turns: what a change costs, whatever the machine does meanwhile.
+
+    git worktree add ../before COMMIT && (cd ../before && python setup.py build_ext --inplace)
+    python -m benchmarks.checkouts ../before . --fasta swissprot.fasta --rounds 6
+
+The same interpreter runs both; each checkout needs its own compiled kernels. A slow minute of the machine hits both, so the
+ratio within a round says more than the two medians. CPU time is that of the build and all its processes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Time the same build by two checkouts, by turns."""
+
+    before: Annotated[Path, tyro.conf.Positional]
+    """Checkout to compare with."""
+    after: Annotated[Path, tyro.conf.Positional]
+    """Checkout to compare."""
+    fasta: Path
+    """Input of the build."""
+    workers: int = 2
+    """Worker processes."""
+    rounds: int = 6
+    """Builds of each checkout, after one that does not count."""
+    folder: Path = Path(tempfile.gettempdir())
+    """Where datasets are written and removed."""
+
+
+def environment(checkout: Path) -> dict[str, str]:
+    """Return what makes python import a checkout's packages and no other's.
+
+    Raises:
+        SystemExit: it imports others, or the kernels are not compiled.
+    """
+    found = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    kernels = "import pipeline.fasta_kernel as a, packers.balanced_kernel as b; print(a.__file__, b.__file__, sep='\\n')"
+    command = [sys.executable, "-c", kernels]
+    asked = subprocess.run(command, cwd=checkout, env=found, capture_output=True, text=True, check=False)
+    if asked.returncode or not all(Path(name).is_relative_to(checkout.resolve()) for name in asked.stdout.splitlines()):
+        raise SystemExit(f"{checkout} has no compiled kernels: run `python setup.py build_ext --inplace` there")
+    return found
+
+
+def build(checkout: Path, options: Options) -> tuple[float, float]:
+    """Return seconds of a build from start to exit, and of CPU time."""
+    subprocess.run(["cat", str(options.fasta)], stdout=subprocess.DEVNULL, check=True)  # into the page cache
+    with tempfile.TemporaryDirectory(dir=options.folder, prefix="thdpack-checkouts-") as out:
+        command = [
+            sys.executable,
+            "-m",
+            "pipeline",
+            "preprocess",
+            str(options.fasta.resolve()),
+            "--out",
+            f"{out}/dataset",
+            "--log-json",
+        ]
+        environ = environment(checkout)
+        subprocess.run(["sync"], check=True)
+        used, begun = cpu_seconds(), time.perf_counter()
+        subprocess.run(
+            [*command, "--workers", str(options.workers)],
+            cwd=checkout,
+            env=environ,
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        return time.perf_counter() - begun, cpu_seconds() - used
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of all processes that descended from this one, once they have ended."""
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main(options: Options) -> None:
+    # a process whose parent ended becomes our child, so that its CPU time counts, too
+    if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1):
+        raise SystemExit("this benchmark needs Linux")
+    console, table = (
+        Console(),
+        Table("checkout", "s (lowest to highest)", "CPU s", "MB/s of FASTA", title="medians"),
+    )
+    found: dict[Path, list[tuple[float, float]]] = {options.before: [], options.after: []}
+    for number in range(options.rounds + 1):
+        for checkout, times in found.items():
+            result = build(checkout, options)
+            if number:
+                times.append(result)
+        if number:
+            console.print(
+                "  ".join(f"{checkout}: {times[-1][0]:.2f} s, CPU {times[-1][1]:.2f} s" for checkout, times in found.items()),
+                highlight=False,
+            )
+    size = options.fasta.stat().st_size
+    for checkout, times in found.items():
+        seconds = sorted(wall for wall, _ in times)
+        middle = statistics.median(seconds)
+        cpu = statistics.median(cpu for _, cpu in times)
+        table.add_row(
+            str(checkout),
+            f"{middle:.2f} ({seconds[0]:.2f} to {seconds[-1]:.2f})",
+            f"{cpu:.2f}",
+            f"{size / middle / 1e6:.0f}",
+        )
+    console.print(table)
+    rounds = list(zip(found[options.before], found[options.after], strict=True))
+    wall, cpu = (statistics.median(after[kind] / before[kind] for before, after in rounds) for kind in (0, 1))
+    said = f"time {wall - 1:+.1%}, CPU time {cpu - 1:+.1%} (medians of the ratios within a round)"
+    console.print(f"{options.after} against {options.before}: {said}", highlight=False)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, prog="python -m benchmarks.checkouts"))

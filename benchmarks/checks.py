@@ -1,0 +1,128 @@
+"""What the checks before reading cost: the hashes of a checkpoint's files, and a look into a shard that is mapped for the first time.
+
+    python -m benchmarks.checks
+
+Everything is made here, in a folder that is removed, and read from the page cache. A checkpoint is compared with its hashes
+by one rank, as a run does that resumes. A shard's hash is computed at every mapping; its buckets are looked at once a process.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.mapped import BucketShape, MappedShard, verified_mapping
+from pipeline.remote import read_manifest
+from trainer.hashes import damage, hash_file, write_hashes
+from trainer.parallel import Parallel, processes
+
+LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Measure what the checks before reading cost."""
+
+    file_bytes: int = 1 << 30
+    """Size of each of a checkpoint's files; two are written."""
+    shard_bytes: int = 48_000_000
+    """Size of the shard, roughly."""
+    rounds: int = 9
+    """Rounds to take medians of; in each, everything is measured once."""
+    folder: Path = Path(tempfile.gettempdir())
+    """Where files are written and removed."""
+
+
+def checkpoint(folder: Path, files: int, size: int) -> Path:
+    """Write a folder of so many files, and their hashes."""
+    folder.mkdir()
+    content = np.random.default_rng(0).bytes(size)
+    for number in range(files):
+        (folder / f"__{number}_0.distcp").write_bytes(content)
+    write_hashes(folder, {path.name: hash_file(path) for path in sorted(folder.iterdir())})
+    return folder
+
+
+def compare(folder: Path, parallel: Parallel) -> None:
+    """Compare a checkpoint's files with their hashes.
+
+    Raises:
+        SystemExit: they differ.
+    """
+    if problem := damage(folder, parallel):
+        raise SystemExit(problem)
+
+
+def dataset(folder: Path, size: int) -> Path:
+    """Build a dataset of random sequences, whose largest shard has about so many bytes."""
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(5.7, 0.7, size // 370), 30, 1022).astype(int)
+    with (folder / "made.fasta").open("wb") as file:
+        for number, length in enumerate(lengths):
+            file.write(b">%d\n%s\n" % (number, LETTERS[rng.integers(0, LETTERS.size, length)].tobytes()))
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline",
+        "preprocess",
+        str(folder / "made.fasta"),
+        "--out",
+        str(folder / "dataset"),
+    ]
+    subprocess.run([*command, "--valid-fraction", "0", "--log-json"], check=True, stdout=subprocess.DEVNULL)
+    return folder / "dataset"
+
+
+def measured(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Return seconds of each way, sorted, after one round that does not count. The ways take turns."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            begun = time.perf_counter()
+            way()
+            if number:
+                times[name].append(time.perf_counter() - begun)
+    return {name: sorted(seconds) for name, seconds in times.items()}
+
+
+def main(options: Options) -> None:
+    table = Table("what", "MB", "ms (lowest to highest)", "GB/s", title="medians")
+    with (
+        tempfile.TemporaryDirectory(dir=options.folder, prefix="thdpack-checks-") as made,
+        processes() as parallel,
+    ):
+        folder = Path(made)
+        one, two = (checkpoint(folder / f"checkpoint-{files}", files, options.file_bytes) for files in (1, 2))
+        built = dataset(folder, options.shard_bytes)
+        manifest = read_manifest(str(built))
+        entry = max(manifest.shards["train"], key=lambda shard: shard.bytes)
+        path, shape = built / entry.name, BucketShape.of(manifest)
+        sizes = (options.file_bytes, 2 * options.file_bytes, entry.bytes, entry.bytes, entry.bytes)
+        ways: dict[str, Callable[[], object]] = {
+            "checkpoint of one file": partial(compare, one, parallel),
+            "checkpoint of two files": partial(compare, two, parallel),
+            "shard, its hash alone": partial(verified_mapping, path, entry),
+            "shard mapped again": partial(MappedShard, path, entry, shape, look_inside=False),
+            "shard mapped first": partial(MappedShard, path, entry, shape),
+        }
+        for (name, seconds), size in zip(measured(ways, options.rounds).items(), sizes, strict=True):
+            middle = statistics.median(seconds)
+            spread = f"{middle * 1e3:.1f} ({seconds[0] * 1e3:.1f} to {seconds[-1] * 1e3:.1f})"
+            table.add_row(name, f"{size / 1e6:,.0f}", spread, f"{size / middle / 1e9:.1f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, prog="python -m benchmarks.checks"))
