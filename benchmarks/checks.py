@@ -23,10 +23,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.mapped import BucketShape, MappedShard, verified_mapping
-from pipeline.remote import read_manifest
-from trainer.hashes import damage, hash_file, write_hashes
-from trainer.parallel import Parallel, processes
+from pipeline.reader.mapped_shard import BucketShape, MappedShard, verified_mapping
+from pipeline.storage.read_manifest import read_manifest
+from trainer.checkpoints.file_hashes import damage, hash_file, write_hashes
+from trainer.distributed.topology import Parallel, processes
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 

@@ -20,7 +20,9 @@ from trainer import precision
 from trainer.checkpoints.checkpoint import KEPT, LATEST, Checkpoints, check_latest, names, read_latest
 from trainer.checkpoints.run_state import State, read_state
 from trainer.config import DataOptions, TrainOptions
+from trainer.distributed.agreement import check_same, from_main
 from trainer.distributed.topology import Parallel
+from trainer.model import huggingface
 
 
 def last_state(options: TrainOptions, parallel: Parallel) -> State | None:

@@ -23,16 +23,16 @@ from pipeline.reader import ShardReader
 from schemas.errors import CheckpointError, ThdpackError
 from schemas.models import ModelOptions
 from tests.hostile import SEED, damaged, mutated
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.file_hashes import HASHES, damage, hash_file, read_hashes, write_hashes
+from trainer.checkpoints.run_lock import RunLock
+from trainer.checkpoints.run_state import STATE, Best, State, read_state
 from trainer.config import ComputeOptions, DataOptions, TrainOptions
-from trainer.hashes import HASHES, damage, hash_file, read_hashes, write_hashes
-from trainer.initialize import build, fill
-from trainer.lock import RunLock
+from trainer.distributed.topology import Parallel, processes
+from trainer.model.initialize import build, fill
 from trainer.optimizer import Optimizer
-from trainer.parallel import Parallel, processes
-from trainer.resume import changes, resumed
-from trainer.start import open_readers
-from trainer.state import STATE, Best, State, read_state
+from trainer.resume_options import changes, resumed
+from trainer.starting_point import open_readers
 
 LONG = "THDPACK_LONG" in os.environ
 TEXTS = 12_000 if LONG else 300
