@@ -15,6 +15,16 @@ KERNELS = (
 INCLUDE = [pyarrow.get_include()]  # brings the header of xxhash
 
 setup(
-    ext_modules=cythonize([Extension(name, [f"{name.replace('.', '/')}.pyx"], include_dirs=INCLUDE, extra_compile_args=["-O3"]) for name in KERNELS]),
+    ext_modules=cythonize(
+        [
+            Extension(
+                name,
+                [f"{name.replace('.', '/')}.pyx"],
+                include_dirs=INCLUDE,
+                extra_compile_args=["-O3"],
+            )
+            for name in KERNELS
+        ]
+    ),
     options={"build_ext": {"parallel": len(KERNELS)}},
 )

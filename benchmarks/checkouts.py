@@ -56,15 +56,23 @@ def environment(checkout: Path) -> dict[str, str]:
     found = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
     kernels = "import pipeline.inputs.fasta_kernel as a, packers.balanced_kernel as b; print(a.__file__, b.__file__, sep='\\n')"
     command = [sys.executable, "-c", kernels]
-    asked = subprocess.run(command, cwd=checkout, env=found, capture_output=True, text=True, check=False)
-    if asked.returncode or not all(Path(name).is_relative_to(checkout.resolve()) for name in asked.stdout.splitlines()):
-        raise SystemExit(f"{checkout} has no compiled kernels: run `python setup.py build_ext --inplace` there")
+    asked = subprocess.run(
+        command, cwd=checkout, env=found, capture_output=True, text=True, check=False
+    )
+    if asked.returncode or not all(
+        Path(name).is_relative_to(checkout.resolve()) for name in asked.stdout.splitlines()
+    ):
+        raise SystemExit(
+            f"{checkout} has no compiled kernels: run `python setup.py build_ext --inplace` there"
+        )
     return found
 
 
 def build(checkout: Path, options: Options) -> tuple[float, float]:
     """Return seconds of a build from start to exit, and of CPU time."""
-    subprocess.run(["cat", str(options.fasta)], stdout=subprocess.DEVNULL, check=True)  # into the page cache
+    subprocess.run(
+        ["cat", str(options.fasta)], stdout=subprocess.DEVNULL, check=True
+    )  # into the page cache
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="thdpack-checkouts-") as out:
         command = [
             sys.executable,
@@ -114,7 +122,10 @@ def main(options: Options) -> None:
                 times.append(result)
         if number:
             console.print(
-                "  ".join(f"{checkout}: {times[-1][0]:.2f} s, CPU {times[-1][1]:.2f} s" for checkout, times in found.items()),
+                "  ".join(
+                    f"{checkout}: {times[-1][0]:.2f} s, CPU {times[-1][1]:.2f} s"
+                    for checkout, times in found.items()
+                ),
                 highlight=False,
             )
     size = options.fasta.stat().st_size
@@ -130,7 +141,9 @@ def main(options: Options) -> None:
         )
     console.print(table)
     rounds = list(zip(found[options.before], found[options.after], strict=True))
-    wall, cpu = (statistics.median(after[kind] / before[kind] for before, after in rounds) for kind in (0, 1))
+    wall, cpu = (
+        statistics.median(after[kind] / before[kind] for before, after in rounds) for kind in (0, 1)
+    )
     said = f"time {wall - 1:+.1%}, CPU time {cpu - 1:+.1%} (medians of the ratios within a round)"
     console.print(f"{options.after} against {options.before}: {said}", highlight=False)
 

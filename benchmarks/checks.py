@@ -71,7 +71,9 @@ def dataset(folder: Path, size: int) -> Path:
     lengths = np.clip(rng.lognormal(5.7, 0.7, size // 370), 30, 1022).astype(int)
     with (folder / "made.fasta").open("wb") as file:
         for number, length in enumerate(lengths):
-            file.write(b">%d\n%s\n" % (number, LETTERS[rng.integers(0, LETTERS.size, length)].tobytes()))
+            file.write(
+                b">%d\n%s\n" % (number, LETTERS[rng.integers(0, LETTERS.size, length)].tobytes())
+            )
     command = [
         sys.executable,
         "-m",
@@ -81,7 +83,9 @@ def dataset(folder: Path, size: int) -> Path:
         "--out",
         str(folder / "dataset"),
     ]
-    subprocess.run([*command, "--valid-fraction", "0", "--log-json"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*command, "--valid-fraction", "0", "--log-json"], check=True, stdout=subprocess.DEVNULL
+    )
     return folder / "dataset"
 
 
@@ -104,7 +108,10 @@ def main(options: Options) -> None:
         processes() as parallel,
     ):
         folder = Path(made)
-        one, two = (checkpoint(folder / f"checkpoint-{files}", files, options.file_bytes) for files in (1, 2))
+        one, two = (
+            checkpoint(folder / f"checkpoint-{files}", files, options.file_bytes)
+            for files in (1, 2)
+        )
         built = dataset(folder, options.shard_bytes)
         manifest = read_manifest(str(built))
         entry = max(manifest.shards["train"], key=lambda shard: shard.bytes)
@@ -117,7 +124,9 @@ def main(options: Options) -> None:
             "shard mapped again": partial(MappedShard, path, entry, shape, look_inside=False),
             "shard mapped first": partial(MappedShard, path, entry, shape),
         }
-        for (name, seconds), size in zip(measured(ways, options.rounds).items(), sizes, strict=True):
+        for (name, seconds), size in zip(
+            measured(ways, options.rounds).items(), sizes, strict=True
+        ):
             middle = statistics.median(seconds)
             spread = f"{middle * 1e3:.1f} ({seconds[0] * 1e3:.1f} to {seconds[-1] * 1e3:.1f})"
             table.add_row(name, f"{size / 1e6:,.0f}", spread, f"{size / middle / 1e9:.1f}")

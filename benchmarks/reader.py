@@ -88,9 +88,13 @@ def compare(options: Options) -> None:
             for name, rows in loaders.items():
                 measured[name].append(speed(rows, options.seconds, buffer))
         for name, speeds in measured.items():
-            ratio = statistics.median(mine / other for mine, other in zip(measured["thdpack"], speeds, strict=True))
+            ratio = statistics.median(
+                mine / other for mine, other in zip(measured["thdpack"], speeds, strict=True)
+            )
             spread = f"{min(speeds) / 1e6:,.2f} to {max(speeds) / 1e6:,.2f}"
-            print(f"{name:>20}  {statistics.median(speeds) / 1e6:10,.2f} M tokens/s ({spread}); ours is {ratio:,.2f} ×")
+            print(
+                f"{name:>20}  {statistics.median(speeds) / 1e6:10,.2f} M tokens/s ({spread}); ours is {ratio:,.2f} ×"
+            )
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -126,10 +130,16 @@ def many_shards(options: Options) -> None:
         runs = []
         for _ in range(options.rounds + 1):
             command = [sys.executable, "-c", FRESH, str(work), str(20 * options.buckets)]
-            runs.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+            runs.append(
+                json.loads(
+                    subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                )
+            )
         figures = [statistics.median(values) for values in zip(*runs[1:], strict=True)]
         size = (work / "manifest.json").stat().st_size
-        print(f"{len(manifest.shards['train']):,} shards, {figures[4]:,.0f} buckets, manifest of {size / 1e6:.1f} MB; fresh processes:")
+        print(
+            f"{len(manifest.shards['train']):,} shards, {figures[4]:,.0f} buckets, manifest of {size / 1e6:.1f} MB; fresh processes:"
+        )
         print(f"  import pipeline.reader        {figures[0]:.3f} s")
         print(f"  open to first bucket          {figures[1]:.3f} s")
         print(f"  resume at 10⁹, first bucket   {figures[2]:.3f} s")
@@ -141,15 +151,26 @@ def many_shards(options: Options) -> None:
 def linked(options: Options, out: Path) -> Manifest:
     """A dataset of `shards` hard links to one shard of `buckets` buckets, made of the dataset's own."""
     manifest = read_manifest(options.dataset)
-    tables = [pa.ipc.open_file(options.dataset / entry.name).read_all() for entry in manifest.shards["train"]]
-    table = pa.concat_tables(tables * -(-options.buckets // sum(t.num_rows for t in tables))).slice(0, options.buckets)
+    tables = [
+        pa.ipc.open_file(options.dataset / entry.name).read_all()
+        for entry in manifest.shards["train"]
+    ]
+    table = pa.concat_tables(tables * -(-options.buckets // sum(t.num_rows for t in tables))).slice(
+        0, options.buckets
+    )
     (out / "train").mkdir()
     first = out / "train" / "0.arrow"
     with pa.ipc.new_file(first, table.schema) as writer:
         writer.write_table(table.combine_chunks(), max_chunksize=64)
     digest, size = xxhash.xxh3_128_hexdigest(first.read_bytes()), first.stat().st_size
     tokens = int(np.sum(table.column("num_tokens").to_numpy()))
-    entry = replace(manifest.shards["train"][0], bytes=size, buckets=options.buckets, tokens=tokens, xxh3_128=digest)
+    entry = replace(
+        manifest.shards["train"][0],
+        bytes=size,
+        buckets=options.buckets,
+        tokens=tokens,
+        xxh3_128=digest,
+    )
     entries = tuple(replace(entry, name=f"train/{i}.arrow") for i in range(options.shards))
     for other in entries[1:]:
         os.link(first, out / other.name)

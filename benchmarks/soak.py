@@ -80,7 +80,11 @@ def numerical_rows(options: Options) -> Iterator[Row]:
     }
     for name, values in variables.items():
         for value in values:
-            yield Row(name=f"numerical, {name}={value}", command=pytest_command(*NUMERICAL), env={name: value})
+            yield Row(
+                name=f"numerical, {name}={value}",
+                command=pytest_command(*NUMERICAL),
+                env={name: value},
+            )
     for seed in range(options.seeds):
         seeds = {"THDPACK_TEST_SEED": str(seed), "PYTHONHASHSEED": str(seed)}
         command = pytest_command(*NUMERICAL, f"--hypothesis-seed={seed}")
@@ -90,11 +94,18 @@ def numerical_rows(options: Options) -> Iterator[Row]:
 def whole_rows(options: Options) -> Iterator[Row]:
     for number in (1, 2, 3):
         yield Row(name=f"whole suite, time {number}", command=pytest_command())
-    yield Row(name="whole suite, shuffled", command=pytest_command(), env={"THDPACK_TEST_ORDER": "1"})
-    yield Row(name=f"whole suite, {options.busy} busy loops", command=pytest_command(), busy=options.busy)
+    yield Row(
+        name="whole suite, shuffled", command=pytest_command(), env={"THDPACK_TEST_ORDER": "1"}
+    )
+    yield Row(
+        name=f"whole suite, {options.busy} busy loops", command=pytest_command(), busy=options.busy
+    )
     yield Row(name="whole suite, one worker", command=pytest_command("--numprocesses", "1"))
     yield Row(name="whole suite, a worker a core", command=pytest_command("--numprocesses", "auto"))
-    yield Row(name="whole suite, SIGINT ignored", command=("bash", "-c", 'trap "" INT; exec "$@"', "bash", *pytest_command()))
+    yield Row(
+        name="whole suite, SIGINT ignored",
+        command=("bash", "-c", 'trap "" INT; exec "$@"', "bash", *pytest_command()),
+    )
     root = "" if os.geteuid() == 0 and shutil.which("unshare") else "needs root and unshare"
     tmpfs = f'mount -t tmpfs -o size={options.tmp_bytes} none /mnt; TMPDIR=/mnt exec "$0" "$@"'
     for name, script in {
@@ -115,7 +126,11 @@ def whole_rows(options: Options) -> Iterator[Row]:
     )
     for python in options.pythons:
         found = shutil.which(python) or ""
-        runs = bool(found) and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0
+        runs = (
+            bool(found)
+            and subprocess.run([found, "--version"], capture_output=True, check=False).returncode
+            == 0
+        )
         yield Row(
             name=f"whole suite, {Path(python).name}",
             command=("make", "test", f"PYTHON={found}"),
@@ -126,7 +141,9 @@ def whole_rows(options: Options) -> Iterator[Row]:
 
 def clone(folder: Path) -> tuple[str, ...]:
     """Copy what git tracks, uncommitted changes included. `make` does the rest."""
-    names = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=REPO).decode()
+    names = subprocess.check_output(
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=REPO
+    ).decode()
     for name in filter(None, names.split("\0")):
         if (REPO / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -176,9 +193,21 @@ def run(row: Row) -> tuple[str, str, float]:
             folder.mkdir()
             command = row.prepare(folder) or command
         began = time.monotonic()
-        done = subprocess.run(command, cwd=folder, env={**os.environ, **row.env}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **row.env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         seconds = time.monotonic() - began
-    lines = [line for line in done.stdout.splitlines() if re.match(r"(\d+ (failed|passed|error)|FAILED|ERROR)", line)]
+    lines = [
+        line
+        for line in done.stdout.splitlines()
+        if re.match(r"(\d+ (failed|passed|error)|FAILED|ERROR)", line)
+    ]
     said = lines[-1] if lines else (done.stderr.strip().splitlines() or ["nothing"])[-1]
     failed = [line.partition(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
     if done.returncode:
@@ -198,7 +227,9 @@ def main() -> None:
         outcome, said, seconds = run(row)
         bad += outcome == "FAILED"
         table.add_row(row.name, outcome, said, f"{seconds:.0f}")
-        console.print(f"{outcome:8} {row.name}: {said} ({seconds:.0f} s)", highlight=False, markup=False)
+        console.print(
+            f"{outcome:8} {row.name}: {said} ({seconds:.0f} s)", highlight=False, markup=False
+        )
         if options.out:
             with options.out.open("a") as file:
                 file.write(f"| {row.name} | {outcome} | {said} | {seconds:.0f} |\n")

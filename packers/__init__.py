@@ -14,7 +14,9 @@ from packers.baselines import pack_best_fit, pack_best_fit_decreasing, pack_next
 class Packer(Protocol):
     """Assigns sequences to buckets; see `pack_balanced` for arguments and result."""
 
-    def __call__(self, lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True) -> NDArray[np.int32]: ...
+    def __call__(
+        self, lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
+    ) -> NDArray[np.int32]: ...
 
 
 PACKERS: Final[dict[str, Packer]] = {
@@ -25,4 +27,11 @@ PACKERS: Final[dict[str, Packer]] = {
 }
 """Packers by the name that `--packer` takes."""
 
-__all__ = ["PACKERS", "Packer", "pack_balanced", "pack_best_fit", "pack_best_fit_decreasing", "pack_next_fit"]
+__all__ = [
+    "PACKERS",
+    "Packer",
+    "pack_balanced",
+    "pack_best_fit",
+    "pack_best_fit_decreasing",
+    "pack_next_fit",
+]

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def checked_lengths(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int) -> NDArray[np.int64]:
+def checked_lengths(
+    lengths: NDArray[np.int64], *, capacity: int, max_seqs: int
+) -> NDArray[np.int64]:
     """Return `lengths` as contiguous int64[N].
 
     Raises:

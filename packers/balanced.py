@@ -30,7 +30,9 @@ _SLACK: Final = 1024
 """One part in so many of a bucket is kept for the last pass."""
 
 
-def pack_balanced(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True) -> NDArray[np.int32]:
+def pack_balanced(
+    lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
+) -> NDArray[np.int32]:
     """Assign each sequence to a bucket so that buckets are full and their Σ length² is nearly equal.
 
     Args:
@@ -65,13 +67,37 @@ def pack_balanced(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, f
         if buckets == 0:
             break
         # a little less than fits, or the shortest sequences find no room and pile up at the end of the stream
-        enough = int(np.searchsorted(np.cumsum(lengths[queue]), buckets * (capacity - capacity // _SLACK)))
+        enough = int(
+            np.searchsorted(np.cumsum(lengths[queue]), buckets * (capacity - capacity // _SLACK))
+        )
         members = kernel.long_to_short(lengths, queue[:enough])
         free = np.full(buckets, capacity, dtype=np.int64)
         cost, count = np.zeros(buckets, dtype=np.int64), np.zeros(buckets, dtype=np.int64)
-        kernel.place(lengths, members, capacity, wanted_seqs, bucket_of, first_bucket, by_length, free, cost, count)
+        kernel.place(
+            lengths,
+            members,
+            capacity,
+            wanted_seqs,
+            bucket_of,
+            first_bucket,
+            by_length,
+            free,
+            cost,
+            count,
+        )
         candidates = np.concatenate((members[bucket_of[members] < 0], queue[enough:]))
-        kernel.close_gaps(lengths, members, candidates, wanted_seqs, bucket_of, first_bucket, by_length, free, cost, count)
+        kernel.close_gaps(
+            lengths,
+            members,
+            candidates,
+            wanted_seqs,
+            bucket_of,
+            first_bucket,
+            by_length,
+            free,
+            cost,
+            count,
+        )
         waiting = queue[bucket_of[queue] < 0]
         first_bucket += buckets
         if at_end and not final:
@@ -90,7 +116,9 @@ def _comfortable_seqs(mean: float) -> int:
     return most
 
 
-def _buckets_of_window(lengths: NDArray[np.int64], capacity: int, *, at_end: bool, final: bool) -> int:
+def _buckets_of_window(
+    lengths: NDArray[np.int64], capacity: int, *, at_end: bool, final: bool
+) -> int:
     """How many buckets the queue fills, with some of it left for the last pass to choose from."""
     tokens = int(lengths.sum())
     buckets = min(WINDOW_BUCKETS, tokens // capacity)

@@ -48,5 +48,12 @@ def close_gaps(
         members: int64[M], what was placed, or tried; candidates: int64[C], what waits. The other arguments as in `place`.
     """
 
-def place_rest(lengths: NDArray[np.int64], rest: NDArray[np.int64], capacity: int, max_seqs: int, bucket_of: NDArray[np.int32], first_bucket: int) -> None:
+def place_rest(
+    lengths: NDArray[np.int64],
+    rest: NDArray[np.int64],
+    capacity: int,
+    max_seqs: int,
+    bucket_of: NDArray[np.int32],
+    first_bucket: int,
+) -> None:
     """Best-fit decreasing of the few that no window could use; `rest` is by falling length."""

@@ -9,7 +9,9 @@ import packers.baselines_kernel as kernel
 from packers._check import checked_lengths
 
 
-def pack_next_fit(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True) -> NDArray[np.int32]:
+def pack_next_fit(
+    lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
+) -> NDArray[np.int32]:
     """Assign each sequence to the one open bucket; open the next where it has no room.
 
     Args:
@@ -26,7 +28,14 @@ def pack_next_fit(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, f
     return pack_best_fit(lengths, capacity=capacity, max_seqs=max_seqs, final=final, num_open=1)
 
 
-def pack_best_fit(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True, num_open: int = 8) -> NDArray[np.int32]:
+def pack_best_fit(
+    lengths: NDArray[np.int64],
+    *,
+    capacity: int,
+    max_seqs: int,
+    final: bool = True,
+    num_open: int = 8,
+) -> NDArray[np.int32]:
     """Assign each sequence to the fullest of `num_open` open buckets that has room; where none has, close the fullest.
 
     Args:
@@ -54,7 +63,9 @@ def _renumbered(buckets: NDArray[np.int64]) -> NDArray[np.int32]:
     return (renumbered - np.count_nonzero(numbers < 0)).astype(np.int32)
 
 
-def pack_best_fit_decreasing(lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True) -> NDArray[np.int32]:
+def pack_best_fit_decreasing(
+    lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
+) -> NDArray[np.int32]:
     """Sort all sequences from long to short, then give each to the fullest bucket that has room.
 
     Fills well, and makes buckets of equal lengths: their Σ length² differ by half. Kept to show that.

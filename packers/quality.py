@@ -26,7 +26,14 @@ class Quality:
     max_seqs: int
 
 
-def measure(lengths: NDArray[np.int64], buckets: NDArray[np.int32], *, capacity: int, first: int = 0, last: int | None = None) -> Quality:
+def measure(
+    lengths: NDArray[np.int64],
+    buckets: NDArray[np.int32],
+    *,
+    capacity: int,
+    first: int = 0,
+    last: int | None = None,
+) -> Quality:
     """Judge the buckets `first` … `last` - 1 of an assignment.
 
     Args:

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(kw_only=True, slots=True)  # not frozen: that would cost 0.5 of the 3 µs that a bucket takes
+@dataclass(
+    kw_only=True, slots=True
+)  # not frozen: that would cost 0.5 of the 3 µs that a bucket takes
 class Bucket:
     """One THD row: whole sequences in exactly `capacity` tokens (in k × capacity, when `merge` made it of k buckets).
 

@@ -33,7 +33,11 @@ class InputError(ThdpackError):
         place = source if self.line is None else f"{source}:{self.line}"
         return f"{place}: {without_credentials(self.message)}"
 
-    def __reduce__(self) -> tuple[object, ...]:  # crosses process boundaries: keyword-only arguments do not by themselves
+    def __reduce__(
+        self,
+    ) -> tuple[
+        object, ...
+    ]:  # crosses process boundaries: keyword-only arguments do not by themselves
         return _rebuild, (type(self), self.message, self.source, self.line)
 
 

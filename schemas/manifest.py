@@ -78,7 +78,12 @@ class Manifest:
 
     def to_json(self) -> str:
         """Canonical JSON, digest included, sorted keys, a final newline."""
-        return json.dumps({**asdict(self), "digest": self.digest}, sort_keys=True, indent=1, ensure_ascii=True) + "\n"
+        return (
+            json.dumps(
+                {**asdict(self), "digest": self.digest}, sort_keys=True, indent=1, ensure_ascii=True
+            )
+            + "\n"
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes, *, where: str) -> Self:
@@ -95,21 +100,35 @@ class Manifest:
             head = decoded(text, _Head)
         except ValueError as error:
             if is_of_another_type(error):
-                raise ManifestError(f"{where}: not a manifest ({error}); the dataset is damaged, build it again") from error
-            raise ManifestError(f"{where}: not JSON ({error}); the dataset is damaged, build it again") from error
+                raise ManifestError(
+                    f"{where}: not a manifest ({error}); the dataset is damaged, build it again"
+                ) from error
+            raise ManifestError(
+                f"{where}: not JSON ({error}); the dataset is damaged, build it again"
+            ) from error
         if head.format != FORMAT_VERSION:
-            raise ManifestError(f"{where}: format version {head.format!r}, this thdpack {_version()} reads version {FORMAT_VERSION}")
+            raise ManifestError(
+                f"{where}: format version {head.format!r}, this thdpack {_version()} reads version {FORMAT_VERSION}"
+            )
         try:
             manifest = decoded(text, cls)
         except ValueError as error:
-            raise ManifestError(f"{where}: a key is missing or has a wrong value: {error}; the dataset is damaged, build it again") from error
+            raise ManifestError(
+                f"{where}: a key is missing or has a wrong value: {error}; the dataset is damaged, build it again"
+            ) from error
         if head.digest != manifest.digest:
-            raise ManifestError(f"{where}: the manifest does not match its own digest: it was edited or damaged, build it again")
+            raise ManifestError(
+                f"{where}: the manifest does not match its own digest: it was edited or damaged, build it again"
+            )
         vocabulary = VOCABULARIES.get(manifest.vocabulary)
         if vocabulary is None or vocabulary.digest != manifest.vocabulary_digest:
-            raise ManifestError(f"{where}: vocabulary {manifest.vocabulary!r} is not the one this thdpack knows by that name")
+            raise ManifestError(
+                f"{where}: vocabulary {manifest.vocabulary!r} is not the one this thdpack knows by that name"
+            )
         for problem in _problems(manifest):
-            raise ManifestError(f"{where}: {problem}: the manifest contradicts itself, build the dataset again")
+            raise ManifestError(
+                f"{where}: {problem}: the manifest contradicts itself, build the dataset again"
+            )
         return manifest
 
     def files(self) -> tuple[ShardEntry | RecordsEntry, ...]:
@@ -126,7 +145,9 @@ class _Head:
 
 
 def _canonical(raw: Mapping[str, Any] | Manifest) -> bytes:
-    return json.dumps(raw, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_fields_of).encode()
+    return json.dumps(
+        raw, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_fields_of
+    ).encode()
 
 
 def _fields_of(entry: Any) -> dict[str, Any]:

@@ -31,7 +31,9 @@ class ModelOptions:
         if min(self.layers, self.hidden_size, self.heads, self.ffn_size) < 1:
             raise ValueError("layers, hidden-size, heads and ffn-size are at least 1")
         if self.hidden_size % self.heads or self.head_size % 2:
-            raise ValueError(f"hidden-size is {self.hidden_size}, not an even multiple of heads, {self.heads}: rotary embeddings turn pairs")
+            raise ValueError(
+                f"hidden-size is {self.hidden_size}, not an even multiple of heads, {self.heads}: rotary embeddings turn pairs"
+            )
 
     @property
     def head_size(self) -> int:
@@ -41,7 +43,9 @@ class ModelOptions:
     def parameters(self) -> int:
         """Trained numbers, the padding of the vocabulary left out."""
         d, f = self.hidden_size, self.ffn_size
-        return self.layers * (4 * d * d + 2 * d * f + 9 * d + f) + 33 * d + 2 * d + d * d + 3 * d + 33
+        return (
+            self.layers * (4 * d * d + 2 * d * f + 9 * d + f) + 33 * d + 2 * d + d * d + 3 * d + 33
+        )
 
 
 def longest_of_our_attention(head_size: int) -> int:

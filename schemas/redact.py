@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_SECRET: Final = re.compile(r"(\b(?:s3a?|gs|gcs)://(?=[^/\s@:'\"]*:)|\w://(?=[^/\s@:'\"]*:(?!\d{1,5}/)))[^\s'\"]*@")
+_SECRET: Final = re.compile(
+    r"(\b(?:s3a?|gs|gcs)://(?=[^/\s@:'\"]*:)|\w://(?=[^/\s@:'\"]*:(?!\d{1,5}/)))[^\s'\"]*@"
+)
 """A user and a secret, up to the last `@`: keys hold slashes, and passwords anything, which nobody encodes. Digits between the colon and a slash are a
 port, but of stores that have none."""
 _USER: Final = re.compile(r"(?<=://)[^/\s@?#'\"]*@")
@@ -15,7 +17,9 @@ _QUERY: Final = re.compile(r"(https?://[^\s?'\"<>]*)\?[^\s'\"<>]*")
 
 def holds_secret(url: str) -> bool:
     """Whether a URL lets somebody in. A user is no secret, but of web addresses, where it may be a token."""
-    return (without_credentials(url) if re.search("https?://", url) else _without_secret(url)) != url
+    return (
+        without_credentials(url) if re.search("https?://", url) else _without_secret(url)
+    ) != url
 
 
 def without_credentials(text: str) -> str:

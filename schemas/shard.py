@@ -20,13 +20,23 @@ def shard_schema(capacity: int) -> pa.Schema:
 
     return pa.schema(
         [
-            pa.field("input_ids", pa.list_(pa.field("item", pa.uint8(), nullable=False), capacity), nullable=False),
-            pa.field("cu_seqlens", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False),
+            pa.field(
+                "input_ids",
+                pa.list_(pa.field("item", pa.uint8(), nullable=False), capacity),
+                nullable=False,
+            ),
+            pa.field(
+                "cu_seqlens", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False
+            ),
             pa.field("num_seqs", pa.int32(), nullable=False),
             pa.field("num_tokens", pa.int32(), nullable=False),
             pa.field("max_seqlen", pa.int32(), nullable=False),
-            pa.field("record", pa.list_(pa.field("item", pa.int64(), nullable=False)), nullable=False),
-            pa.field("start", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False),
+            pa.field(
+                "record", pa.list_(pa.field("item", pa.int64(), nullable=False)), nullable=False
+            ),
+            pa.field(
+                "start", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False
+            ),
         ]
     )
 

@@ -29,7 +29,9 @@ FileName = Annotated[str, Meta(pattern=r"\A[a-z]+/[A-Za-z0-9][A-Za-z0-9._-]{0,20
 """A file in a folder of a dataset, such as train/40e2439b9c05a627-00000-0.arrow."""
 
 BuildName = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
-WorkName = Annotated[str, Meta(pattern=r"\A(map|rest-of-reduce|rest-of-rest-[0-9]{1,3})-[0-9]{6,12}\.arrow\Z")]
+WorkName = Annotated[
+    str, Meta(pattern=r"\A(map|rest-of-reduce|rest-of-rest-[0-9]{1,3})-[0-9]{6,12}\.arrow\Z")
+]
 """A spill's or a rest's name, in the work folder."""
 
 T = TypeVar("T")

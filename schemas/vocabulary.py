@@ -26,7 +26,9 @@ class Vocabulary:
         if len(set(self.tokens)) != len(self.tokens) or len(self.tokens) > 64:
             raise ValueError(f"vocabulary {self.name} needs at most 64 tokens, each once")
         if len(self.in_sequence) != len(self.letters) + 1:
-            raise ValueError(f"vocabulary {self.name} needs the ids of <unk> and its residues in one run: checks of buckets rely on it")
+            raise ValueError(
+                f"vocabulary {self.name} needs the ids of <unk> and its residues in one run: checks of buckets rely on it"
+            )
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -63,7 +65,9 @@ class Vocabulary:
     @cached_property
     def letters(self) -> Mapping[str, int]:
         """Id of each residue letter, upper case."""
-        return MappingProxyType({token: i for i, token in enumerate(self.tokens) if len(token) == 1})
+        return MappingProxyType(
+            {token: i for i, token in enumerate(self.tokens) if len(token) == 1}
+        )
 
     @cached_property
     def in_sequence(self) -> range:
@@ -74,7 +78,15 @@ class Vocabulary:
 
 ESM2: Final = Vocabulary(
     name="esm2",
-    tokens=("<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"),
+    tokens=(
+        "<cls>",
+        "<pad>",
+        "<eos>",
+        "<unk>",
+        *"LAGVSERTIDPKQNFYMHWCXBUZO.-",
+        "<null_1>",
+        "<mask>",
+    ),
 )
 """The 33 tokens of ESM-2 (Lin et al., Science 2023), in the order that its published checkpoints use."""
 

@@ -24,7 +24,7 @@ finally:
 @functools.cache
 def _commands() -> Server:
     return Server(
-        "pipeline.build",
+        "pipeline.build.build_dataset",
         "pipeline.executors.processes",
         "pipeline.build.assemble_manifest",
         "pipeline.build.task_markers",

@@ -17,7 +17,9 @@ from schemas.models import ESM2_MODELS, ModelOptions
 from schemas.redact import without_credentials
 
 Backend = Literal["auto", "te", "torch"]
-Precision = Literal["auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
+Precision = Literal[
+    "auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"
+]
 Schedule = Literal["linear", "cosine", "wsd"]
 Recompute = Literal["none", "selective", "full"]
 Reshard = Literal["auto", "layer", "micro-batch", "step"]
@@ -26,7 +28,9 @@ Reshard = Literal["auto", "layer", "micro-batch", "step"]
 def _check_local(option: str, path: str) -> None:
     """Raises: ValueError, if a path is a URL, which would become the name of a local folder."""
     if "://" in path or "::" in path:
-        raise ValueError(f"{option} is {without_credentials(path)}, a URL: it has to be a folder of a local or mounted file system; copy to or from a store")
+        raise ValueError(
+            f"{option} is {without_credentials(path)}, a URL: it has to be a folder of a local or mounted file system; copy to or from a store"
+        )
 
 
 def _check_whole(section: Any) -> None:
@@ -34,7 +38,9 @@ def _check_whole(section: Any) -> None:
     for option in fields(section):
         value = getattr(section, option.name)
         if isinstance(value, int) and abs(value) >= 1 << 63:
-            raise ValueError(f"{option.name.replace('_', '-')} is {value}, expected a number below 2^63")
+            raise ValueError(
+                f"{option.name.replace('_', '-')} is {value}, expected a number below 2^63"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +73,14 @@ class DataOptions:
             raise ValueError(f"seed is {self.seed}, expected 0 ≤ seed < 2^63")
         if not 0.0 < self.mask_probability < 1.0:
             raise ValueError(f"mask-probability is {self.mask_probability}, expected 0 < p < 1")
-        if self.buckets_per_micro_batch < 1 or self.buckets_per_step < 0 or self.tokens_per_step < 1:
-            raise ValueError("tokens-per-step and buckets-per-micro-batch are at least 1, buckets-per-step at least 0")
+        if (
+            self.buckets_per_micro_batch < 1
+            or self.buckets_per_step < 0
+            or self.tokens_per_step < 1
+        ):
+            raise ValueError(
+                "tokens-per-step and buckets-per-micro-batch are at least 1, buckets-per-step at least 0"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,12 +116,28 @@ class OptimizerOptions:
 
     def __post_init__(self) -> None:
         _check_whole(self)
-        if self.steps < 1 or self.warmup_steps < 0 or self.clip_norm <= 0 or self.learning_rate <= 0 or self.max_bad_steps < 1:
-            raise ValueError("steps, max-bad-steps, clip-norm and learning-rate are above 0, warmup-steps at least 0")
-        if not (0 < self.decay_until <= 1 and 0 < self.decay_fraction <= 1 and 0 <= self.final_fraction <= 1):
+        if (
+            self.steps < 1
+            or self.warmup_steps < 0
+            or self.clip_norm <= 0
+            or self.learning_rate <= 0
+            or self.max_bad_steps < 1
+        ):
+            raise ValueError(
+                "steps, max-bad-steps, clip-norm and learning-rate are above 0, warmup-steps at least 0"
+            )
+        if not (
+            0 < self.decay_until <= 1
+            and 0 < self.decay_fraction <= 1
+            and 0 <= self.final_fraction <= 1
+        ):
             raise ValueError("decay-until, decay-fraction and final-fraction are shares, at most 1")
-        if self.warmup_steps > self.steps * (1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until):
-            raise ValueError(f"warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} steps: lower it, or raise steps")
+        if self.warmup_steps > self.steps * (
+            1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until
+        ):
+            raise ValueError(
+                f"warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} steps: lower it, or raise steps"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,8 +173,13 @@ class ComputeOptions:
 
     def __post_init__(self) -> None:
         _check_whole(self)
-        if min(self.replicate, self.context_parallel, self.gather_ahead) < 1 or self.timeout_minutes <= 0:
-            raise ValueError("replicate, context-parallel and gather-ahead are at least 1, timeout-minutes above 0")
+        if (
+            min(self.replicate, self.context_parallel, self.gather_ahead) < 1
+            or self.timeout_minutes <= 0
+        ):
+            raise ValueError(
+                "replicate, context-parallel and gather-ahead are at least 1, timeout-minutes above 0"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,8 +216,13 @@ class OutputOptions:
         _check_whole(self)
         _check_local("out", self.out)
         _check_local("init-from", self.init_from)
-        if min(self.checkpoint_every, self.validate_every, self.tensor_statistics) < 0 or min(self.keep_last, self.log_every) < 1:
-            raise ValueError("checkpoint-every, validate-every and tensor-statistics are at least 0, keep-last and log-every at least 1")
+        if (
+            min(self.checkpoint_every, self.validate_every, self.tensor_statistics) < 0
+            or min(self.keep_last, self.log_every) < 1
+        ):
+            raise ValueError(
+                "checkpoint-every, validate-every and tensor-statistics are at least 0, keep-last and log-every at least 1"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,10 +243,16 @@ class TrainOptions:
         """Return the options as they may be written and shown: without credentials."""
 
         def cleaned(section: Any) -> Any:
-            texts = {name: value for name, value in asdict(section).items() if isinstance(value, str)}
-            return replace(section, **{name: without_credentials(text) for name, text in texts.items()})
+            texts = {
+                name: value for name, value in asdict(section).items() if isinstance(value, str)
+            }
+            return replace(
+                section, **{name: without_credentials(text) for name, text in texts.items()}
+            )
 
-        return TrainOptions(**{section.name: cleaned(getattr(self, section.name)) for section in fields(self)})
+        return TrainOptions(
+            **{section.name: cleaned(getattr(self, section.name)) for section in fields(self)}
+        )
 
     def to_json(self) -> str:
         """Without credentials."""
@@ -224,8 +268,18 @@ def _preset(name: str, model: ModelOptions, **optimizer: float) -> TrainOptions:
 
 
 def _tiny() -> TrainOptions:
-    base = _preset("esm2-tiny", ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=256), steps=100, warmup_steps=10, learning_rate=4e-3)
-    return replace(base, data=DataOptions(tokens_per_step=16_384), output=replace(base.output, validate_every=50, checkpoint_every=50))
+    base = _preset(
+        "esm2-tiny",
+        ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=256),
+        steps=100,
+        warmup_steps=10,
+        learning_rate=4e-3,
+    )
+    return replace(
+        base,
+        data=DataOptions(tokens_per_step=16_384),
+        output=replace(base.output, validate_every=50, checkpoint_every=50),
+    )
 
 
 def _published(name: str) -> tuple[str, TrainOptions]:
@@ -256,17 +310,27 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
     _check_repeated(arguments)
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
     description = "Train an ESM-2 on a dataset that `thdpack preprocess` made. PRESET --help lists all options."
-    options: Any = tyro.extras.overridable_config_cli(dict(PRESETS), prog=_PROG, description=description, args=arguments, config=config)
+    options: Any = tyro.extras.overridable_config_cli(
+        dict(PRESETS), prog=_PROG, description=description, args=arguments, config=config
+    )
     if not options.data.data:
-        print(f"{_PROG}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made", file=sys.stderr)
+        print(
+            f"{_PROG}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made",
+            file=sys.stderr,
+        )
         raise SystemExit(2)
     return options  # type: ignore[no-any-return]
 
 
 def _check_repeated(arguments: Sequence[str]) -> None:
     """Raises: SystemExit (code 2), for an option that is given twice; the first would be ignored without a word."""
-    flags = [word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")]
+    flags = [
+        word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")
+    ]
     repeated = next((flag for number, flag in enumerate(flags) if flag in flags[:number]), "")
     if repeated:
-        print(f"{_PROG}: {repeated} is given more than once, and takes one value: leave one out", file=sys.stderr)
+        print(
+            f"{_PROG}: {repeated} is given more than once, and takes one value: leave one out",
+            file=sys.stderr,
+        )
         raise SystemExit(2)

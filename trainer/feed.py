@@ -47,7 +47,9 @@ class Feed:
     memory), if the device had finished all its work by then. spent: those that the host spent in any case; most of them while the device computes.
     """
 
-    def __init__(self, reader: ShardReader, *, buckets: int, stride: int, device: torch.device) -> None:
+    def __init__(
+        self, reader: ShardReader, *, buckets: int, stride: int, device: torch.device
+    ) -> None:
         """
         Args:
             buckets: merged into one row.
@@ -111,7 +113,12 @@ class Landing:
         self._stages = [_Stage(sizes, pinned=on_gpu) for _ in range(RING if on_gpu else 1)]
         self._memory = torch.empty(_ends(sizes)[-1], dtype=torch.uint8, device=self._device)
         positions, counts, cu_seqlens, input_ids = _parts(self._memory, sizes)
-        return Row(positions=positions, counts=counts, sequences=Sequences(cu_seqlens, bucket.max_seqlen), input_ids=input_ids)
+        return Row(
+            positions=positions,
+            counts=counts,
+            sequences=Sequences(cu_seqlens, bucket.max_seqlen),
+            input_ids=input_ids,
+        )
 
 
 class _Stage:
@@ -120,7 +127,9 @@ class _Stage:
     def __init__(self, sizes: list[int], *, pinned: bool) -> None:
         self._memory = torch.zeros(_ends(sizes)[-1], dtype=torch.uint8, pin_memory=pinned)
         self._copied = torch.cuda.Event() if pinned else None
-        self.positions, self.counts, self.cu_seqlens, self.input_ids = (part.numpy() for part in _parts(self._memory, sizes))
+        self.positions, self.counts, self.cu_seqlens, self.input_ids = (
+            part.numpy() for part in _parts(self._memory, sizes)
+        )
 
     def wait(self) -> None:
         if self._copied is not None:
@@ -141,7 +150,10 @@ def _parts(memory: Tensor, sizes: list[int]) -> list[Tensor]:
     """Views of positions, counts, cu_seqlens and tokens."""
     kinds = (torch.int64, torch.int64, torch.int32, torch.uint8)
     begins = [0, *_ends(sizes)[:-1]]
-    return [memory[begin : begin + size].view(kind) for begin, size, kind in zip(begins, sizes, kinds, strict=True)]
+    return [
+        memory[begin : begin + size].view(kind)
+        for begin, size, kind in zip(begins, sizes, kinds, strict=True)
+    ]
 
 
 def _squares(bucket: Bucket, buckets: int) -> float:
@@ -151,5 +163,7 @@ def _squares(bucket: Bucket, buckets: int) -> float:
         lengths = np.diff(ends[: bucket.num_seqs + 1]).astype(np.float64)
     else:
         begins = ends[: np.searchsorted(ends, bucket.input_ids.size)]
-        lengths = np.diff(ends[: begins.size + 1])[bucket.input_ids[begins] == ESM2.cls].astype(np.float64)
+        lengths = np.diff(ends[: begins.size + 1])[bucket.input_ids[begins] == ESM2.cls].astype(
+            np.float64
+        )
     return float(lengths @ lengths)

@@ -51,7 +51,14 @@ class Masker:
     """Chooses tokens to predict and hides them, 80 % behind <mask>, 10 % behind a random standard residue, 10 % not at all."""
 
     def __init__(
-        self, vocabulary: Vocabulary, *, seed: int, probability: float, epoch_buckets: int, device: torch.device, slices: Slices | None = None
+        self,
+        vocabulary: Vocabulary,
+        *,
+        seed: int,
+        probability: float,
+        epoch_buckets: int,
+        device: torch.device,
+        slices: Slices | None = None,
     ) -> None:
         """
         Args:
@@ -63,8 +70,13 @@ class Masker:
         self._slices = slices or Slices()
         self._mask_id = vocabulary.id("<mask>")
         letters = vocabulary.letters
-        self._residue = torch.tensor([token in letters for token in vocabulary.tokens] + [False] * (256 - len(vocabulary)), device=device)
-        self._standard = torch.tensor([letters[letter] for letter in STANDARD_RESIDUES], device=device)
+        self._residue = torch.tensor(
+            [token in letters for token in vocabulary.tokens] + [False] * (256 - len(vocabulary)),
+            device=device,
+        )
+        self._standard = torch.tensor(
+            [letters[letter] for letter in STANDARD_RESIDUES], device=device
+        )
         self._seed = mix(torch.tensor(seed, dtype=torch.int64, device=device))
         self._threshold = round(probability * (1 << 24))
         self._probability = probability
@@ -83,9 +95,15 @@ class Masker:
         fate_T = (hash_T >> 24) & 0xFFFFFF
         random_T = self._standard[((hash_T >> 48) & 0xFFFF) * len(STANDARD_RESIDUES) >> 16]
         ids_T = input_ids_T.long()
-        hidden_T = torch.where(fate_T < round(0.8 * (1 << 24)), self._mask_id, torch.where(fate_T < round(0.9 * (1 << 24)), random_T, ids_T))
+        hidden_T = torch.where(
+            fate_T < round(0.8 * (1 << 24)),
+            self._mask_id,
+            torch.where(fate_T < round(0.9 * (1 << 24)), random_T, ids_T),
+        )
         chosen_t = self._slices.own(chosen_T)
-        index = torch.nonzero_static(chosen_t, size=index_size(chosen_t.numel(), self._probability), fill_value=-1).squeeze(1)
+        index = torch.nonzero_static(
+            chosen_t, size=index_size(chosen_t.numel(), self._probability), fill_value=-1
+        ).squeeze(1)
         filled, index = index < 0, index.clamp_min(0)
         return Masked(
             input_ids=torch.where(chosen_T, hidden_T, ids_T),

@@ -51,27 +51,47 @@ def check_memory(setting: Setting, *, available: float) -> str:
         "--recompute selective": replace(setting, recompute="selective"),
         "--recompute full": replace(setting, recompute="full"),
     }
-    fitting = [flag for flag, other in changes.items() if sum(memory(other).values()) <= ROOM * available]
+    fitting = [
+        flag for flag, other in changes.items() if sum(memory(other).values()) <= ROOM * available
+    ]
     remedy = (
-        fitting[0] if fitting else "more GPUs (with --replicate, more of them to a copy), fewer --buckets-per-micro-batch, or a dataset of smaller --capacity"
+        fitting[0]
+        if fitting
+        else "more GPUs (with --replicate, more of them to a copy), fewer --buckets-per-micro-batch, or a dataset of smaller --capacity"
     )
-    raise ValueError(f"this run needs {said} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. `thdpack plan` says what fits")
+    raise ValueError(
+        f"this run needs {said} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. `thdpack plan` says what fits"
+    )
 
 
 def resolve_reshard(setting: Setting, *, available: float) -> Reshard:
     """What `--reshard auto` stands for: once a step, where that takes at most a quarter of the memory and all of it fits."""
     held = replace(setting, reshard="step")
     gathered = memory(held)["gathered parameters and gradients"]
-    return "step" if 4 * gathered <= available and sum(memory(held).values()) <= ROOM * available else "layer"
+    return (
+        "step"
+        if 4 * gathered <= available and sum(memory(held).values()) <= ROOM * available
+        else "layer"
+    )
 
 
 def memory_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) -> str:
     """`check_memory` of this machine; empty on a CPU, and for backend torch, whose memory nobody has measured."""
-    if parallel.device.type != "cuda" or options.compute.backend != "te" or options.compute.precision == "fp32":
+    if (
+        parallel.device.type != "cuda"
+        or options.compute.backend != "te"
+        or options.compute.precision == "fp32"
+    ):
         return ""
-    return check_memory(setting_of(options, manifest, parallel), available=available_memory(parallel.device))
+    return check_memory(
+        setting_of(options, manifest, parallel), available=available_memory(parallel.device)
+    )
 
 
 def available_memory(device: torch.device) -> float:
     """Bytes; no limit on a CPU."""
-    return float(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else math.inf
+    return (
+        float(torch.cuda.get_device_properties(device).total_memory)
+        if device.type == "cuda"
+        else math.inf
+    )

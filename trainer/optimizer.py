@@ -25,29 +25,49 @@ class Optimizer:
     applied: int64[], steps that were not skipped. bad: int64[], steps skipped in a row. Both on the device.
     """
 
-    def __init__(self, model: Esm2, options: OptimizerOptions, masters: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, model: Esm2, options: OptimizerOptions, masters: Mapping[str, Tensor]
+    ) -> None:
         """
         Args:
             masters: fp32 values of the parameters that are not fp32 themselves, by name, sharded like them.
         """
         self._options = options
         self._parameters = dict(model.named_weights())
-        self._masters = {name: masters.get(name, parameter) for name, parameter in self._parameters.items()}
+        self._masters = {
+            name: masters.get(name, parameter) for name, parameter in self._parameters.items()
+        }
         self._has_masters = bool(masters)  # of all parameters, or of none
-        self._quantized = [(parameter, self._masters[name].detach()) for name, parameter in self._parameters.items() if is_quantized(parameter)]
+        self._quantized = [
+            (parameter, self._masters[name].detach())
+            for name, parameter in self._parameters.items()
+            if is_quantized(parameter)
+        ]
         self.applied = torch.zeros((), dtype=torch.int64, device=model.inv_freq.device)
         self.bad = torch.zeros_like(self.applied)
-        decayed, others = ([m for m in self._masters.values() if (m.ndim >= 2) is matrix] for matrix in (True, False))
+        decayed, others = (
+            [m for m in self._masters.values() if (m.ndim >= 2) is matrix]
+            for matrix in (True, False)
+        )
         self._adam = torch.optim.AdamW(
-            [{"params": decayed, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}],
+            [
+                {"params": decayed, "weight_decay": options.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
             lr=torch.zeros((), device=self.applied.device),
             betas=(options.beta1, options.beta2),
             eps=options.epsilon,
             fused=True,
         )
         for master in self._masters.values():
-            moments = {name: torch.zeros_like(master, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
-            self._adam.state[master] = {"step": torch.zeros((), device=self.applied.device), **moments}
+            moments = {
+                name: torch.zeros_like(master, requires_grad=False)
+                for name in ("exp_avg", "exp_avg_sq")
+            }
+            self._adam.state[master] = {
+                "step": torch.zeros((), device=self.applied.device),
+                **moments,
+            }
         self._sums: list[Tensor] = []
         self._kernel: Any = None
 
@@ -55,12 +75,21 @@ class Optimizer:
         """Made at the first step: until its first forward pass, FSDP2 may still move what it sharded."""
         from trainer.kernels.adamw import FusedAdamW
 
-        options, states = self._options, [self._adam.state[master] for master in self._masters.values()]
+        options, states = (
+            self._options,
+            [self._adam.state[master] for master in self._masters.values()],
+        )
         return FusedAdamW(
-            [None if is_quantized(parameter) else local(parameter.data) for parameter in self._parameters.values()],
+            [
+                None if is_quantized(parameter) else local(parameter.data)
+                for parameter in self._parameters.values()
+            ],
             [local(master) for master in self._masters.values()],
             [(local(state["exp_avg"]), local(state["exp_avg_sq"])) for state in states],
-            decays=[options.weight_decay if master.ndim >= 2 else 0.0 for master in self._masters.values()],
+            decays=[
+                options.weight_decay if master.ndim >= 2 else 0.0
+                for master in self._masters.values()
+            ],
             beta1=options.beta1,
             beta2=options.beta2,
             epsilon=options.epsilon,
@@ -79,10 +108,14 @@ class Optimizer:
 
     def gradient_square(self) -> Tensor:
         """Sum of squares of this rank's gradients, float32[], of the summed loss."""
-        return torch.stack(torch._foreach_norm(self._gradients(), dtype=torch.float32)).square().sum()
+        return (
+            torch.stack(torch._foreach_norm(self._gradients(), dtype=torch.float32)).square().sum()
+        )
 
     @torch.no_grad()
-    def step(self, rate: Tensor, *, loss_sum: Tensor, count: Tensor, gradient_square: Tensor) -> tuple[Tensor, Tensor]:
+    def step(
+        self, rate: Tensor, *, loss_sum: Tensor, count: Tensor, gradient_square: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Apply the gradients of a summed loss, normalised by the count and clipped; or skip, if anything is not finite.
 
         Args:
@@ -97,7 +130,9 @@ class Optimizer:
         clip = (self._options.clip_norm / (norm + 1e-6)).clamp_max(1.0)
         if self._has_masters and self.applied.is_cuda:
             self._kernel = self._kernel or self._make_kernel()
-            self._kernel.step(self._gradients(), rate=rate, scale=clip / count, skip=~finite, applied=self.applied)
+            self._kernel.step(
+                self._gradients(), rate=rate, scale=clip / count, skip=~finite, applied=self.applied
+            )
             self._quantize()
         else:
             self._step_with_torch(rate, divisor=count / clip, skip=~finite)
@@ -111,7 +146,9 @@ class Optimizer:
     def locate_gradients(self) -> None:
         """To be called before `step` is captured in a CUDA graph: what it does on the host happens now."""
         for group in self._adam.param_groups:
-            group["capturable"] = True  # not sooner: torch would warn of steps that are not captured
+            group["capturable"] = (
+                True  # not sooner: torch would warn of steps that are not captured
+            )
         if self._kernel:
             self._kernel.locate(self._gradients())
 
@@ -141,8 +178,15 @@ class Optimizer:
     def _publish(self) -> None:
         """Copy masters into the parameters that are not their own."""
         if self._has_masters:
-            plain = {name: parameter for name, parameter in self._parameters.items() if not is_quantized(parameter)}
-            torch._foreach_copy_([local(parameter.data) for parameter in plain.values()], [local(self._masters[name]) for name in plain])
+            plain = {
+                name: parameter
+                for name, parameter in self._parameters.items()
+                if not is_quantized(parameter)
+            }
+            torch._foreach_copy_(
+                [local(parameter.data) for parameter in plain.values()],
+                [local(self._masters[name]) for name in plain],
+            )
             self._quantize()
 
     def _quantize(self) -> None:

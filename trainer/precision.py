@@ -41,7 +41,11 @@ class _Low:
     fp8: bool = True
 
     def runs_on(self, capability: Capability | None) -> bool:
-        return capability is not None and capability >= self.first and (self.end is None or capability < self.end)
+        return (
+            capability is not None
+            and capability >= self.first
+            and (self.end is None or capability < self.end)
+        )
 
 
 _LOW: Final[Mapping[str, _Low]] = {
@@ -53,7 +57,12 @@ _LOW: Final[Mapping[str, _Low]] = {
     # blocks are of 16, but rows of 4-bit numbers have to be whole 16 bytes
     "nvfp4": _Low(first=(10, 0), available="is_nvfp4_available", multiple=32, fp8=False),
 }
-_GENERATIONS: Final = (((10, 0), "Blackwell"), ((9, 0), "Hopper"), ((8, 9), "Ada"), ((8, 0), "Ampere"))
+_GENERATIONS: Final = (
+    ((10, 0), "Blackwell"),
+    ((9, 0), "Hopper"),
+    ((8, 9), "Ada"),
+    ((8, 0), "Ampere"),
+)
 
 
 def is_low(precision: str) -> bool:
@@ -74,11 +83,15 @@ def resolve(options: ComputeOptions, device: torch.device) -> ComputeOptions:
 
         available, reason = getattr(te, _LOW[options.precision].available)(return_reason=True)
         if not available:
-            raise ValueError(f"--precision {options.precision} cannot run here: {reason} Use --precision bf16")
+            raise ValueError(
+                f"--precision {options.precision} cannot run here: {reason} Use --precision bf16"
+            )
     return options
 
 
-def resolved(options: ComputeOptions, capability: Capability | None, *, has_te: bool) -> ComputeOptions:
+def resolved(
+    options: ComputeOptions, capability: Capability | None, *, has_te: bool
+) -> ComputeOptions:
     """`auto` replaced by what a machine has whose GPU is of this capability (None: it has none), with Transformer Engine or without.
 
     Raises:
@@ -94,7 +107,9 @@ def resolved(options: ComputeOptions, capability: Capability | None, *, has_te: 
     if options.precision == "auto":
         options = replace(options, precision="bf16" if on_gpu else "fp32")
     if options.backend == "te" and not (on_gpu and has_te):
-        raise ValueError("--backend te needs an NVIDIA GPU and the extra gpu (pip install 'thdpack[gpu]'); --backend torch runs anywhere")
+        raise ValueError(
+            "--backend te needs an NVIDIA GPU and the extra gpu (pip install 'thdpack[gpu]'); --backend torch runs anywhere"
+        )
     _check_combination(options)
     return options
 
@@ -103,8 +118,16 @@ def _check_machine(precision: str, capability: Capability | None) -> None:
     needs = _LOW[precision]
     if needs.runs_on(capability):
         return
-    wanted = f"{_dotted(needs.first)} or above" if needs.end is None else f"{_dotted(needs.first)} to below {_dotted(needs.end)}"
-    has = "no GPU" if capability is None else f"one of {_dotted(capability)} ({_generation(capability)})"
+    wanted = (
+        f"{_dotted(needs.first)} or above"
+        if needs.end is None
+        else f"{_dotted(needs.first)} to below {_dotted(needs.end)}"
+    )
+    has = (
+        "no GPU"
+        if capability is None
+        else f"one of {_dotted(capability)} ({_generation(capability)})"
+    )
     others = [name for name, other in _LOW.items() if other.runs_on(capability)]
     raise ValueError(
         f"--precision {precision} needs a GPU of compute capability {wanted} ({_generation(needs.first)}), and this machine has {has}: "
@@ -116,7 +139,9 @@ def _check_combination(options: ComputeOptions) -> None:
     """Raises: ValueError, for flags that the precision or the backend has no use for."""
     low = _LOW.get(options.precision)
     if options.compile and options.backend == "te":
-        raise ValueError("--compile is for --backend torch: backend te's layers consist of fused kernels already")
+        raise ValueError(
+            "--compile is for --backend torch: backend te's layers consist of fused kernels already"
+        )
     if options.precision_layers != "all" and low is None:
         raise ValueError(
             f"--precision-layers {options.precision_layers} chooses layers of a low precision, and --precision {options.precision} is none: "
@@ -124,9 +149,13 @@ def _check_combination(options: ComputeOptions) -> None:
         )
     if options.quantized_init and (low is None or not low.fp8):
         fp8 = ", ".join(name for name, needs in _LOW.items() if needs.fp8)
-        raise ValueError(f"--quantized-init keeps weights in FP8, and --precision {options.precision} is not FP8: leave it out, or use one of {fp8}")
+        raise ValueError(
+            f"--quantized-init keeps weights in FP8, and --precision {options.precision} is not FP8: leave it out, or use one of {fp8}"
+        )
     if options.quantized_init and options.cuda_graph:
-        raise ValueError("--quantized-init and --cuda-graph do not go together: FP8 weights are written outside of what a graph replays; leave one out")
+        raise ValueError(
+            "--quantized-init and --cuda-graph do not go together: FP8 weights are written outside of what a graph replays; leave one out"
+        )
 
 
 def _dotted(capability: Capability) -> str:
@@ -137,7 +166,9 @@ def _generation(capability: Capability) -> str:
     return next((name for first, name in _GENERATIONS if capability >= first), "before Ampere")
 
 
-def check(compute: ComputeOptions, model: ModelOptions, *, data: str, slice_tokens: int, world_size: int) -> None:
+def check(
+    compute: ComputeOptions, model: ModelOptions, *, data: str, slice_tokens: int, world_size: int
+) -> None:
     """Whether this model on this dataset can be computed so.
 
     Args:
@@ -148,13 +179,17 @@ def check(compute: ComputeOptions, model: ModelOptions, *, data: str, slice_toke
     """
     low_layers(compute, model.layers)
     if compute.quantized_init and world_size > 1:
-        raise ValueError(f"--quantized-init is for one process, for now, and there are {world_size}: leave it out")
+        raise ValueError(
+            f"--quantized-init is for one process, for now, and there are {world_size}: leave it out"
+        )
     if not is_low(compute.precision):
         return
     multiple, name = _LOW[compute.precision].multiple, compute.precision
     for option, size in (("--hidden-size", model.hidden_size), ("--ffn-size", model.ffn_size)):
         if size % multiple:
-            raise ValueError(f"{option} is {size}, --precision {name} needs a multiple of {multiple}: change it, or use --precision bf16")
+            raise ValueError(
+                f"{option} is {size}, --precision {name} needs a multiple of {multiple}: change it, or use --precision bf16"
+            )
     if slice_tokens % multiple:
         raise ValueError(
             f"{data} has {slice_tokens} tokens of a bucket for each rank, --precision {name} needs a multiple of {multiple}: "
@@ -178,7 +213,9 @@ def low_layers(compute: ComputeOptions, layers: int) -> list[bool]:
         return _listed(text, layers)
     outer = int(inner[1])
     if 2 * outer >= layers:
-        raise ValueError(f"--precision-layers {text} leaves none of {layers} layers: N is at most {(layers - 1) // 2}; for none at all, use --precision bf16")
+        raise ValueError(
+            f"--precision-layers {text} leaves none of {layers} layers: N is at most {(layers - 1) // 2}; for none at all, use --precision bf16"
+        )
     return [outer <= number < layers - outer for number in range(layers)]
 
 
@@ -188,17 +225,23 @@ def _listed(text: str, layers: int) -> list[bool]:
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
         if not found:
-            raise ValueError(f"--precision-layers is {text!r}, expected all, inner:N (all but the first N and the last N), or numbers such as 2-30 or 0,4,8-20")
+            raise ValueError(
+                f"--precision-layers is {text!r}, expected all, inner:N (all but the first N and the last N), or numbers such as 2-30 or 0,4,8-20"
+            )
         first, last = int(found[1]), int(found[2] or found[1])
         if first > last or last >= layers:
-            raise ValueError(f"--precision-layers {text}: {part} names no layers; this model's are 0 to {layers - 1}, and a span is written FIRST-LAST")
+            raise ValueError(
+                f"--precision-layers {text}: {part} names no layers; this model's are 0 to {layers - 1}, and a span is written FIRST-LAST"
+            )
         chosen.update(range(first, last + 1))
     return [number in chosen for number in range(layers)]
 
 
 def stored_dtype(options: ComputeOptions) -> torch.dtype:
     """Of parameters between steps, or what FP8 ones pass for. If it is not fp32, the optimizer keeps fp32 masters."""
-    return torch.bfloat16 if options.backend == "te" and options.precision != "fp32" else torch.float32
+    return (
+        torch.bfloat16 if options.backend == "te" and options.precision != "fp32" else torch.float32
+    )
 
 
 def compute_dtype(options: ComputeOptions) -> torch.dtype:
@@ -206,7 +249,9 @@ def compute_dtype(options: ComputeOptions) -> torch.dtype:
     return torch.float32 if options.precision == "fp32" else torch.bfloat16
 
 
-def autocast(options: ComputeOptions, device: torch.device, *, sharded: bool) -> AbstractContextManager[Any]:
+def autocast(
+    options: ComputeOptions, device: torch.device, *, sharded: bool
+) -> AbstractContextManager[Any]:
     """What a forward pass runs in. Under FSDP2 (`sharded`), its own policy casts fp32 parameters."""
     if is_low(options.precision):
         import transformer_engine.pytorch as te
@@ -230,7 +275,9 @@ def _recipe(precision: str) -> Any:
     from transformer_engine.common import recipe
 
     return {
-        "fp8-delayed": lambda: recipe.DelayedScaling(fp8_format=recipe.Format.HYBRID, amax_history_len=16, amax_compute_algo="max"),
+        "fp8-delayed": lambda: recipe.DelayedScaling(
+            fp8_format=recipe.Format.HYBRID, amax_history_len=16, amax_compute_algo="max"
+        ),
         "fp8-current": lambda: recipe.Float8CurrentScaling(fp8_format=recipe.Format.HYBRID),
         "fp8-block": lambda: recipe.Float8BlockScaling(),
         "mxfp8": lambda: recipe.MXFP8BlockScaling(),

@@ -26,20 +26,30 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
     """
     model, data, out = before.model, before.data, options.output.out
     if options.public().output.init_from not in ("", before.output.init_from):
-        raise ValueError(f"{out} holds a run that did not start from {options.output.init_from}: choose another --out")
+        raise ValueError(
+            f"{out} holds a run that did not start from {options.output.init_from}: choose another --out"
+        )
     if options.model.gelu != model.gelu:
-        raise ValueError(f"{out} holds a run with --gelu {model.gelu}, not {options.model.gelu}: choose another --out")
+        raise ValueError(
+            f"{out} holds a run with --gelu {model.gelu}, not {options.model.gelu}: choose another --out"
+        )
     if model != options.model and not options.output.init_from:
         raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
     for name in _FIXED:
         then, now = getattr(data, name), getattr(options.data, name)
         if then != now:
-            raise ValueError(f"{out} holds a run with {_flag(name)} {then}, not {now}: choose another --out")
+            raise ValueError(
+                f"{out} holds a run with {_flag(name)} {then}, not {now}: choose another --out"
+            )
     batch = data.buckets_per_step
     if options.data.buckets_per_step not in (0, batch):
-        raise ValueError(f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out")
+        raise ValueError(
+            f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out"
+        )
     output = replace(options.output, init_from=before.output.init_from)
-    return replace(options, model=model, data=replace(options.data, buckets_per_step=batch), output=output)
+    return replace(
+        options, model=model, data=replace(options.data, buckets_per_step=batch), output=output
+    )
 
 
 def changes(options: TrainOptions, before: TrainOptions) -> str:
@@ -48,7 +58,11 @@ def changes(options: TrainOptions, before: TrainOptions) -> str:
     now, then = asdict(options.optimizer), asdict(before.optimizer)
     for name in _OF_COMPUTING:
         now[name], then[name] = getattr(options.compute, name), getattr(before.compute, name)
-    return ", ".join(f"{_flag(name)} {then[name]} → {value}" for name, value in now.items() if value != then[name])
+    return ", ".join(
+        f"{_flag(name)} {then[name]} → {value}"
+        for name, value in now.items()
+        if value != then[name]
+    )
 
 
 def _flag(name: str) -> str:

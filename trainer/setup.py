@@ -51,7 +51,9 @@ class Run:
         Raises:
             ValueError, ThdpackError: as `train` says.
         """
-        check_same(parallel, {**versions(), **options_of(options)})  # before anything that ranks do together
+        check_same(
+            parallel, {**versions(), **options_of(options)}
+        )  # before anything that ranks do together
         parallel = parallel.arranged(options.compute)
         self.parallel, self.out = parallel, Path(options.output.out)
         options = replace(options, compute=precision.resolve(options.compute, parallel.device))
@@ -65,35 +67,71 @@ class Run:
         self.reader, self.valid, options = open_readers(options, parallel, stack)
         compute = options.compute
         if compute.reshard == "auto":
-            setting, smallest = setting_of(options, self.reader.manifest, parallel), min(gathered(parallel, available_memory(parallel.device)))
-            compute = replace(compute, reshard=from_main(parallel, lambda: resolve_reshard(setting, available=smallest)))
+            setting, smallest = (
+                setting_of(options, self.reader.manifest, parallel),
+                min(gathered(parallel, available_memory(parallel.device))),
+            )
+            compute = replace(
+                compute,
+                reshard=from_main(parallel, lambda: resolve_reshard(setting, available=smallest)),
+            )
         self.options = options = replace(options, compute=compute)
-        check_same(parallel, options_of(options))  # `auto` may stand for something else where hardware or packages differ
+        check_same(
+            parallel, options_of(options)
+        )  # `auto` may stand for something else where hardware or packages differ
         self.changes = changes(options, before.options) if before else ""
         self.memory = memory_of(options, self.reader.manifest, parallel)
 
-        self.statistics = stack.enter_context(statistics(options, parallel))  # before the model: Transformer Engine's modules look for it as they are made
+        self.statistics = stack.enter_context(
+            statistics(options, parallel)
+        )  # before the model: Transformer Engine's modules look for it as they are made
         self.model = build(options.model, compute, parallel.slices)
         for parameter in self.model.parameters():
             parameter.data = parameter.data.to(precision.stored_dtype(compute))
-        parallel.shard(self.model, compute_dtype=precision.compute_dtype(compute), reshard=compute.reshard, gather_ahead=compute.gather_ahead)
+        parallel.shard(
+            self.model,
+            compute_dtype=precision.compute_dtype(compute),
+            reshard=compute.reshard,
+            gather_ahead=compute.gather_ahead,
+        )
         masters = fill(self.model, imported, seed=options.data.seed, parallel=parallel)
         self.optimizer = Optimizer(self.model, options.optimizer, masters)
-        self.autocast = partial(precision.autocast, compute, parallel.device, sharded=parallel.world_size > 1)
-        masker = partial(Masker, ESM2, probability=options.data.mask_probability, device=parallel.device, slices=parallel.slices)
-        self.valid_masker = masker(seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1)
+        self.autocast = partial(
+            precision.autocast, compute, parallel.device, sharded=parallel.world_size > 1
+        )
+        masker = partial(
+            Masker,
+            ESM2,
+            probability=options.data.mask_probability,
+            device=parallel.device,
+            slices=parallel.slices,
+        )
+        self.valid_masker = masker(
+            seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1
+        )
 
         self.step, self.tokens = 0, 0
         self.best, self.sound = Best(), True
-        self.checkpoints = Checkpoints(self.out / "checkpoints", parallel, self.lock, keep_last=options.output.keep_last)
+        self.checkpoints = Checkpoints(
+            self.out / "checkpoints", parallel, self.lock, keep_last=options.output.keep_last
+        )
         if before:
             self._load(before)
         self.checkpoints.set_aside_after(self.step)
         self.statistics.begin(self.model, self.step)
         if parallel.is_main:
-            write(self.out / "options.json", options.to_json())  # for people; what a run goes on with is in its checkpoints
-        self.feed = Feed(self.reader, buckets=options.data.buckets_per_micro_batch, stride=parallel.data_ranks, device=parallel.device)
-        self.not_captured = why_not_captured(compute, parallel, self.micro_batches) if compute.cuda_graph else ""
+            write(
+                self.out / "options.json", options.to_json()
+            )  # for people; what a run goes on with is in its checkpoints
+        self.feed = Feed(
+            self.reader,
+            buckets=options.data.buckets_per_micro_batch,
+            stride=parallel.data_ranks,
+            device=parallel.device,
+        )
+        self.not_captured = (
+            why_not_captured(compute, parallel, self.micro_batches) if compute.cuda_graph else ""
+        )
         captured = compute.cuda_graph and not self.not_captured
         self.step_once = Step(
             self.model, self.optimizer, masker(seed=options.data.seed, epoch_buckets=len(self.reader)), self.autocast, parallel,
@@ -104,7 +142,9 @@ class Run:
     @property
     def micro_batches(self) -> int:
         """Of this rank, in a step."""
-        return self.options.data.buckets_per_step // (self.parallel.data_ranks * self.options.data.buckets_per_micro_batch)
+        return self.options.data.buckets_per_step // (
+            self.parallel.data_ranks * self.options.data.buckets_per_micro_batch
+        )
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
@@ -114,10 +154,16 @@ class Run:
         if self.valid is None:
             return False
         with self.statistics.paused(), scaling_kept(self.model):
-            found = validate(self.model, self.valid, self.valid_masker, self.parallel, self.autocast)
+            found = validate(
+                self.model, self.valid, self.valid_masker, self.parallel, self.autocast
+            )
         report.validation(self.step, found)
         self.sound = math.isfinite(found.loss)
-        better = self.sound and found.tokens > 0 and (self.best.loss is None or found.loss < self.best.loss)
+        better = (
+            self.sound
+            and found.tokens > 0
+            and (self.best.loss is None or found.loss < self.best.loss)
+        )
         if better:
             self.best = Best(loss=found.loss, checkpoint=Checkpoints.name(self.step))
         return better
@@ -160,18 +206,44 @@ class Run:
                     tensors[name] = together.cpu()
         if self.parallel.is_main:
             self.lock.check()
-            huggingface.export(self.out / "export", tensors, self.options.model, max_seq_len=self.reader.manifest.max_seq_len)
+            huggingface.export(
+                self.out / "export",
+                tensors,
+                self.options.model,
+                max_seq_len=self.reader.manifest.max_seq_len,
+            )
 
     @property
     def description(self) -> str:
-        model, data, compute, manifest = self.options.model, self.options.data, self.options.compute, self.reader.manifest
-        where_to = _arrangement(self.options, self.parallel) + (f", {self.memory} each" if self.memory else "")
+        model, data, compute, manifest = (
+            self.options.model,
+            self.options.data,
+            self.options.compute,
+            self.reader.manifest,
+        )
+        where_to = _arrangement(self.options, self.parallel) + (
+            f", {self.memory} each" if self.memory else ""
+        )
         where = f"going on from step {self.step:,}" if self.step else "starting"
         where += f", changed from here: {self.changes}" if self.changes else ""
         low = precision.low_layers(compute, model.layers)
-        numbers = f"{compute.precision} in {sum(low)} of {len(low)} layers" if 0 < sum(low) < len(low) else compute.precision
-        graph = f"no CUDA graph, for {self.not_captured} · " if self.not_captured else "CUDA graph · " if compute.cuda_graph else ""
-        valid = f"{len(self.valid):,} for validation" if self.valid else "none for validation: --valid-fraction 0.01 of thdpack preprocess makes some"
+        numbers = (
+            f"{compute.precision} in {sum(low)} of {len(low)} layers"
+            if 0 < sum(low) < len(low)
+            else compute.precision
+        )
+        graph = (
+            f"no CUDA graph, for {self.not_captured} · "
+            if self.not_captured
+            else "CUDA graph · "
+            if compute.cuda_graph
+            else ""
+        )
+        valid = (
+            f"{len(self.valid):,} for validation"
+            if self.valid
+            else "none for validation: --valid-fraction 0.01 of thdpack preprocess makes some"
+        )
         return (
             f"{where}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, {numbers}, {where_to} · {graph}"
             f"{data.buckets_per_step} buckets of {manifest.capacity:,} tokens a step, {self.micro_batches} micro-batches a rank · "
@@ -180,11 +252,16 @@ class Run:
 
     def _tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds, fp32: `model.*`, `exp_avg.*`, `exp_avg_sq.*`."""
-        return {**dict(self.optimizer.named_tensors()), **{f"model.{name}": buffer for name, buffer in self.model.named_buffers()}}
+        return {
+            **dict(self.optimizer.named_tensors()),
+            **{f"model.{name}": buffer for name, buffer in self.model.named_buffers()},
+        }
 
     def _optional_tensors(self) -> dict[str, Tensor]:
         """What another number of ranks or another precision does without: scaling state and random number generators."""
-        tensors = {f"scaling.{name}": tensor for name, tensor in precision.scaling_tensors(self.model)}
+        tensors = {
+            f"scaling.{name}": tensor for name, tensor in precision.scaling_tensors(self.model)
+        }
         tensors[f"random.cpu.{self.parallel.rank}"] = torch.get_rng_state()
         if self.parallel.device.type == "cuda":
             tensors[f"random.cuda.{self.parallel.rank}"] = torch.cuda.get_rng_state()
@@ -199,7 +276,12 @@ class Run:
         torch.set_rng_state(optional[f"random.cpu.{self.parallel.rank}"])
         if self.parallel.device.type == "cuda":
             torch.cuda.set_rng_state(optional[f"random.cuda.{self.parallel.rank}"])
-        self.step, self.tokens, self.best, self.sound = state.step, state.tokens, state.best, state.sound
+        self.step, self.tokens, self.best, self.sound = (
+            state.step,
+            state.tokens,
+            state.best,
+            state.sound,
+        )
 
 
 def _arrangement(options: TrainOptions, parallel: Parallel) -> str:

@@ -17,7 +17,14 @@ from schemas.manifest import Manifest
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
-from trainer.checkpoints.checkpoint import KEPT, LATEST, Checkpoints, check_latest, names, read_latest
+from trainer.checkpoints.checkpoint import (
+    KEPT,
+    LATEST,
+    Checkpoints,
+    check_latest,
+    names,
+    read_latest,
+)
 from trainer.checkpoints.run_state import State, read_state
 from trainer.config import DataOptions, TrainOptions
 from trainer.distributed.agreement import check_same, from_main
@@ -40,7 +47,9 @@ def last_state(options: TrainOptions, parallel: Parallel) -> State | None:
     check_latest(folder, latest, parallel)
     state: State = from_main(parallel, lambda: read_state(folder / latest))
     if Checkpoints.name(state.step) != latest:
-        raise CheckpointError(f"{folder / latest} is the checkpoint of step {state.step:,} under another name: rename it to {Checkpoints.name(state.step)}")
+        raise CheckpointError(
+            f"{folder / latest} is the checkpoint of step {state.step:,} under another name: rename it to {Checkpoints.name(state.step)}"
+        )
     return state
 
 
@@ -50,13 +59,19 @@ def _latest(out: Path, *, resume: str) -> str:
     latest = read_latest(folder)
     found = names(folder)
     if not latest and found:
-        raise ValueError(f"{folder} has checkpoints, but no file `{LATEST}`: write the name of one into it, say {found[-1]}. {KEPT}. Or choose another --out")
+        raise ValueError(
+            f"{folder} has checkpoints, but no file `{LATEST}`: write the name of one into it, say {found[-1]}. {KEPT}. Or choose another --out"
+        )
     if latest and resume == "never":
-        raise ValueError(f"{out} holds a run, and --resume is never: choose another --out, or remove that folder")
+        raise ValueError(
+            f"{out} holds a run, and --resume is never: choose another --out, or remove that folder"
+        )
     return latest
 
 
-def from_hugging_face(options: TrainOptions, parallel: Parallel) -> tuple[TrainOptions, dict[str, Tensor]]:
+def from_hugging_face(
+    options: TrainOptions, parallel: Parallel
+) -> tuple[TrainOptions, dict[str, Tensor]]:
     """Options with the shape of the Hugging Face model that is named, and its tensors: on rank 0, and empty ones of the meta device elsewhere."""
     found: list[dict[str, Tensor]] = []
 
@@ -66,11 +81,17 @@ def from_hugging_face(options: TrainOptions, parallel: Parallel) -> tuple[TrainO
         return model, {name: tensor.shape for name, tensor in tensors.items()}
 
     model, shapes = from_main(parallel, shape)
-    tensors = found[0] if found else {name: torch.empty(size, device="meta") for name, size in shapes.items()}
+    tensors = (
+        found[0]
+        if found
+        else {name: torch.empty(size, device="meta") for name, size in shapes.items()}
+    )
     return replace(options, model=replace(model, gelu=options.model.gelu)), tensors
 
 
-def open_readers(options: TrainOptions, parallel: Parallel, stack: ExitStack) -> tuple[ShardReader, ShardReader | None, TrainOptions]:
+def open_readers(
+    options: TrainOptions, parallel: Parallel, stack: ExitStack
+) -> tuple[ShardReader, ShardReader | None, TrainOptions]:
     """Readers of both splits (no second one if it is empty), and the options with the batch in buckets.
 
     Raises:
@@ -82,15 +103,31 @@ def open_readers(options: TrainOptions, parallel: Parallel, stack: ExitStack) ->
         manifest = first.manifest
     check_same(parallel, {"a dataset whose manifest has digest": manifest.digest})
     if manifest.vocabulary != ESM2.name:
-        raise ValueError(f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}")
+        raise ValueError(
+            f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}"
+        )
     if manifest.length_multiple > 1:
-        raise ValueError(f"{data.data} was built with --length-multiple {manifest.length_multiple}: tokens would attend to padding; build it without")
+        raise ValueError(
+            f"{data.data} was built with --length-multiple {manifest.length_multiple}: tokens would attend to padding; build it without"
+        )
     _check_slices(options, manifest)
     slice_tokens = manifest.capacity // options.compute.context_parallel
-    precision.check(options.compute, options.model, data=data.data, slice_tokens=slice_tokens, world_size=parallel.world_size)
+    precision.check(
+        options.compute,
+        options.model,
+        data=data.data,
+        slice_tokens=slice_tokens,
+        world_size=parallel.world_size,
+    )
     batch = _batch(data, manifest, parallel)
-    ranks = {"rank": parallel.data_rank, "world_size": parallel.data_ranks, "buckets_per_step": batch}
-    reader = stack.enter_context(ShardReader(data.data, seed=data.seed, prefetch=data.prefetch, **ranks, **storage))
+    ranks = {
+        "rank": parallel.data_rank,
+        "world_size": parallel.data_ranks,
+        "buckets_per_step": batch,
+    }
+    reader = stack.enter_context(
+        ShardReader(data.data, seed=data.seed, prefetch=data.prefetch, **ranks, **storage)
+    )
     valid = None
     if "valid" in manifest.splits and manifest.splits["valid"].buckets:
         valid = stack.enter_context(ShardReader(data.data, split="valid", prefetch=0, **storage))
@@ -106,7 +143,9 @@ def _check_slices(options: TrainOptions, manifest: Manifest) -> None:
             f"change it, or build the dataset with a --capacity that is a multiple of it"
         )
     if heads < ranks:
-        raise ValueError(f"--context-parallel {ranks} shares out attention heads, and the model has {heads}: use at most that many")
+        raise ValueError(
+            f"--context-parallel {ranks} shares out attention heads, and the model has {heads}: use at most that many"
+        )
 
 
 def _batch(data: DataOptions, manifest: Manifest, parallel: Parallel) -> int:
@@ -115,7 +154,11 @@ def _batch(data: DataOptions, manifest: Manifest, parallel: Parallel) -> int:
     if not data.buckets_per_step:
         return max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
     if data.buckets_per_step % unit:
-        those = f"{parallel.data_ranks} ranks" if parallel.slices.ranks == 1 else f"{parallel.data_ranks} groups of {parallel.slices.ranks} ranks"
+        those = (
+            f"{parallel.data_ranks} ranks"
+            if parallel.slices.ranks == 1
+            else f"{parallel.data_ranks} groups of {parallel.slices.ranks} ranks"
+        )
         raise ValueError(
             f"{data.buckets_per_step} buckets a step do not divide among {those} × {data.buckets_per_micro_batch} buckets a micro-batch: "
             f"change the number of ranks, --buckets-per-micro-batch or, for a new run, --buckets-per-step"

@@ -70,14 +70,24 @@ class Step:
             captured: replay CUDA graphs; then all rows have to be the same one, filled anew.
             backward_in_autocast: `precision.backward_in_autocast`.
         """
-        self._model, self._optimizer, self._masker, self._autocast, self._parallel = model, optimizer, masker, autocast, parallel
+        self._model, self._optimizer, self._masker, self._autocast, self._parallel = (
+            model,
+            optimizer,
+            masker,
+            autocast,
+            parallel,
+        )
         self._micro_batches = micro_batches
         self._held = reduced_once and micro_batches > 1 and parallel.world_size > 1
-        self._counted = float(parallel.slices.rank == 0)  # one rank counts for all that read the same bucket
+        self._counted = float(
+            parallel.slices.rank == 0
+        )  # one rank counts for all that read the same bucket
         self._rate = torch.zeros((), dtype=torch.float64, device=parallel.device)
         self._sums = torch.zeros(5, dtype=torch.float64, device=parallel.device)
         self._row: Row | None = None
-        self._run_micro_batch: Callable[[], None] = self._micro_batch_in_autocast if backward_in_autocast else self._micro_batch
+        self._run_micro_batch: Callable[[], None] = (
+            self._micro_batch_in_autocast if backward_in_autocast else self._micro_batch
+        )
         self._run_update: Callable[[], tuple[Tensor, Tensor]] = self._update
         self._captured = captured
         if captured:
@@ -98,7 +108,9 @@ class Step:
             if self._held:
                 hold(self._model, last=number == self._micro_batches - 1)
             if self._captured and self._row is not None and self._row is not row:
-                raise ValueError("a captured step reads one row, where it stands: give it the feed's")
+                raise ValueError(
+                    "a captured step reads one row, where it stands: give it the feed's"
+                )
             self._row = row
             self._run_micro_batch()
         return self._run_update()
@@ -115,7 +127,12 @@ class Step:
             self._optimizer.accumulate()
         predicted = (masked.labels >= 0).sum()
         counts = self._row.counts.double() * self._counted
-        self._sums += torch.cat([torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]), counts])
+        self._sums += torch.cat(
+            [
+                torch.stack([loss.detach().double(), predicted.double(), masked.overflow.double()]),
+                counts,
+            ]
+        )
 
     def _micro_batch_in_autocast(self) -> None:
         """The same with an autocast that is left after the backward pass."""
@@ -124,17 +141,25 @@ class Step:
 
     def _update(self) -> tuple[Tensor, Tensor]:
         # the only all-reduce besides those of gradients and of delayed scaling
-        square = self._optimizer.gradient_square().double().reshape(1) / self._parallel.replicate  # each copy has them all
+        square = (
+            self._optimizer.gradient_square().double().reshape(1) / self._parallel.replicate
+        )  # each copy has them all
         totals = self._parallel.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
-        loss, norm = self._optimizer.step(self._rate, loss_sum=totals[0], count=totals[1], gradient_square=totals[5])
-        return torch.stack([loss, norm, self._optimizer.applied.double(), self._optimizer.bad.double()]), totals[1:5]
+        loss, norm = self._optimizer.step(
+            self._rate, loss_sum=totals[0], count=totals[1], gradient_square=totals[5]
+        )
+        return torch.stack(
+            [loss, norm, self._optimizer.applied.double(), self._optimizer.bad.double()]
+        ), totals[1:5]
 
 
 class Replayed(Generic[Result]):
     """A function that launches the same kernels on the same memory each time: called a few times, then captured, then replayed."""
 
-    def __init__(self, function: Callable[[], Result], pool: Any, *, before: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, function: Callable[[], Result], pool: Any, *, before: Callable[[], None] | None = None
+    ) -> None:
         """
         Args:
             pool: memory of graphs that run one after the other.
@@ -165,7 +190,11 @@ class Replayed(Generic[Result]):
             # other threads go on as they like: a checkpoint may be on its way to the disk
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 self._result = self._function()
-        except RuntimeError as error:  # torch's for all that CUDA refuses, too little memory included
+        except (
+            RuntimeError
+        ) as error:  # torch's for all that CUDA refuses, too little memory included
             what = str(error).partition("\n")[0]
-            raise CaptureError(f"the step cannot be captured in a CUDA graph ({what}): run the same command without --cuda-graph") from error
+            raise CaptureError(
+                f"the step cannot be captured in a CUDA graph ({what}): run the same command without --cuda-graph"
+            ) from error
         return graph

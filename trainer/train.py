@@ -50,7 +50,14 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
             last = stopping or run.step == options.optimizer.steps
             validating = run.is_due(options.output.validate_every) or (last and not stopping)
             saving = run.is_due(options.output.checkpoint_every) or last
-            for line in meter.step(run.step, scalars=scalars, counts=counts, rate=rate, waited=run.feed.waited, flush=validating or saving):
+            for line in meter.step(
+                run.step,
+                scalars=scalars,
+                counts=counts,
+                rate=rate,
+                waited=run.feed.waited,
+                flush=validating or saving,
+            ):
                 report.line(line)
                 run.tokens = line.tokens
                 if line.bad_in_a_row >= options.optimizer.max_bad_steps:
@@ -69,11 +76,19 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
             trace.step()
 
         if stopping:
-            report.say(f"stopped by a signal after step {run.step:,}; the same command goes on from here")
+            report.say(
+                f"stopped by a signal after step {run.step:,}; the same command goes on from here"
+            )
         else:
             run.export()
-            note = "" if options.model.gelu == "erf" else ", which computes GELU exactly: logits differ from this run's tanh by about 1e-3"
-            report.say(f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM{note}")
+            note = (
+                ""
+                if options.model.gelu == "erf"
+                else ", which computes GELU exactly: logits differ from this run's tanh by about 1e-3"
+            )
+            report.say(
+                f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM{note}"
+            )
 
 
 def train_step(run: Run, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
@@ -94,7 +109,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             say(parallel.rank, without_credentials(str(error)))
             parallel.leave(1)
         except KeyboardInterrupt:
-            print("trainer: interrupted; the last checkpoint is whole, the same command goes on from it", file=sys.stderr)
+            print(
+                "trainer: interrupted; the last checkpoint is whole, the same command goes on from it",
+                file=sys.stderr,
+            )
             parallel.leave(130)
 
 

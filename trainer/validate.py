@@ -36,7 +36,13 @@ class Validation:
 
 
 @torch.no_grad()
-def validate(model: Esm2, reader: ShardReader, masker: Masker, parallel: Parallel, autocast: Callable[[], AbstractContextManager[Any]]) -> Validation:
+def validate(
+    model: Esm2,
+    reader: ShardReader,
+    masker: Masker,
+    parallel: Parallel,
+    autocast: Callable[[], AbstractContextManager[Any]],
+) -> Validation:
     """Go through the split once, a bucket at a time, ranks by turns.
 
     Args:
@@ -58,4 +64,6 @@ def validate(model: Esm2, reader: ShardReader, masker: Masker, parallel: Paralle
         if number == first + parallel.data_rank:
             sums += torch.stack([loss.double(), correct.double(), found.sum().double()])
     loss_sum, right, tokens = parallel.sum_(sums).tolist()
-    return Validation(loss=loss_sum / max(tokens, 1), accuracy=right / max(tokens, 1), tokens=int(tokens))
+    return Validation(
+        loss=loss_sum / max(tokens, 1), accuracy=right / max(tokens, 1), tokens=int(tokens)
+    )

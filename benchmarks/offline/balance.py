@@ -34,7 +34,9 @@ DRAWS = 2000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("datasets", nargs="+")
     parser.add_argument("--preset", default="esm2-650m", choices=list(PRESETS))
     parser.add_argument("--buckets", type=int, default=60, help="to time, at most")
@@ -45,21 +47,38 @@ def main() -> None:
         for dataset in arguments.datasets:
             with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
                 options = PRESETS[arguments.preset][1]
-                data = replace(options.data, data=dataset, buckets_per_step=1, buckets_per_micro_batch=1)
+                data = replace(
+                    options.data, data=dataset, buckets_per_step=1, buckets_per_micro_batch=1
+                )
                 compute = replace(options.compute, cuda_graph=True)
-                run = Run(replace(options, data=data, compute=compute, output=replace(options.output, out=folder)), parallel, stack)
-                rows.append({"dataset": dataset, **spread(run, min(arguments.buckets, len(run.reader)))})
+                run = Run(
+                    replace(
+                        options,
+                        data=data,
+                        compute=compute,
+                        output=replace(options.output, out=folder),
+                    ),
+                    parallel,
+                    stack,
+                )
+                rows.append(
+                    {"dataset": dataset, **spread(run, min(arguments.buckets, len(run.reader)))}
+                )
                 print(json.dumps(rows[-1]), flush=True)
                 del run
                 torch.cuda.empty_cache()
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
+        Path(arguments.json).write_text(
+            json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1)
+        )
 
 
 def spread(run: Run, buckets: int) -> dict[str, Any]:
     """Milliseconds of a step of one bucket, their coefficient of variation, and the slowest of N against the mean."""
     if run.not_captured:
-        raise SystemExit(f"balance: the host's time would be measured, for the step cannot be captured: {run.not_captured}")
+        raise SystemExit(
+            f"balance: the host's time would be measured, for the step cannot be captured: {run.not_captured}"
+        )
     passes, squares = [], []
     state = run.reader.state_dict()
     for _ in range(PASSES + 1):
@@ -72,11 +91,17 @@ def spread(run: Run, buckets: int) -> dict[str, Any]:
             squares.append(counts[3].clone())
         torch.cuda.synchronize()
         passes.append([begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)])
-    times = [statistics.median(each) for each in zip(*passes[1:], strict=True)]  # in the first, the step is captured
+    times = [
+        statistics.median(each) for each in zip(*passes[1:], strict=True)
+    ]  # in the first, the step is captured
     costs = torch.stack(squares[:buckets])
     mean = statistics.fmean(times)
     draw = random.Random(0)
-    slowest = {f"slowest_of_{n}": statistics.fmean(max(draw.choices(times, k=n)) for _ in range(DRAWS)) / mean for n in RANKS}
+    slowest = {
+        f"slowest_of_{n}": statistics.fmean(max(draw.choices(times, k=n)) for _ in range(DRAWS))
+        / mean
+        for n in RANKS
+    }
     return {
         "ms": mean,
         "variation": statistics.pstdev(times) / mean,

@@ -41,7 +41,17 @@ def job(options: Options, *arguments: str) -> float:
     subprocess.run(["sync"], check=True)
     subprocess.run(["cat", str(options.fasta)], stdout=subprocess.DEVNULL, check=True)
     started = time.perf_counter()
-    command = [sys.executable, "-m", "pipeline", "preprocess", str(options.fasta), "--out", str(out), "--log-json", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline",
+        "preprocess",
+        str(options.fasta),
+        "--out",
+        str(out),
+        "--log-json",
+        *arguments,
+    ]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     seconds = time.perf_counter() - started
     shutil.rmtree(out)
@@ -54,14 +64,19 @@ def compared(options: Options, ways: dict[str, tuple[str, ...]]) -> None:
     for _ in range(options.runs):
         for name, arguments in ways.items():
             times[name].append(job(options, *arguments))
-        print(", ".join(f"{name} {seconds[-1]:.2f} s" for name, seconds in times.items()), flush=True)
+        print(
+            ", ".join(f"{name} {seconds[-1]:.2f} s" for name, seconds in times.items()), flush=True
+        )
     size = options.fasta.stat().st_size
     first = next(iter(ways))
     for name, seconds in times.items():
         median = statistics.median(seconds)
         rounds = statistics.median(a / b for a, b in zip(times[first], seconds, strict=True))
         speed = f"{statistics.median(times[first]) / median:.2f} × the speed of {first} (median of rounds {rounds:.2f})"
-        print(f"{name}: median {median:.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), {size / median / 1e6:.0f} MB/s of FASTA, {speed}", flush=True)
+        print(
+            f"{name}: median {median:.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), {size / median / 1e6:.0f} MB/s of FASTA, {speed}",
+            flush=True,
+        )
 
 
 def main(options: Options) -> None:
@@ -69,11 +84,27 @@ def main(options: Options) -> None:
     compared(options, {"1 worker": ("--workers", "1"), "2 workers": ("--workers", "2")})
     if not options.ray:
         return
-    ways = {"2 workers": ("--workers", "2"), "Ray, a cluster of 2 cores that is there": ("--executor", "ray", "--ray-address", "auto")}
+    ways = {
+        "2 workers": ("--workers", "2"),
+        "Ray, a cluster of 2 cores that is there": ("--executor", "ray", "--ray-address", "auto"),
+    }
     if options.own_cluster:
         ways["Ray, started by the job"] = ("--executor", "ray", "--workers", "2")
     ray = str(Path(sys.executable).with_name("ray"))
-    subprocess.run([ray, "start", "--head", "--num-cpus", "2", "--include-dashboard", "false", "--disable-usage-stats"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            ray,
+            "start",
+            "--head",
+            "--num-cpus",
+            "2",
+            "--include-dashboard",
+            "false",
+            "--disable-usage-stats",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     try:
         compared(options, ways)
     finally:

@@ -45,14 +45,33 @@ class Options:
 
 def seconds_of(source: str, out: str, workers: int, *more: str) -> float:
     """How long a job takes, from start to exit."""
-    command = [sys.executable, "-m", "pipeline", "preprocess", source, "--out", out, "--workers", str(workers), "--log-json", *more]
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline",
+        "preprocess",
+        source,
+        "--out",
+        out,
+        "--workers",
+        str(workers),
+        "--log-json",
+        *more,
+    ]
     started = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - started
 
 
 def main(options: Options) -> None:
-    os.environ["FSSPEC_S3"] = json.dumps({"config_kwargs": {"s3": {"payload_signing_enabled": False}, "request_checksum_calculation": "when_required"}})
+    os.environ["FSSPEC_S3"] = json.dumps(
+        {
+            "config_kwargs": {
+                "s3": {"payload_signing_enabled": False},
+                "request_checksum_calculation": "when_required",
+            }
+        }
+    )
     with contextlib.ExitStack() as stack:
         if "AWS_ENDPOINT_URL" not in os.environ:
             os.environ.update(s3_environment(stack.enter_context(object_store()).endpoint))
@@ -73,11 +92,17 @@ def compare(options: Options) -> None:
         near.append(seconds_of(str(options.fasta), str(local), options.workers))
         for name in fs.find(f"{BUCKET}/out"):
             fs.rm_file(name)
-        far.append(seconds_of(f"s3://{BUCKET}/in/input.fasta", f"s3://{BUCKET}/out", options.workers, *scratch))
+        far.append(
+            seconds_of(
+                f"s3://{BUCKET}/in/input.fasta", f"s3://{BUCKET}/out", options.workers, *scratch
+            )
+        )
         print(f"local {near[-1]:.2f} s, S3 {far[-1]:.2f} s", flush=True)
     shutil.rmtree(local)
     here, there = statistics.median(near), statistics.median(far)
-    print(f"local disk: median {size / here / 1e6:.0f} MB/s of FASTA ({here:.2f} s); S3 in and out: {size / there / 1e6:.0f} MB/s ({there:.2f} s)")
+    print(
+        f"local disk: median {size / here / 1e6:.0f} MB/s of FASTA ({here:.2f} s); S3 in and out: {size / there / 1e6:.0f} MB/s ({there:.2f} s)"
+    )
     print(f"S3 over local: {here / there:.2f} of the speed")
 
 

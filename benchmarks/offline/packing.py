@@ -38,7 +38,10 @@ class Options:
 def token_lengths(fasta: Path, seed: int) -> np.ndarray:
     """int64[N]: min(residues + 2, 1,024) of each record, shuffled."""
     with fasta.open() as file:
-        lengths = np.array([min(len(residues) + 2, 1024) for _, residues in SimpleFastaParser(file)], dtype=np.int64)
+        lengths = np.array(
+            [min(len(residues) + 2, 1024) for _, residues in SimpleFastaParser(file)],
+            dtype=np.int64,
+        )
     np.random.default_rng(seed).shuffle(lengths)
     return lengths
 
@@ -53,7 +56,9 @@ def judged(lengths: np.ndarray, buckets: np.ndarray, capacity: int) -> Quality:
 def main(options: Options) -> None:
     lengths = token_lengths(options.fasta, options.seed)
     print(f"{lengths.size:,} sequences, {lengths.sum():,} tokens\n")
-    print("| capacity | packer | fill | spread of Σ length² | its max / mean | sequences, max | M sequences/s, median |")
+    print(
+        "| capacity | packer | fill | spread of Σ length² | its max / mean | sequences, max | M sequences/s, median |"
+    )
     print("|---|---|---|---|---|---|---|")
     costs: dict[int, dict[str, np.ndarray]] = {}
     for capacity in options.capacities:
@@ -69,9 +74,13 @@ def main(options: Options) -> None:
                 continue
             q = judged(lengths, buckets, capacity)
             speed = lengths.size / statistics.median(seconds) / 1e6
-            print(f"| {capacity:,} | {name} | {100 * q.fill:.3f} % | {q.spread:.4f} | {q.peak:.3f} | {q.max_seqs} | {speed:.1f} |")
+            print(
+                f"| {capacity:,} | {name} | {100 * q.fill:.3f} % | {q.spread:.4f} | {q.peak:.3f} | {q.max_seqs} | {speed:.1f} |"
+            )
             placed = buckets >= 0
-            costs.setdefault(capacity, {})[name] = np.bincount(buckets[placed], weights=lengths[placed].astype(float) ** 2)
+            costs.setdefault(capacity, {})[name] = np.bincount(
+                buckets[placed], weights=lengths[placed].astype(float) ** 2
+            )
     if options.plot is not None:
         draw(costs[options.capacities[len(options.capacities) // 2]], options.plot)
 
@@ -86,8 +95,20 @@ def draw(costs: dict[str, np.ndarray], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
     bins = np.linspace(0.4, 2.2, 181)
     for name, cost in costs.items():
-        axes.hist(cost / cost.mean(), bins=list(bins), density=True, histtype="step", linewidth=1.6, label=name)
-    axes.set(xlabel="attention cost of a bucket (Σ length²) / mean", ylabel="density (log)", yscale="log", title="Buckets of 16,384 tokens, Swiss-Prot lengths")
+        axes.hist(
+            cost / cost.mean(),
+            bins=list(bins),
+            density=True,
+            histtype="step",
+            linewidth=1.6,
+            label=name,
+        )
+    axes.set(
+        xlabel="attention cost of a bucket (Σ length²) / mean",
+        ylabel="density (log)",
+        yscale="log",
+        title="Buckets of 16,384 tokens, Swiss-Prot lengths",
+    )
     axes.legend()
     figure.savefig(path, dpi=120)
 

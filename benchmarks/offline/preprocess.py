@@ -77,12 +77,25 @@ def pss(process: int) -> int:
         text = Path(f"/proc/{process}/smaps_rollup").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
+    return next(
+        (int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0
+    )
 
 
 def run_job(options: Options, out: Path, *, watch: bool) -> tuple[float, int]:
     """Seconds from start to exit, and peak memory in bytes if watched (watching costs speed)."""
-    command = [sys.executable, "-m", "pipeline", "preprocess", str(options.fasta), "--out", str(out), "--workers", str(options.workers), "--log-json"]
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline",
+        "preprocess",
+        str(options.fasta),
+        "--out",
+        str(out),
+        "--workers",
+        str(options.workers),
+        "--log-json",
+    ]
     shutil.rmtree(out, ignore_errors=True)
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -119,7 +132,10 @@ def tokenizer_speed(path: Path, fasta: Path) -> float:
 
     tokenizer = Tokenizer.from_file(str(path))
     with fasta.open() as file:
-        texts = [residues for _, (_, residues) in zip(range(20_000), SimpleFastaParser(file), strict=False)]
+        texts = [
+            residues
+            for _, (_, residues) in zip(range(20_000), SimpleFastaParser(file), strict=False)
+        ]
     started = time.perf_counter()
     for i in range(0, len(texts), 1000):
         tokenizer.encode_batch(texts[i : i + 1000])
@@ -136,17 +152,25 @@ def main(options: Options) -> None:
     _, peak = run_job(options, out, watch=True)
     shutil.rmtree(out)
     median = statistics.median(seconds)
-    print(f"whole job, {options.workers} workers: median {size / median / 1e6:.0f} MB/s of FASTA ({median:.2f} s; {seconds[0]:.2f} to {seconds[-1]:.2f})")
+    print(
+        f"whole job, {options.workers} workers: median {size / median / 1e6:.0f} MB/s of FASTA ({median:.2f} s; {seconds[0]:.2f} to {seconds[-1]:.2f})"
+    )
     print(f"peak memory of all processes (PSS): {peak / 1e6:.0f} MB")
     if options.fasta.suffix in (".fasta", ".fa", ".faa"):
         speeds = [parse_speed(options.fasta) for _ in range(options.runs)]
-        parse_mb, parse_residues = (statistics.median(values) for values in zip(*speeds, strict=True))
-        print(f"parse + tokenize, one core: median {parse_mb:.0f} MB/s, {parse_residues / 1e6:.0f} M residues/s")
+        parse_mb, parse_residues = (
+            statistics.median(values) for values in zip(*speeds, strict=True)
+        )
+        print(
+            f"parse + tokenize, one core: median {parse_mb:.0f} MB/s, {parse_residues / 1e6:.0f} M residues/s"
+        )
         if options.tokenizer is not None:
             other = tokenizer_speed(options.tokenizer, options.fasta)
             job_residues = parse_residues / parse_mb * size / median / 1e6
             print(f"Hugging Face fast tokenizer: {other / 1e6:.2f} M residues/s")
-            print(f"as many times faster: whole job {job_residues / other:.0f}, parse + tokenize {parse_residues / other:.0f}")
+            print(
+                f"as many times faster: whole job {job_residues / other:.0f}, parse + tokenize {parse_residues / other:.0f}"
+            )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ from trainer.train import train_step
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset")
     parser.add_argument("--preset", default="esm2-650m", choices=list(PRESETS))
     parser.add_argument("--precision", default="bf16")
@@ -34,8 +36,14 @@ def main() -> None:
     parser.add_argument("--micro-batches", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8, help="of a block")
     parser.add_argument("--blocks", type=int, default=3, help="of each kind")
-    parser.add_argument("--interval", type=int, default=500, help="steps between checkpoints, for the share")
-    parser.add_argument("--out", default="", help="folder to write into, on storage that ranks share; a temporary one by default")
+    parser.add_argument(
+        "--interval", type=int, default=500, help="steps between checkpoints, for the share"
+    )
+    parser.add_argument(
+        "--out",
+        default="",
+        help="folder to write into, on storage that ranks share; a temporary one by default",
+    )
     parser.add_argument("--json", default="", help="file for the result")
     arguments = parser.parse_args()
     with processes() as parallel, tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -43,9 +51,16 @@ def main() -> None:
         step = arguments.buckets * arguments.micro_batches * parallel.world_size
         options = replace(
             options,
-            data=replace(options.data, data=arguments.dataset, buckets_per_step=step, buckets_per_micro_batch=arguments.buckets),
+            data=replace(
+                options.data,
+                data=arguments.dataset,
+                buckets_per_step=step,
+                buckets_per_micro_batch=arguments.buckets,
+            ),
             compute=replace(options.compute, precision=arguments.precision),
-            output=replace(options.output, out=arguments.out or shared(folder, parallel), keep_last=1),
+            output=replace(
+                options.output, out=arguments.out or shared(folder, parallel), keep_last=1
+            ),
         )
         run = Run(options, parallel, stack)
         block(run, arguments.steps, save=True)
@@ -61,12 +76,16 @@ def main() -> None:
             "step_seconds": a_step,
             "extra_seconds": extra,
             "share": extra / (arguments.interval * a_step),
-            "bytes": sum(path.stat().st_size for path in (run.out / "checkpoints").rglob("*.distcp")),
+            "bytes": sum(
+                path.stat().st_size for path in (run.out / "checkpoints").rglob("*.distcp")
+            ),
         }
         if parallel.is_main:
             print(json.dumps(result), flush=True)
             if arguments.json:
-                Path(arguments.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), **result}, indent=1))
+                Path(arguments.json).write_text(
+                    json.dumps({"device": torch.cuda.get_device_name(), **result}, indent=1)
+                )
 
 
 def block(run: Run, steps: int, *, save: bool) -> float:

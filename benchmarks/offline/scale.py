@@ -69,41 +69,71 @@ def made_plan(records: int) -> Plan:
         for i in range(files)
     )
     each = task_bytes(sources)
-    ranges = tuple((i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, each))
-    return Plan(sources=sources, passed_over=(), ranges=ranges, hashed=(), partitions=-(-size // PARTITION_BYTES))
+    ranges = tuple(
+        (i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, each)
+    )
+    return Plan(
+        sources=sources,
+        passed_over=(),
+        ranges=ranges,
+        hashed=(),
+        partitions=-(-size // PARTITION_BYTES),
+    )
 
 
-def made_statistics(options: PreprocessOptions, sequences: int, rng: np.random.Generator) -> SplitStatistics:
+def made_statistics(
+    options: PreprocessOptions, sequences: int, rng: np.random.Generator
+) -> SplitStatistics:
     """Of buckets with lengths like proteins'."""
     found = SplitStatistics(capacity=options.capacity, longest=options.longest_span)
     lengths = np.clip(rng.gamma(2.0, 180.0, sequences).astype(np.int64) + 2, 3, options.max_seq_len)
     bucket = np.cumsum(lengths) // (options.capacity - options.max_seq_len)
     count = int(bucket[-1]) + 1
     tokens = np.bincount(bucket, weights=lengths, minlength=count).astype(np.int64)
-    found.add_buckets(lengths, lengths, bucket, options.capacity - tokens, np.ones(count, dtype=np.int64))
+    found.add_buckets(
+        lengths, lengths, bucket, options.capacity - tokens, np.ones(count, dtype=np.int64)
+    )
     return found
 
 
-def made_parts(options: PreprocessOptions, partitions: int, records: int) -> tuple[list[ReduceResult], int]:
+def made_parts(
+    options: PreprocessOptions, partitions: int, records: int
+) -> tuple[list[ReduceResult], int]:
     """What each reduce task would give, and the records of the fullest partition."""
     rng = np.random.default_rng(0)
     filled = rng.multinomial(records, np.full(partitions, 1 / partitions))
-    some = [made_statistics(options, int(share * KEPT * filled.mean()), rng) for share in (0.99, 0.01) for _ in range(16)]
+    some = [
+        made_statistics(options, int(share * KEPT * filled.mean()), rng)
+        for share in (0.99, 0.01)
+        for _ in range(16)
+    ]
     parts = []
     for partition, count in enumerate(filled.tolist()):
         statistics = {"train": some[partition % 16], "valid": some[16 + partition % 16]}
-        sizes = {split: {"bytes": s.buckets * 17_000, "buckets": s.buckets, "tokens": s.tokens} for split, s in statistics.items()}
+        sizes = {
+            split: {"bytes": s.buckets * 17_000, "buckets": s.buckets, "tokens": s.tokens}
+            for split, s in statistics.items()
+        }
         stem = f"{HASH[:16]}-{partition:05d}"
         part = ReduceResult(
-            rest=WorkFile(name=f"rest-of-reduce-{partition:06d}.arrow", bytes=1 << 20, xxh3_128=HASH),
+            rest=WorkFile(
+                name=f"rest-of-reduce-{partition:06d}.arrow", bytes=1 << 20, xxh3_128=HASH
+            ),
             status={Status.KEPT: int(count * KEPT), Status.DUPLICATE: count - int(count * KEPT)},
             residues_in=count * RESIDUES,
-            records=RecordsEntry(name=f"records/{stem}.parquet", bytes=40 * count, rows=count, xxh3_128=HASH),
-            shards={split: (ShardEntry(name=f"{split}/{stem}-0.arrow", xxh3_128=HASH, **size),) for split, size in sizes.items()},
+            records=RecordsEntry(
+                name=f"records/{stem}.parquet", bytes=40 * count, rows=count, xxh3_128=HASH
+            ),
+            shards={
+                split: (ShardEntry(name=f"{split}/{stem}-0.arrow", xxh3_128=HASH, **size),)
+                for split, size in sizes.items()
+            },
             statistics=statistics,
             token_counts=(*[0] * 4, *rng.integers(1 << 20, 1 << 22, 26).tolist(), *[0] * 226),
         )
-        parts.append(pickle.loads(pickle.dumps(part)))  # as it comes back from a worker: nothing shared
+        parts.append(
+            pickle.loads(pickle.dumps(part))
+        )  # as it comes back from a worker: nothing shared
     return parts, int(filled.max())
 
 
@@ -123,15 +153,27 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
         listed = TaskList(options=options, plan=plan, site=LocalSite(folder))
         sizes["plan, MB"] = len(json.dumps(listed.to_json())) / 1e6
         maps, hashes = map_tasks(plan, options.of_dataset, work), hash_tasks(plan, work)
-        job = Job(build=HASH[:16], options=options.of_dataset, out=LocalFolder(folder, work.path), work=work)
+        job = Job(
+            build=HASH[:16],
+            options=options.of_dataset,
+            out=LocalFolder(folder, work.path),
+            work=work,
+        )
         reduces = reduce_tasks(job, plan.partitions)
-        rests = [task for level in rest_levels(job, [task.rest for task in reduces]) for task in level]
-        sizes["a task, bytes"] = max(len(pickle.dumps(task)) for task in (*maps, *hashes, *reduces, *rests))
+        rests = [
+            task for level in rest_levels(job, [task.rest for task in reduces]) for task in level
+        ]
+        sizes["a task, bytes"] = max(
+            len(pickle.dumps(task)) for task in (*maps, *hashes, *reduces, *rests)
+        )
     with timed(times, "map results"):
         per = records // len(maps)
         spill = WorkFile(name=maps[0].spill, bytes=0, xxh3_128=HASH)
         pieces = [(HASH,) * -((task.begin - task.end) // PIECE_BYTES) for task in maps]
-        results = [MapResult(spill=spill, records=per, residues=per * RESIDUES, unknown=0, pieces=piece) for piece in pieces]
+        results = [
+            MapResult(spill=spill, records=per, residues=per * RESIDUES, unknown=0, pieces=piece)
+            for piece in pieces
+        ]
         mapped = mapped_of(options, plan, maps, hashes, results)
         mapped.save(job)
         sizes["what each worker reads once, MB"] = (work.path / job.mapped).stat().st_size / 1e6
@@ -151,7 +193,15 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
     counts = {"map": len(maps), "hash": len(hashes), "reduce": len(reduces), "rest": len(rests)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     fit = {"fullest partition, records": fullest, "mean": records // plan.partitions}
-    return {"records": records, "fasta, GB": records * RECORD_BYTES / 1e9, "tasks": counts, **fit, **sizes, "seconds": times, "peak memory, MB": peak / 1e6}
+    return {
+        "records": records,
+        "fasta, GB": records * RECORD_BYTES / 1e9,
+        "tasks": counts,
+        **fit,
+        **sizes,
+        "seconds": times,
+        "peak memory, MB": peak / 1e6,
+    }
 
 
 def main() -> None:
@@ -161,11 +211,18 @@ def main() -> None:
         return
     for records in SIZES:
         started = time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "benchmarks.offline.scale", str(records)], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.offline.scale", str(records)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         found = json.loads(done.stdout)
         print(f"{records:,} records, {time.perf_counter() - started:.1f} s in all:")
         for name, value in found.items():
-            print(f"    {name}: {json.dumps(value) if isinstance(value, dict) else f'{value:,.1f}' if isinstance(value, float) else f'{value:,}'}")
+            print(
+                f"    {name}: {json.dumps(value) if isinstance(value, dict) else f'{value:,.1f}' if isinstance(value, float) else f'{value:,}'}"
+            )
 
 
 if __name__ == "__main__":

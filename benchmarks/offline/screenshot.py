@@ -36,14 +36,26 @@ class Options:
 
 def main(options: Options) -> None:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": options.width, "height": 900}, color_scheme=options.scheme, device_scale_factor=options.scale)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(
+            viewport={"width": options.width, "height": 900},
+            color_scheme=options.scheme,
+            device_scale_factor=options.scale,
+        )
         page.goto(options.page.resolve().as_uri())
-        bottom = page.locator(options.until).evaluate("figure => figure.getBoundingClientRect().bottom + window.scrollY + 20")
-        drawn = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": options.width, "height": bottom})
+        bottom = page.locator(options.until).evaluate(
+            "figure => figure.getBoundingClientRect().bottom + window.scrollY + 20"
+        )
+        drawn = page.screenshot(
+            full_page=True, clip={"x": 0, "y": 0, "width": options.width, "height": bottom}
+        )
         browser.close()
     # 256 colours are enough for flat areas and letters, and a quarter of the bytes
-    Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(options.picture, optimize=True)
+    Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+        options.picture, optimize=True
+    )
 
 
 if __name__ == "__main__":

@@ -68,8 +68,14 @@ def main() -> None:
         print(f"{'':>20}  {size / seconds / 1e6:,.0f} MB/s")
     if options.rows:
         made = make_records(options.scratch, options.rows)
-        rows, stored = sum(entry.rows for entry in made.records), sum(entry.bytes for entry in made.records)
-        print(f"made records/ of {rows:,} rows in {len(made.records):,} files, {stored / 1e9:.2f} GB", flush=True)
+        rows, stored = (
+            sum(entry.rows for entry in made.records),
+            sum(entry.bytes for entry in made.records),
+        )
+        print(
+            f"made records/ of {rows:,} rows in {len(made.records):,} files, {stored / 1e9:.2f} GB",
+            flush=True,
+        )
         _report("many records", [str(options.scratch)], 1)
 
 
@@ -78,7 +84,11 @@ def _report(name: str, arguments: list[str], rounds: int) -> float:
     taken, peaks = [], []
     for _ in range(rounds):
         started = time.perf_counter()
-        process = subprocess.Popen([sys.executable, "-m", "pipeline", "stats", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", "stats", *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         _, status, usage = os.wait4(process.pid, 0)
         taken.append(time.perf_counter() - started)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -87,7 +97,10 @@ def _report(name: str, arguments: list[str], rounds: int) -> float:
         peaks.append(usage.ru_maxrss * 1024)
         cpu = usage.ru_utime + usage.ru_stime
     seconds = statistics.median(taken)
-    print(f"{name:>20}  {seconds:.2f} s ({min(taken):.2f} to {max(taken):.2f}), last one's CPU {cpu:.2f} s, memory {max(peaks) / 1e6:,.0f} MB", flush=True)
+    print(
+        f"{name:>20}  {seconds:.2f} s ({min(taken):.2f} to {max(taken):.2f}), last one's CPU {cpu:.2f} s, memory {max(peaks) / 1e6:,.0f} MB",
+        flush=True,
+    )
     return seconds
 
 
@@ -99,29 +112,60 @@ def make_records(out: Path, rows: int) -> Manifest:
     (out / "records").mkdir(parents=True, exist_ok=True)
     parts = []
     for first in range(0, rows, _ROWS_A_FILE):
-        parts.append(_part(rng, np.arange(first, min(first + _ROWS_A_FILE, rows)), rows, f"records/made-{first:010d}.parquet", names, options))
+        parts.append(
+            _part(
+                rng,
+                np.arange(first, min(first + _ROWS_A_FILE, rows)),
+                rows,
+                f"records/made-{first:010d}.parquet",
+                names,
+                options,
+            )
+        )
     edges = np.linspace(0, rows, _INPUTS + 1).astype(np.int64)
-    inputs = [InputEntry(name=name, bytes=1, xxh3_128="0" * 32, records=int(count)) for name, count in zip(names, np.diff(edges), strict=True)]
+    inputs = [
+        InputEntry(name=name, bytes=1, xxh3_128="0" * 32, records=int(count))
+        for name, count in zip(names, np.diff(edges), strict=True)
+    ]
     manifest = manifest_of(options, "0" * 16, inputs, parts)
-    totals = {split: replace(totals, buckets=-(-totals.tokens // options.capacity)) for split, totals in manifest.splits.items()}
+    totals = {
+        split: replace(totals, buckets=-(-totals.tokens // options.capacity))
+        for split, totals in manifest.splits.items()
+    }
     manifest = replace(manifest, splits=totals)
     (out / "manifest.json").write_text(manifest.to_json())
     return manifest
 
 
-def _part(rng: np.random.Generator, ordinal: Any, rows: int, name: str, names: tuple[str, ...], options: PreprocessOptions) -> ReduceResult:
+def _part(
+    rng: np.random.Generator,
+    ordinal: Any,
+    rows: int,
+    name: str,
+    names: tuple[str, ...],
+    options: PreprocessOptions,
+) -> ReduceResult:
     """Write one records/ file; what the manifest needs of it."""
     count = ordinal.size
     residues = np.clip(np.exp(rng.normal(5.7, 0.75, count)), 5, 40_000).astype(np.int64)
     duplicate = rng.random(count) < 0.25
     duplicate[0] = False
     kept = np.flatnonzero(~duplicate)
-    original = kept[np.maximum(np.searchsorted(kept, np.flatnonzero(duplicate)) - 1 - rng.integers(0, 3, int(duplicate.sum())), 0)]
+    original = kept[
+        np.maximum(
+            np.searchsorted(kept, np.flatnonzero(duplicate))
+            - 1
+            - rng.integers(0, 3, int(duplicate.sum())),
+            0,
+        )
+    ]
     residues[duplicate] = residues[original]
     edges = np.linspace(0, rows, _INPUTS + 1).astype(np.int64)
     table = RecordRows(
         ordinal=ordinal,
-        id=pa.array([f"UniRef90_{i * 2654435761 % (1 << 32):08X}" for i in ordinal.tolist()], pa.binary()),
+        id=pa.array(
+            [f"UniRef90_{i * 2654435761 % (1 << 32):08X}" for i in ordinal.tolist()], pa.binary()
+        ),
         source=(np.searchsorted(edges, ordinal, side="right") - 1).astype(np.int32),
         offset=ordinal * 400,
         residues=residues,
@@ -135,9 +179,14 @@ def _part(rng: np.random.Generator, ordinal: Any, rows: int, name: str, names: t
     )
     table.duplicate_of[duplicate] = ordinal[original]
     with Finisher() as finisher:
-        entry = write_records([table], name, names=names, out=folder_of(options.out), finisher=finisher)
+        entry = write_records(
+            [table], name, names=names, out=folder_of(options.out), finisher=finisher
+        )
     lengths = np.minimum(residues[kept], options.longest_piece) + 2
-    statistics = {split: SplitStatistics(capacity=options.capacity, longest=options.longest_span) for split in SPLITS}
+    statistics = {
+        split: SplitStatistics(capacity=options.capacity, longest=options.longest_span)
+        for split in SPLITS
+    }
     statistics["train"].sequences = int(kept.size)  # as if there were shards, in buckets of no cost
     statistics["train"].tokens = int(lengths.sum())
     return ReduceResult(

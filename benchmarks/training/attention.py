@@ -29,16 +29,30 @@ GPU = torch.device("cuda")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset")
-    parser.add_argument("--heads", nargs="+", default=["20x16", "20x24", "20x32", "20x64", "40x64", "40x128"], help="heads x head size")
+    parser.add_argument(
+        "--heads",
+        nargs="+",
+        default=["20x16", "20x24", "20x32", "20x64", "40x64", "40x128"],
+        help="heads x head size",
+    )
     parser.add_argument("--lengths", nargs="+", type=int, default=[512, 1024, 2048, 4096])
     arguments = parser.parse_args()
     bucket = next(iter(ShardReader(arguments.dataset)))
-    rows = {"bucket": Sequences(torch.tensor(bucket.cu_seqlens.copy(), device=GPU), bucket.max_seqlen)}
+    rows = {
+        "bucket": Sequences(torch.tensor(bucket.cu_seqlens.copy(), device=GPU), bucket.max_seqlen)
+    }
     for length in arguments.lengths:
-        rows[str(length)] = Sequences(torch.arange(0, TOKENS + 1, length, dtype=torch.int32, device=GPU), length)
-    print("heads    row      ours ms  TE ms   ratio  error: ours forward, backward   TE forward, backward", flush=True)
+        rows[str(length)] = Sequences(
+            torch.arange(0, TOKENS + 1, length, dtype=torch.int32, device=GPU), length
+        )
+    print(
+        "heads    row      ours ms  TE ms   ratio  error: ours forward, backward   TE forward, backward",
+        flush=True,
+    )
     for shape in arguments.heads:
         heads, size = (int(number) for number in shape.split("x"))
         for name, sequences in rows.items():
@@ -59,16 +73,22 @@ def compare(shape: str, name: str, sequences: Sequences, heads: int, size: int) 
         return [out.detach(), *torch.autograd.grad(out, leaf, grad)]
 
     kernels = {"ours": True, "te": False}
-    found = {who: attend(ours, qkv.detach().clone().requires_grad_()) for who, ours in kernels.items()}
+    found = {
+        who: attend(ours, qkv.detach().clone().requires_grad_()) for who, ours in kernels.items()
+    }
     expected = reference(qkv.detach(), angles, sequences, grad)
-    errors = {who: [float((a.float() - b).norm() / b.norm()) for a, b in zip(pair, expected, strict=True)] for who, pair in found.items()}
+    errors = {
+        who: [float((a.float() - b).norm() / b.norm()) for a, b in zip(pair, expected, strict=True)]
+        for who, pair in found.items()
+    }
     times: dict[str, list[float]] = {who: [] for who in kernels}
     for _ in range(5):
         for who, ours in kernels.items():
             times[who].append(device_ms(partial(attend, ours, qkv)))
     our_ms, their_ms = (statistics.median(times[who]) for who in ("ours", "te"))
     print(
-        f"{shape:8} {name:8} {our_ms:6.3f}  {their_ms:6.3f}   {their_ms / our_ms:5.2f}  " + "   ".join(f"{e[0]:.1e}, {e[1]:.1e}" for e in errors.values()),
+        f"{shape:8} {name:8} {our_ms:6.3f}  {their_ms:6.3f}   {their_ms / our_ms:5.2f}  "
+        + "   ".join(f"{e[0]:.1e}, {e[1]:.1e}" for e in errors.values()),
         flush=True,
     )
 
@@ -81,7 +101,12 @@ def reference(qkv: Tensor, angles: Tensor, sequences: Sequences, grad: Tensor) -
     q, k = torch.cat((first * cos - second * sin, second * cos + first * sin), -1).unbind(2)
     ends = sequences.cu_seqlens.tolist()
     spans = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False) if b > a]
-    outs = [F.scaled_dot_product_attention(*(t[span].transpose(0, 1) for t in (q, k, leaf[:, :, 2]))).transpose(0, 1) for span in spans]
+    outs = [
+        F.scaled_dot_product_attention(
+            *(t[span].transpose(0, 1) for t in (q, k, leaf[:, :, 2]))
+        ).transpose(0, 1)
+        for span in spans
+    ]
     out = torch.cat(outs).flatten(1)
     out.backward(grad.float())
     assert leaf.grad is not None

@@ -30,7 +30,9 @@ from trainer.model.initialize import build, fill
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset")
     parser.add_argument("--presets", nargs="+", default=["esm2-650m"], choices=list(PRESETS))
     parser.add_argument("--backends", nargs="+", default=["te"])
@@ -41,27 +43,52 @@ def main() -> None:
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with processes() as parallel:
-        sizes = [size for size in range(1, parallel.world_size + 1) if parallel.world_size % size == 0]
+        sizes = [
+            size for size in range(1, parallel.world_size + 1) if parallel.world_size % size == 0
+        ]
         for preset in arguments.presets:
             for backend in arguments.backends:
                 for numbers in arguments.precisions:
                     alone: dict[str, Any] = {}
                     for size in sizes:
-                        options = ComputeOptions(backend=backend, precision=numbers, context_parallel=size, recompute=arguments.recompute)
+                        options = ComputeOptions(
+                            backend=backend,
+                            precision=numbers,
+                            context_parallel=size,
+                            recompute=arguments.recompute,
+                        )
                         try:
-                            found = measured(preset, arguments.dataset, options, parallel, arguments.repeats)
+                            found = measured(
+                                preset, arguments.dataset, options, parallel, arguments.repeats
+                            )
                         except torch.OutOfMemoryError:
                             found = {}
-                        row = {"preset": preset, "backend": backend, "precision": numbers, "context_parallel": size, **compared(found, alone)}
+                        row = {
+                            "preset": preset,
+                            "backend": backend,
+                            "precision": numbers,
+                            "context_parallel": size,
+                            **compared(found, alone),
+                        }
                         alone = alone or found
                         rows.append(row)
                         if parallel.is_main:
-                            print(" · ".join(f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()), flush=True)
+                            print(
+                                " · ".join(
+                                    f"{key} {value:.6g}"
+                                    if isinstance(value, float)
+                                    else f"{key} {value}"
+                                    for key, value in row.items()
+                                ),
+                                flush=True,
+                            )
                         del found
                         gc.collect()
                         torch.cuda.empty_cache()
         if parallel.is_main and arguments.json:
-            Path(arguments.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
+            Path(arguments.json).write_text(
+                json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1)
+            )
 
 
 def compared(found: dict[str, Any], alone: dict[str, Any]) -> dict[str, Any]:
@@ -70,14 +97,30 @@ def compared(found: dict[str, Any], alone: dict[str, Any]) -> dict[str, Any]:
     row = {name: found[name] for name in ("loss", "ms", "gib")}
     if not alone:
         return row
-    cosines = [F.cosine_similarity(a.flatten(), b.flatten(), dim=0).item() for a, b in zip(found["grads"], alone["grads"], strict=True)]
-    dot = sum(torch.dot(a.flatten(), b.flatten()).double() for a, b in zip(found["grads"], alone["grads"], strict=True))
-    norms = [sum(g.double().square().sum() for g in grads).sqrt() for grads in (found["grads"], alone["grads"])]
+    cosines = [
+        F.cosine_similarity(a.flatten(), b.flatten(), dim=0).item()
+        for a, b in zip(found["grads"], alone["grads"], strict=True)
+    ]
+    dot = sum(
+        torch.dot(a.flatten(), b.flatten()).double()
+        for a, b in zip(found["grads"], alone["grads"], strict=True)
+    )
+    norms = [
+        sum(g.double().square().sum() for g in grads).sqrt()
+        for grads in (found["grads"], alone["grads"])
+    ]
     relative = abs(found["loss"] - alone["loss"]) / alone["loss"]
-    return {**row, "loss_difference": relative, "gradient_cosine": float(dot / norms[0] / norms[1]), "worst_tensor_cosine": min(cosines)}
+    return {
+        **row,
+        "loss_difference": relative,
+        "gradient_cosine": float(dot / norms[0] / norms[1]),
+        "worst_tensor_cosine": min(cosines),
+    }
 
 
-def measured(preset: str, dataset: str, options: ComputeOptions, everyone: Parallel, repeats: int) -> dict[str, Any]:
+def measured(
+    preset: str, dataset: str, options: ComputeOptions, everyone: Parallel, repeats: int
+) -> dict[str, Any]:
     """Mean loss of the first bucket, gradients of its sum (fp32, on the CPU), median time of a pass, peak memory."""
     parallel = everyone.arranged(options)
     torch.cuda.reset_peak_memory_stats()
@@ -91,7 +134,14 @@ def measured(preset: str, dataset: str, options: ComputeOptions, everyone: Paral
                 parameter.mul_(3)
     with ShardReader(dataset, prefetch=0) as reader:
         row = next(Feed(reader, buckets=1, stride=1, device=parallel.device))
-        masker = Masker(ESM2, seed=0, probability=0.15, epoch_buckets=len(reader), device=parallel.device, slices=parallel.slices)
+        masker = Masker(
+            ESM2,
+            seed=0,
+            probability=0.15,
+            epoch_buckets=len(reader),
+            device=parallel.device,
+            slices=parallel.slices,
+        )
         times = []
         for _ in range(repeats + 1):
             model.zero_grad(set_to_none=True)
@@ -112,7 +162,12 @@ def measured(preset: str, dataset: str, options: ComputeOptions, everyone: Paral
     for tensor in (sums, *grads):
         dist.all_reduce(tensor)
         tensor.mul_(share)
-    return {"loss": float(sums[0] / sums[1]), "grads": [grad.cpu() for grad in grads], "ms": statistics.median(times[1:]), "gib": gib}
+    return {
+        "loss": float(sums[0] / sums[1]),
+        "grads": [grad.cpu() for grad in grads],
+        "ms": statistics.median(times[1:]),
+        "gib": gib,
+    }
 
 
 if __name__ == "__main__":

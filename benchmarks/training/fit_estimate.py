@@ -24,7 +24,11 @@ REAL, SQUARES = 0.9985, 502.4
 
 
 def setting_of(row: Mapping[str, Any]) -> Setting:
-    capacity, buckets, ranks = row.get("capacity", 16384), row.get("buckets", 1), row.get("ranks", 1)
+    capacity, buckets, ranks = (
+        row.get("capacity", 16384),
+        row.get("buckets", 1),
+        row.get("ranks", 1),
+    )
     return Setting(
         model=ESM2_MODELS[row["preset"]],
         tokens=capacity * buckets,
@@ -42,12 +46,16 @@ def setting_of(row: Mapping[str, Any]) -> Setting:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--fit", action="store_true", help="print the coefficients that fit best")
     rows = json.loads(MEASURED.read_text())
     if parser.parse_args().fit:
         fit([row for row in rows if row["fit"]])
-    print("preset      precision    capacity buckets micro ranks reshard recompute      ms  error    GiB  error  fitted")
+    print(
+        "preset      precision    capacity buckets micro ranks reshard recompute      ms  error    GiB  error  fitted"
+    )
     for row in rows:
         setting = setting_of(row)
         ms, gib = 1e3 * estimate.seconds(setting), sum(estimate.memory(setting).values()) / 2**30
@@ -68,8 +76,13 @@ def fit(rows: list[dict[str, Any]]) -> None:
 
     def errors(logs: Any) -> Any:
         COEFFICIENTS.update(zip(names, np.exp(logs).tolist(), strict=True))
-        found = [1e3 * estimate.seconds(setting) / row["ms"] - 1 for setting, row in zip(settings, rows, strict=True)]
-        return np.array([*found, *(0.02 * (logs - np.log(start)))])  # what rows do not tell stays where it was
+        found = [
+            1e3 * estimate.seconds(setting) / row["ms"] - 1
+            for setting, row in zip(settings, rows, strict=True)
+        ]
+        return np.array(
+            [*found, *(0.02 * (logs - np.log(start)))]
+        )  # what rows do not tell stays where it was
 
     best = least_squares(errors, np.log(start))
     errors(best.x)

@@ -25,7 +25,11 @@ def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
     with ShardReader(dataset, prefetch=0) as reader:
         for number in range(len(reader)):
             bucket = reader[number]
-            yield {"input_ids": np.array(bucket.input_ids), "cu_seqlens": np.array(bucket.cu_seqlens), "num_tokens": bucket.num_tokens}
+            yield {
+                "input_ids": np.array(bucket.input_ids),
+                "cu_seqlens": np.array(bucket.cu_seqlens),
+                "num_tokens": bucket.num_tokens,
+            }
 
 
 def litdata(dataset: Path, folder: Path) -> Callable[[], Rows]:
@@ -47,8 +51,14 @@ def litdata_tokens(dataset: Path, folder: Path) -> Callable[[], Rows]:
     from litdata import StreamingDataset, TokensLoader
 
     capacity = read_manifest(dataset).capacity
-    _litdata_write(folder, [row["input_ids"] for row in stored_rows(dataset)], TokensLoader(block_size=capacity))
-    rows = StreamingDataset(str(folder), item_loader=TokensLoader(block_size=capacity), shuffle=True, seed=0)
+    _litdata_write(
+        folder,
+        [row["input_ids"] for row in stored_rows(dataset)],
+        TokensLoader(block_size=capacity),
+    )
+    rows = StreamingDataset(
+        str(folder), item_loader=TokensLoader(block_size=capacity), shuffle=True, seed=0
+    )
 
     def once() -> Rows:
         for row in rows:
@@ -63,7 +73,11 @@ def _litdata_write(folder: Path, rows: list[Any], item_loader: Any = None) -> No
 
     cache = Cache(str(folder), chunk_bytes="64MB", item_loader=item_loader)
     for i, row in enumerate(rows):
-        cache[i] = _as_tensor(row) if item_loader else {name: _as_tensor(value) for name, value in row.items()}
+        cache[i] = (
+            _as_tensor(row)
+            if item_loader
+            else {name: _as_tensor(value) for name, value in row.items()}
+        )
     cache.done()
     cache.merge()
 
@@ -89,7 +103,12 @@ def hugging_face(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 def hugging_face_streaming(dataset: Path, folder: Path) -> Callable[[], Rows]:
     """datasets as a stream with a shuffle buffer of 1,000 rows."""
-    stream = _hugging_face_table(dataset, folder).to_iterable_dataset(num_shards=4).shuffle(seed=0, buffer_size=1000).with_format("numpy")
+    stream = (
+        _hugging_face_table(dataset, folder)
+        .to_iterable_dataset(num_shards=4)
+        .shuffle(seed=0, buffer_size=1000)
+        .with_format("numpy")
+    )
 
     def once() -> Rows:
         for row in stream:
@@ -103,7 +122,9 @@ def _hugging_face_table(dataset: Path, folder: Path) -> Any:
 
     manifest = read_manifest(dataset)
     files = [str(dataset / entry.name) for entry in manifest.shards["train"]]
-    return load_dataset("arrow", data_files=files, split="train", cache_dir=str(folder)).select_columns(["input_ids", "cu_seqlens", "num_tokens"])
+    return load_dataset(
+        "arrow", data_files=files, split="train", cache_dir=str(folder)
+    ).select_columns(["input_ids", "cu_seqlens", "num_tokens"])
 
 
 def mosaicml(dataset: Path, folder: Path) -> Callable[[], Rows]:
@@ -149,7 +170,9 @@ def online(dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows
         packed: list[list[int]] = []
         with fasta.open() as file:
             for _, residues in SimpleFastaParser(file):
-                ids = tokenizer(residues, truncation=True, max_length=manifest.max_seq_len)["input_ids"]
+                ids = tokenizer(residues, truncation=True, max_length=manifest.max_seq_len)[
+                    "input_ids"
+                ]
                 if sum(map(len, packed)) + len(ids) > manifest.capacity:
                     yield collated(packed), sum(map(len, packed))
                     packed = []

@@ -55,15 +55,23 @@ class Options:
 class Plain(nn.Module):
     """The layer in plain torch, with linear maps of choice."""
 
-    def __init__(self, options: Options, linear: Callable[[int, int], nn.Module] = nn.Linear) -> None:
+    def __init__(
+        self, options: Options, linear: Callable[[int, int], nn.Module] = nn.Linear
+    ) -> None:
         super().__init__()
         d, self.heads = options.hidden, options.heads
         self.norm1, self.qkv, self.proj = nn.LayerNorm(d), linear(d, 3 * d), linear(d, d)
-        self.norm2, self.fc1, self.fc2 = nn.LayerNorm(d), linear(d, options.ffn), linear(options.ffn, d)
+        self.norm2, self.fc1, self.fc2 = (
+            nn.LayerNorm(d),
+            linear(d, options.ffn),
+            linear(options.ffn, d),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         qkv = self.qkv(self.norm1(x)).unflatten(-1, (self.heads, 3, -1)).transpose(1, 2)
-        x = x + self.proj(F.scaled_dot_product_attention(*qkv.unbind(-2)).transpose(1, 2).flatten(2))
+        x = x + self.proj(
+            F.scaled_dot_product_attention(*qkv.unbind(-2)).transpose(1, 2).flatten(2)
+        )
         return x + self.fc2(F.gelu(self.fc1(self.norm2(x)), approximate="tanh"))
 
 
@@ -79,7 +87,9 @@ class Fused(nn.Module):
         super().__init__()
         d, self.heads = options.hidden, options.heads
         self.layernorm_qkv, self.proj = te().LayerNormLinear(d, 3 * d), te().Linear(d, d)
-        self.attention = te().DotProductAttention(self.heads, d // self.heads, qkv_format="bshd", attn_mask_type="no_mask")
+        self.attention = te().DotProductAttention(
+            self.heads, d // self.heads, qkv_format="bshd", attn_mask_type="no_mask"
+        )
         self.layernorm_mlp = te().LayerNormMLP(d, options.ffn, activation="gelu")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,8 +100,20 @@ class Fused(nn.Module):
 
 def whole(options: Options) -> nn.Module:
     """TE's own layer: Q, K and V in one product, heads interleaved as in Plain."""
-    form = {"fuse_qkv_params": True, "attn_input_format": "bshd", "self_attn_mask_type": "no_mask", "activation": "gelu"}
-    return te().TransformerLayer(options.hidden, options.ffn, options.heads, hidden_dropout=0.0, attention_dropout=0.0, **form)
+    form = {
+        "fuse_qkv_params": True,
+        "attn_input_format": "bshd",
+        "self_attn_mask_type": "no_mask",
+        "activation": "gelu",
+    }
+    return te().TransformerLayer(
+        options.hidden,
+        options.ffn,
+        options.heads,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        **form,
+    )
 
 
 LADDER: Final[dict[str, tuple[Callable[[Options], nn.Module], Precision]]] = {
@@ -107,8 +129,16 @@ LADDER: Final[dict[str, tuple[Callable[[Options], nn.Module], Precision]]] = {
 
 def plain_name(name: str) -> str:
     """What Plain calls a parameter of any rung."""
-    name = name.removeprefix("self_attention.").replace("layernorm_qkv.layer_norm_", "norm1.").replace("layernorm_qkv.", "qkv.")
-    return name.replace("layernorm_mlp.layer_norm_", "norm2.").replace("layernorm_mlp.fc1_", "fc1.").replace("layernorm_mlp.fc2_", "fc2.")
+    name = (
+        name.removeprefix("self_attention.")
+        .replace("layernorm_qkv.layer_norm_", "norm1.")
+        .replace("layernorm_qkv.", "qkv.")
+    )
+    return (
+        name.replace("layernorm_mlp.layer_norm_", "norm2.")
+        .replace("layernorm_mlp.fc1_", "fc1.")
+        .replace("layernorm_mlp.fc2_", "fc2.")
+    )
 
 
 class Problem:
@@ -120,16 +150,28 @@ class Problem:
         size = (options.batch, options.length, options.hidden)
         self.x, self.gradient = (torch.randn(size, device=device).bfloat16() for _ in range(2))
         with torch.device("meta"):
-            shapes = {name: parameter.shape for name, parameter in Plain(options).named_parameters()}
+            shapes = {
+                name: parameter.shape for name, parameter in Plain(options).named_parameters()
+            }
         # no bias is 0 and no norm is 1: whoever forgets or confuses them shall be off
-        spread = {name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1 for name, shape in shapes.items()}
-        weights = {name: spread[name] * torch.randn(shape, device=device) + ("norm" in name and "weight" in name) for name, shape in shapes.items()}
+        spread = {
+            name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1
+            for name, shape in shapes.items()
+        }
+        weights = {
+            name: spread[name] * torch.randn(shape, device=device)
+            + ("norm" in name and "weight" in name)
+            for name, shape in shapes.items()
+        }
         self.weights = {name: weight.bfloat16() for name, weight in weights.items()}
 
     def pass_of(self, layer: nn.Module, number: Precision) -> Callable[[], dict[str, Tensor]]:
         """Give a layer the weights. Returns a function that goes forward and backward once, and returns output and gradients by name."""
         dtype = torch.float32 if number == "fp32" else torch.bfloat16
-        parameters = {plain_name(name): parameter for name, parameter in layer.to(self.device, dtype).named_parameters()}
+        parameters = {
+            plain_name(name): parameter
+            for name, parameter in layer.to(self.device, dtype).named_parameters()
+        }
         for name in parameters.keys() | self.weights.keys():
             parameters[name].data.copy_(self.weights[name])
         x, gradient = self.x.to(dtype, copy=True).requires_grad_(), self.gradient.to(dtype)
@@ -141,15 +183,24 @@ class Problem:
             with autocast(compute, self.device, sharded=False):
                 y = layer(x)
             y.backward(gradient)
-            return {"output": y.detach(), "input": x.grad, **{name: parameter.grad for name, parameter in parameters.items()}}
+            return {
+                "output": y.detach(),
+                "input": x.grad,
+                **{name: parameter.grad for name, parameter in parameters.items()},
+            }
 
         return once
 
     def errors(self, found: dict[str, Tensor], reference: dict[str, Tensor]) -> tuple[float, float]:
         """Of the output, and the worst of a gradient. What the residual stream carries past the layer is left out."""
         past = {"output": self.x.float(), "input": self.gradient.float()}
-        relative = {name: float((found[name] - r).norm() / (r - past.get(name, 0.0)).norm()) for name, r in reference.items()}
-        return relative.pop("output"), max(math.inf if math.isnan(error) else error for error in relative.values())
+        relative = {
+            name: float((found[name] - r).norm() / (r - past.get(name, 0.0)).norm())
+            for name, r in reference.items()
+        }
+        return relative.pop("output"), max(
+            math.inf if math.isnan(error) else error for error in relative.values()
+        )
 
 
 @dataclass
@@ -177,7 +228,9 @@ class Rung:
 
 def block_ms(once: Callable[[], object], steps: int, device: torch.device) -> float:
     """Of a pass. One more goes ahead, so that the device has work while the host launches the first."""
-    begin, end = (torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None for _ in range(2))
+    begin, end = (
+        torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None for _ in range(2)
+    )
     once()
     started = time.perf_counter()
     if begin:
@@ -206,7 +259,9 @@ def climbed(options: Options, device: torch.device) -> list[Rung]:
             passes[rung.name] = once
             limit = limits.get(number, FP8_LIMITS)
             if not (errors[0] <= limit[0] and errors[1] <= limit[1]):
-                rung.failure = "errors of output and gradients are {:.1e} and {:.1e}, expected at most {:.1e} and {:.1e}".format(*errors, *limit)
+                rung.failure = "errors of output and gradients are {:.1e} and {:.1e}, expected at most {:.1e} and {:.1e}".format(
+                    *errors, *limit
+                )
             if rung is rungs[0]:
                 limits["bf16"] = (2 * errors[0], 2 * errors[1])
     for _ in range(options.rounds):
@@ -221,18 +276,38 @@ def climbed(options: Options, device: torch.device) -> list[Rung]:
 def main(options: Options) -> int:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     where = f"{torch.cuda.get_device_name() if device.type == 'cuda' else 'CPU'}, torch {torch.__version__}"
-    model = ModelOptions(layers=1, hidden_size=options.hidden, heads=options.heads, ffn_size=options.ffn)
-    flops = model_flops(model, tokens=options.batch * options.length, squares=options.batch * options.length**2, predicted=0)
+    model = ModelOptions(
+        layers=1, hidden_size=options.hidden, heads=options.heads, ffn_size=options.ffn
+    )
+    flops = model_flops(
+        model,
+        tokens=options.batch * options.length,
+        squares=options.batch * options.length**2,
+        predicted=0,
+    )
     rungs = climbed(options, device)
-    print(f"{where}; {options.batch} × {options.length:,} tokens, hidden {options.hidden:,}, feed-forward {options.ffn:,}, {options.heads} heads\n")
-    print("| rung | ms | model TFLOP | TFLOP/s | × plain | error of output | worst of gradients | |\n|---|---|---|---|---|---|---|---|")
+    print(
+        f"{where}; {options.batch} × {options.length:,} tokens, hidden {options.hidden:,}, feed-forward {options.ffn:,}, {options.heads} heads\n"
+    )
+    print(
+        "| rung | ms | model TFLOP | TFLOP/s | × plain | error of output | worst of gradients | |\n|---|---|---|---|---|---|---|---|"
+    )
     for rung in rungs:
         figures = f"{rung.ms:.2f} | {flops / 1e12:.2f} | {flops / rung.ms / 1e9:.0f} | {rungs[0].ms / rung.ms:.2f}"
-        print(f"| {rung.name} | {figures} | {rung.output_error:.1e} | {rung.gradient_error:.1e} | {rung.failure.partition(chr(10))[0][:150]} |")
+        print(
+            f"| {rung.name} | {figures} | {rung.output_error:.1e} | {rung.gradient_error:.1e} | {rung.failure.partition(chr(10))[0][:150]} |"
+        )
     if options.json is not None:
         shape = {name: value for name, value in asdict(options).items() if name != "json"}
-        found = [{**asdict(rung), "ms": rung.ms} if rung.blocks_ms else {"name": rung.name, "failure": rung.failure} for rung in rungs]
-        options.json.write_text(json.dumps({"device": where, **shape, "flops": flops, "rungs": found}, indent=1))
+        found = [
+            {**asdict(rung), "ms": rung.ms}
+            if rung.blocks_ms
+            else {"name": rung.name, "failure": rung.failure}
+            for rung in rungs
+        ]
+        options.json.write_text(
+            json.dumps({"device": where, **shape, "flops": flops, "rungs": found}, indent=1)
+        )
     for rung in rungs:
         if rung.failure:
             print(f"{rung.name} failed: {rung.failure}", file=sys.stderr)

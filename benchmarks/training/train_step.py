@@ -38,15 +38,28 @@ RATE = 1e-5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset")
     parser.add_argument("--presets", nargs="+", default=["esm2-650m"], choices=list(PRESETS))
     parser.add_argument("--precisions", nargs="+", default=["bf16"])
     parser.add_argument("--gelus", nargs="+", default=["erf"], choices=["erf", "tanh"])
-    parser.add_argument("--cuda-graphs", nargs="+", default=["yes"], choices=["yes", "no"], help="replay the step from CUDA graphs")
+    parser.add_argument(
+        "--cuda-graphs",
+        nargs="+",
+        default=["yes"],
+        choices=["yes", "no"],
+        help="replay the step from CUDA graphs",
+    )
     parser.add_argument("--backend", default="te")
     parser.add_argument("--buckets", type=int, default=1, help="buckets of a micro-batch")
-    parser.add_argument("--micro-batches", type=int, default=1, help="of each rank (or group that shares buckets) in a step")
+    parser.add_argument(
+        "--micro-batches",
+        type=int,
+        default=1,
+        help="of each rank (or group that shares buckets) in a step",
+    )
     parser.add_argument("--reshard", default="auto")
     parser.add_argument("--gather-ahead", type=int, default=1)
     parser.add_argument("--replicate", type=int, default=1)
@@ -54,21 +67,38 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=5, help="timed blocks of each kind")
     parser.add_argument("--steps", type=int, default=10, help="steps of a block")
     parser.add_argument("--recompute", default="none")
-    parser.add_argument("--profile", default="", help="file for a table of the device's time by kernel")
+    parser.add_argument(
+        "--profile", default="", help="file for a table of the device's time by kernel"
+    )
     parser.add_argument("--json", default="", help="file for the rows")
     arguments = parser.parse_args()
     rows = []
     with processes() as parallel:
         say = print if parallel.is_main else lambda *_, **__: None
-        say("preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait   host's  host ms  GiB", flush=True)
-        for preset, precision, gelu, graph in itertools.product(arguments.presets, arguments.precisions, arguments.gelus, arguments.cuda_graphs):
+        say(
+            "preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait   host's  host ms  GiB",
+            flush=True,
+        )
+        for preset, precision, gelu, graph in itertools.product(
+            arguments.presets, arguments.precisions, arguments.gelus, arguments.cuda_graphs
+        ):
             with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
                 options = PRESETS[preset][1]
-                step = arguments.buckets * arguments.micro_batches * parallel.world_size // arguments.context_parallel
+                step = (
+                    arguments.buckets
+                    * arguments.micro_batches
+                    * parallel.world_size
+                    // arguments.context_parallel
+                )
                 options = replace(
                     options,
                     model=replace(options.model, gelu=gelu),
-                    data=replace(options.data, data=arguments.dataset, buckets_per_step=step, buckets_per_micro_batch=arguments.buckets),
+                    data=replace(
+                        options.data,
+                        data=arguments.dataset,
+                        buckets_per_step=step,
+                        buckets_per_micro_batch=arguments.buckets,
+                    ),
                     compute=replace(
                         options.compute,
                         backend=arguments.backend,
@@ -84,13 +114,39 @@ def main() -> None:
                 )
                 run = Run(options, parallel, stack)
                 if run.not_captured and parallel.is_main:
-                    print(f"{preset} {precision}: no CUDA graph, for {run.not_captured}", file=sys.stderr, flush=True)
-                row = measured(run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile)
+                    print(
+                        f"{preset} {precision}: no CUDA graph, for {run.not_captured}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+                row = measured(
+                    run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile
+                )
                 captured = graph == "yes" and not run.not_captured
                 reshard = run.options.compute.reshard if parallel.world_size > 1 else ""
-            asked = {name: getattr(arguments, name) for name in ("buckets", "micro_batches", "recompute", "gather_ahead", "replicate", "context_parallel")}
+            asked = {
+                name: getattr(arguments, name)
+                for name in (
+                    "buckets",
+                    "micro_batches",
+                    "recompute",
+                    "gather_ahead",
+                    "replicate",
+                    "context_parallel",
+                )
+            }
             ranks = {"ranks": parallel.world_size, "reshard": reshard}
-            rows.append({"preset": preset, "precision": precision, "gelu": gelu, "cuda_graph": captured, **asked, **ranks, **row})
+            rows.append(
+                {
+                    "preset": preset,
+                    "precision": precision,
+                    "gelu": gelu,
+                    "cuda_graph": captured,
+                    **asked,
+                    **ranks,
+                    **row,
+                }
+            )
             say(
                 f"{preset:11} {precision:12} {gelu:5} {'yes' if captured else 'no':5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}"
                 f"  {row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  {row['data_host']:6.3%}"
@@ -100,7 +156,9 @@ def main() -> None:
             del run
             forget(parallel.device)
     if arguments.json and parallel.is_main:
-        Path(arguments.json).write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
+        Path(arguments.json).write_text(
+            json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1)
+        )
 
 
 def shared(folder: str, parallel: Parallel) -> str:
@@ -128,9 +186,15 @@ def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, An
         host.append(launched)
     waited, spent = run.feed.waited - waited, run.feed.spent - spent
     if profile:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]) as trace:
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+        ) as trace:
             block(run, run.feed, 3)
-        Path(profile).write_text(trace.key_averages().table(sort_by="cuda_time_total", row_limit=60, max_name_column_width=110))
+        Path(profile).write_text(
+            trace.key_averages().table(
+                sort_by="cuda_time_total", row_limit=60, max_name_column_width=110
+            )
+        )
     total = sum(real)
     flops = model_flops(run.options.model, tokens=tokens, squares=squares, predicted=predicted)
     devices = run.parallel.world_size

@@ -17,9 +17,14 @@ from schemas.shard import SPLITS, slots_for
 from schemas.vocabulary import ESM2
 
 
-def manifest_of(options: DatasetOptions, build: str, inputs: Sequence[InputEntry], parts: Sequence[PackResult]) -> Manifest:
+def manifest_of(
+    options: DatasetOptions, build: str, inputs: Sequence[InputEntry], parts: Sequence[PackResult]
+) -> Manifest:
     """Add up the results of all reduce tasks and the rest task."""
-    statistics = {split: SplitStatistics(capacity=options.capacity, longest=options.longest_span) for split in SPLITS}
+    statistics = {
+        split: SplitStatistics(capacity=options.capacity, longest=options.longest_span)
+        for split in SPLITS
+    }
     reduced = [part for part in parts if isinstance(part, ReduceResult)]
     token_counts = np.zeros(256, dtype=np.int64)
     for part in parts:
@@ -39,9 +44,14 @@ def manifest_of(options: DatasetOptions, build: str, inputs: Sequence[InputEntry
         seed=options.seed,
         options=options.shape(),
         inputs=tuple(inputs),
-        shards={split: tuple(entry for part in parts for entry in part.shards[split]) for split in SPLITS},
+        shards={
+            split: tuple(entry for part in parts for entry in part.shards[split])
+            for split in SPLITS
+        },
         records=tuple(part.records for part in parts),
-        records_by_status={status: sum(part.status.get(status, 0) for part in reduced) for status in Status},
+        records_by_status={
+            status: sum(part.status.get(status, 0) for part in reduced) for status in Status
+        },
         cropped_copies=sum(part.cropped_copies for part in reduced),
         residues_in=sum(part.residues_in for part in reduced),
         residues_kept=sum(named.values()),

@@ -14,7 +14,13 @@ from typing import Final, TypeVar
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.build_plan import PLAN, Plan, absolute, plan, plan_digest, planned_here
 from pipeline.build.destination.destination import Site, missing_file, site_of
-from pipeline.build.map_stage.map_results import Mapped, build_digest, input_entries, mapped_of, of_maps
+from pipeline.build.map_stage.map_results import (
+    Mapped,
+    build_digest,
+    input_entries,
+    mapped_of,
+    of_maps,
+)
 from pipeline.build.map_stage.unknown_letters import unknown_shares
 from pipeline.build.options import PreprocessOptions, parse_bytes
 from pipeline.build.progress import Reporter
@@ -64,7 +70,9 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
     """
     elsewhere = options.executor == "ray"  # its workers start in other folders than this command
     refuse_inside(options.out, options.inputs)
-    site = site_of(options.out if is_url(options.out) or not elsewhere else os.path.abspath(options.out))
+    site = site_of(
+        options.out if is_url(options.out) or not elsewhere else os.path.abspath(options.out)
+    )
     existing = existing_dataset(site, options)
     with site.held():
         planned = plan(options, spool=site.spool(options))
@@ -87,12 +95,20 @@ def executor_of(options: PreprocessOptions, site: Site) -> ProcessExecutor | Ray
     """
     if options.executor != "ray":
         return ProcessExecutor(workers_of(options))
-    return RayExecutor(site.out, address=options.ray_address, workers=options.workers if options.ray_address else workers_of(options))
+    return RayExecutor(
+        site.out,
+        address=options.ray_address,
+        workers=options.workers if options.ray_address else workers_of(options),
+    )
 
 
 def workers_of(options: PreprocessOptions) -> int:
     """How many processes fit the options and the memory."""
-    memory = parse_bytes(options.memory) if options.memory is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = (
+        parse_bytes(options.memory)
+        if options.memory is not None
+        else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    )
     return max(1, min(options.workers or cores(), memory // WORKER_BYTES))
 
 
@@ -113,7 +129,9 @@ def existing_dataset(site: Site, options: PreprocessOptions) -> Manifest | None:
         raise ManifestError(f"{error}; --overwrite replaces it") from error
 
 
-def refuse_if_other(existing: Manifest, options: PreprocessOptions, sources: Sequence[Source], out: str) -> None:
+def refuse_if_other(
+    existing: Manifest, options: PreprocessOptions, sources: Sequence[Source], out: str
+) -> None:
     """Refuse what can be told apart without reading the inputs.
 
     Raises:
@@ -122,13 +140,19 @@ def refuse_if_other(existing: Manifest, options: PreprocessOptions, sources: Seq
     if options.overwrite:
         return
     shape, there = options.shape(), existing.options
-    changed = [f"--{name.replace('_', '-')} {there.get(name)} → {value}" for name, value in shape.items() if there.get(name) != value]
+    changed = [
+        f"--{name.replace('_', '-')} {there.get(name)} → {value}"
+        for name, value in shape.items()
+        if there.get(name) != value
+    ]
     if [(s.name, s.bytes) for s in sources] != [(e.name, e.bytes) for e in existing.inputs]:
         changed.append("the inputs differ")
     if existing.version != __version__:
         changed.append(f"thdpack {existing.version} → {__version__}")
     if changed:
-        raise DatasetError(f"{out}: holds another dataset ({'; '.join(changed)}); choose another --out, or replace it with --overwrite")
+        raise DatasetError(
+            f"{out}: holds another dataset ({'; '.join(changed)}); choose another --out, or replace it with --overwrite"
+        )
 
 
 def refuse_other_plan(site: Site, options: PreprocessOptions, planned: Plan) -> None:
@@ -141,14 +165,23 @@ def refuse_other_plan(site: Site, options: PreprocessOptions, planned: Plan) -> 
     if there is None or there == plan_digest(options, planned):
         return
     if not options.overwrite:
-        raise DatasetError(f"{site.out.where()}: tasks of another plan ({there}) wait to be run here; choose another --out, or replace it with --overwrite")
+        raise DatasetError(
+            f"{site.out.where()}: tasks of another plan ({there}) wait to be run here; choose another --out, or replace it with --overwrite"
+        )
     site.out.remove(PLAN)  # whose tasks then find that it is gone
 
 
 class Build:
     """One run of the three stages."""
 
-    def __init__(self, options: PreprocessOptions, planned: Plan, site: Site, executor: Executor, report: Reporter) -> None:
+    def __init__(
+        self,
+        options: PreprocessOptions,
+        planned: Plan,
+        site: Site,
+        executor: Executor,
+        report: Reporter,
+    ) -> None:
         self._options = options
         self._plan = planned
         self._site = site
@@ -158,18 +191,24 @@ class Build:
         self._report = report
 
     def run(self, existing: Manifest | None) -> Built:
-        if existing is not None and not self._options.overwrite:  # which may be there because the dataset is damaged
+        if (
+            existing is not None and not self._options.overwrite
+        ):  # which may be there because the dataset is damaged
             self._refuse_other_inputs(existing)
             problem = missing_file(existing, self._out)
             if problem is not None:
-                raise DatasetError(f"{problem}; the dataset is damaged: build it again with --overwrite")
+                raise DatasetError(
+                    f"{problem}; the dataset is damaged: build it again with --overwrite"
+                )
             return self.found(existing)
         return mended(self._built, lambda _: None, self._work, self._report)
 
     def _built(self) -> Built:
         """The dataset. What an earlier attempt finished is recognised by its markers."""
         mapped = self._map()
-        job = Job(build=mapped.build, options=self._options.of_dataset, out=self._out, work=self._work)
+        job = Job(
+            build=mapped.build, options=self._options.of_dataset, out=self._out, work=self._work
+        )
         mapped.save(job)
         tasks = reduce_tasks(job, self._plan.partitions)
         parts = self._phase("deduplicate, shuffle, pack", tasks, mapped.residues)
@@ -190,13 +229,21 @@ class Build:
         """
         parts = list(parts)
         tasks: list[Task[PackResult]] = [*reduce_tasks(job, self._plan.partitions)]
-        for level in rest_levels(job, [task.rest for task in reduce_tasks(job, self._plan.partitions)]):
+        for level in rest_levels(
+            job, [task.rest for task in reduce_tasks(job, self._plan.partitions)]
+        ):
             parts += self._phase("pack the rest" if level[0].final else "pack the rests", level, 0)
             tasks += level
         manifest = manifest_of(self._options, mapped.build, mapped.inputs, parts)
         if not manifest.records_by_status[Status.KEPT]:
-            left_out = ", ".join(f"{count:,} {status}" for status, count in manifest.records_by_status.items() if count)
-            raise DatasetError(f"no record was kept ({left_out}): nothing was committed; see --min-residues, --long and --on-invalid")
+            left_out = ", ".join(
+                f"{count:,} {status}"
+                for status, count in manifest.records_by_status.items()
+                if count
+            )
+            raise DatasetError(
+                f"no record was kept ({left_out}): nothing was committed; see --min-residues, --long and --on-invalid"
+            )
         self._verify(manifest, tasks, parts)
         self._executor.end()
         self._site.commit(manifest)
@@ -216,11 +263,18 @@ class Build:
 
         self._executor.run(partial(run_once, out=self._out), tasks, keep, self._report.advance)
         if skipped:
-            self._report.note(f"{name}: {skipped} of {len(tasks)} tasks were finished by an earlier run, skipped", skipped=skipped, tasks=len(tasks))
+            self._report.note(
+                f"{name}: {skipped} of {len(tasks)} tasks were finished by an earlier run, skipped",
+                skipped=skipped,
+                tasks=len(tasks),
+            )
         return [results[index] for index in range(len(tasks))]
 
     def _map(self) -> Mapped:
-        maps, hashes = map_tasks(self._plan, self._options.of_dataset, self._work), hash_tasks(self._plan, self._work)
+        maps, hashes = (
+            map_tasks(self._plan, self._options.of_dataset, self._work),
+            hash_tasks(self._plan, self._work),
+        )
         hashed = sum(task.end - task.begin for task in hashes)  # read a second time
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
@@ -240,9 +294,13 @@ class Build:
         results = self._phase("compare inputs", tasks, self._plan.input_bytes)
         found = input_entries(sources, tasks, results, [entry.records for entry in existing.inputs])
         if build_digest(self._options, found) != existing.build:
-            raise DatasetError(f"{self._out.where()}: the inputs changed since this dataset was built; choose another --out, or replace it with --overwrite")
+            raise DatasetError(
+                f"{self._out.where()}: the inputs changed since this dataset was built; choose another --out, or replace it with --overwrite"
+            )
 
-    def _verify(self, manifest: Manifest, tasks: Sequence[Task[PackResult]], parts: Sequence[PackResult]) -> None:
+    def _verify(
+        self, manifest: Manifest, tasks: Sequence[Task[PackResult]], parts: Sequence[PackResult]
+    ) -> None:
         """Read everything back before it is committed.
 
         Args:
@@ -252,11 +310,21 @@ class Build:
         """
         checks = verify_tasks(manifest, self._out, self._work)
         found = self._phase("verify", checks, sum(entry.bytes for entry in manifest.files()))
-        problems = check_totals(manifest) + [problem for result in found for problem in result.problems]
+        problems = check_totals(manifest) + [
+            problem for result in found for problem in result.problems
+        ]
         if not problems:
             return
         wrong = [check for check, result in zip(checks, found, strict=True) if result.problems]
-        damaged = {entry.name for check in wrong for files in (check.shards, check.records) for entry in files}
+        damaged = {
+            entry.name
+            for check in wrong
+            for files in (check.shards, check.records)
+            for entry in files
+        }
         for task, part in zip(tasks, parts, strict=True):
             forget(task, part, damaged, self._out)
-        raise BuildError("the dataset does not verify, nothing was committed; the same command writes these files again:\n" + "\n".join(problems))
+        raise BuildError(
+            "the dataset does not verify, nothing was committed; the same command writes these files again:\n"
+            + "\n".join(problems)
+        )

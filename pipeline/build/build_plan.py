@@ -60,7 +60,12 @@ def fasta_bytes(sources: Sequence[Source]) -> int:
 
 def absolute(planned: Plan) -> Plan:
     """The same plan for tasks that start in other folders."""
-    return replace(planned, sources=tuple(s if is_url(s.url) else replace(s, url=os.path.abspath(s.url)) for s in planned.sources))
+    return replace(
+        planned,
+        sources=tuple(
+            s if is_url(s.url) else replace(s, url=os.path.abspath(s.url)) for s in planned.sources
+        ),
+    )
 
 
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
@@ -69,9 +74,13 @@ def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
     return f"{dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))}-{xxhash.xxh3_64_hexdigest(files.encode())}"
 
 
-def dataset_digest(shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__) -> str:
+def dataset_digest(
+    shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__
+) -> str:
     """What a manifest can tell of the plan it came of: options, inputs' names and sizes, version."""
-    return xxhash.xxh3_64_hexdigest(json.dumps([shape, list(inputs), version], sort_keys=True).encode())
+    return xxhash.xxh3_64_hexdigest(
+        json.dumps([shape, list(inputs), version], sort_keys=True).encode()
+    )
 
 
 class _Planned(msgspec.Struct):
@@ -89,7 +98,9 @@ def planned_here(out: Folder) -> str | None:
 
 def comes_of(manifest: Manifest, plan: str) -> bool:
     """Whether a manifest is what a plan, told by its digest, was for: of the same options and version, and of inputs of the same names and sizes."""
-    return plan.partition("-")[0] == dataset_digest(manifest.options, ((entry.name, entry.bytes) for entry in manifest.inputs), manifest.version)
+    return plan.partition("-")[0] == dataset_digest(
+        manifest.options, ((entry.name, entry.bytes) for entry in manifest.inputs), manifest.version
+    )
 
 
 def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
@@ -100,11 +111,15 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
     """
     sources, passed_over = find_sources(options.inputs, options.format, spool=spool)
     size = task_bytes(sources)
-    ranges = [(i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, size)]
+    ranges = [
+        (i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, size)
+    ]
     return Plan(
         sources=tuple(sources),
         passed_over=tuple(passed_over),
         ranges=tuple(ranges),
-        hashed=tuple((i, begin, end) for i, begin, end in every_range(sources) if not sources[i].streamed),
+        hashed=tuple(
+            (i, begin, end) for i, begin, end in every_range(sources) if not sources[i].streamed
+        ),
         partitions=max(1, -(-fasta_bytes(sources) // PARTITION_BYTES)),
     )

@@ -65,7 +65,9 @@ class DatasetOptions:
     def __post_init__(self) -> None:
         self._check_sizes()
         if self.min_residues < 1:
-            raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1: an empty sequence teaches nothing")
+            raise ValueError(
+                f"--min-residues is {self.min_residues}, expected at least 1: an empty sequence teaches nothing"
+            )
         if self.dedup == "cropped" and self.long == "split":
             raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")
         if not 0 <= self.valid_fraction <= 1:
@@ -77,17 +79,25 @@ class DatasetOptions:
 
     def _check_sizes(self) -> None:
         if self.capacity < 3:
-            raise ValueError(f"--capacity is {self.capacity}, need room for <cls> residue <eos>: at least 3")
+            raise ValueError(
+                f"--capacity is {self.capacity}, need room for <cls> residue <eos>: at least 3"
+            )
         if self.capacity > 1 << 24:
             raise ValueError(f"--capacity is {self.capacity}, expected at most {1 << 24}")
         if self.max_seq_len < 3:
-            raise ValueError(f"--max-seq-len is {self.max_seq_len}, need room for <cls> residue <eos>: at least 3")
+            raise ValueError(
+                f"--max-seq-len is {self.max_seq_len}, need room for <cls> residue <eos>: at least 3"
+            )
         if self.length_multiple < 1:
             raise ValueError(f"--length-multiple is {self.length_multiple}, expected at least 1")
         if self.longest_span > self.capacity:
-            raise ValueError(f"--max-seq-len {self.max_seq_len} does not fit --capacity {self.capacity}: no sequence may be longer than a bucket")
+            raise ValueError(
+                f"--max-seq-len {self.max_seq_len} does not fit --capacity {self.capacity}: no sequence may be longer than a bucket"
+            )
         if self.capacity % self.length_multiple:
-            raise ValueError(f"--capacity {self.capacity} is not a multiple of --length-multiple {self.length_multiple}")
+            raise ValueError(
+                f"--capacity {self.capacity} is not a multiple of --length-multiple {self.length_multiple}"
+            )
         if self.shard_mb < 1:
             raise ValueError(f"--shard-mb is {self.shard_mb}, expected at least 1")
 
@@ -153,18 +163,28 @@ class PreprocessOptions(DatasetOptions, _Places):
         if self.ray_address is not None and self.executor != "ray":
             raise ValueError("--ray-address is given without --executor ray")
         if self.ray_address is not None and self.memory is not None:
-            raise ValueError("--memory limits what runs on this machine, not on the cluster of --ray-address: give --workers instead")
-        if self.scratch is not None and ("://" not in self.out or self.out.startswith(("file://", "local://"))):
-            raise ValueError(f"--scratch {self.scratch} is for --out on a store; on a disk, work in progress lies in the dataset's folder")
+            raise ValueError(
+                "--memory limits what runs on this machine, not on the cluster of --ray-address: give --workers instead"
+            )
+        if self.scratch is not None and (
+            "://" not in self.out or self.out.startswith(("file://", "local://"))
+        ):
+            raise ValueError(
+                f"--scratch {self.scratch} is for --out on a store; on a disk, work in progress lies in the dataset's folder"
+            )
         if self.scratch is not None and self.executor != "processes":
-            raise ValueError(f"--scratch is a folder of this machine, and tasks of --executor {self.executor} run on others: leave one out")
+            raise ValueError(
+                f"--scratch is a folder of this machine, and tasks of --executor {self.executor} run on others: leave one out"
+            )
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers is {self.workers}, expected at least 1")
 
     @property
     def of_dataset(self) -> DatasetOptions:
         """The options that tasks need: not the names of inputs, of which there may be ten thousand."""
-        return DatasetOptions(**{field.name: getattr(self, field.name) for field in fields(DatasetOptions)})
+        return DatasetOptions(
+            **{field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
+        )
 
 
 def parse_bytes(text: str) -> int:
@@ -178,7 +198,9 @@ def parse_bytes(text: str) -> int:
     try:
         value = float(number[:-1] if scale > 1 else number)
     except ValueError as error:
-        raise ValueError(f"--memory {text!r} is no size, expected something like 512M or 2G") from error
+        raise ValueError(
+            f"--memory {text!r} is no size, expected something like 512M or 2G"
+        ) from error
     if value <= 0:
         raise ValueError(f"--memory {text!r} is no size, expected something like 512M or 2G")
     return int(value * scale)

@@ -28,7 +28,12 @@ class Reporter(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 
 def reporter(*, as_json: bool) -> Reporter:
@@ -44,7 +49,12 @@ class PlainReporter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         pass
 
     def phase(self, name: str, total_bytes: int) -> None:
@@ -60,7 +70,11 @@ class PlainReporter:
             rate = self._done / (now - self._started)
             left = max(self._total - self._done, 0) / rate if rate else 0
             share = min(100.0, 100 * self._done / max(self._total, 1))
-            print(f"{self._name}: {share:.0f} %, {rate / 1e6:.0f} MB/s, about {left:.0f} s left", file=sys.stderr, flush=True)
+            print(
+                f"{self._name}: {share:.0f} %, {rate / 1e6:.0f} MB/s, about {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def note(self, text: str, **values: Any) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -72,7 +86,12 @@ class JsonReporter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         pass
 
     def phase(self, name: str, total_bytes: int) -> None:
@@ -100,14 +119,32 @@ class TerminalReporter:
 
     def __enter__(self) -> Self:
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
 
-        columns = (TextColumn("{task.description:<34}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description:<34}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
         self._bar = Progress(*columns, console=Console(stderr=True))
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self._finish()
         self._bar.stop()

@@ -16,7 +16,9 @@ ATTEMPTS: Final = 4
 T = TypeVar("T")
 
 
-def mended(work: Callable[[], T], run_again: Callable[[str], None], folder: Folder, report: Reporter) -> T:
+def mended(
+    work: Callable[[], T], run_again: Callable[[str], None], folder: Folder, report: Reporter
+) -> T:
     """What `work` gives; where it finds a damaged spill or rest, the task that wrote it runs again, and then `work` does.
 
     Args:
@@ -35,7 +37,9 @@ def mended(work: Callable[[], T], run_again: Callable[[str], None], folder: Fold
         except DamagedSpillError as error:
             if attempt == ATTEMPTS:
                 raise
-            report.note(f"{error.name} is not what was written: a disk, memory or another program changed it; {writer_of(error.name)} runs again")
+            report.note(
+                f"{error.name} is not what was written: a disk, memory or another program changed it; {writer_of(error.name)} runs again"
+            )
             damaged.append(writer_of(error.name))
             folder.remove(f"{damaged[-1]}.json")
     raise AssertionError("unreachable")

@@ -8,7 +8,16 @@ from pipeline.build.map_stage.partition_records import partition_records
 from pipeline.build.reduce_stage.reduce_partition import pack_rests, reduce_partition
 from pipeline.build.task_markers import Outcome, believed, leave_marker
 from pipeline.build.task_results import HashResult
-from pipeline.build.tasks import HashTask, MapTask, OnBytes, ReduceTask, RestTask, Result, Task, VerifyTask
+from pipeline.build.tasks import (
+    HashTask,
+    MapTask,
+    OnBytes,
+    ReduceTask,
+    RestTask,
+    Result,
+    Task,
+    VerifyTask,
+)
 from pipeline.build.verify.check_shards import check_files
 from pipeline.inputs.find import unchanged
 from pipeline.inputs.formats import hash_range
@@ -16,7 +25,9 @@ from pipeline.storage.folder import Folder
 from schemas.errors import BuildError, InputError
 
 
-def run_once(task: Task[Result], on_bytes: OnBytes, *, out: Folder, durable: bool = False) -> Outcome[Result]:
+def run_once(
+    task: Task[Result], on_bytes: OnBytes, *, out: Folder, durable: bool = False
+) -> Outcome[Result]:
     """Run a task unless its marker says, and its outputs prove, that it was done.
 
     Args:
@@ -32,10 +43,17 @@ def run_once(task: Task[Result], on_bytes: OnBytes, *, out: Folder, durable: boo
     try:
         done = _run(task, on_bytes)
     except FileNotFoundError as error:
-        raise BuildError(f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on") from error
+        raise BuildError(
+            f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on"
+        ) from error
     assert isinstance(done, task.result_type)
-    if isinstance(task, MapTask | HashTask) and not unchanged(task.source):  # asked afterwards: now it was the planned file from first byte to last
-        raise InputError("changed while it was read, or since it was planned; run the same command again", source=task.source.url)
+    if isinstance(task, MapTask | HashTask) and not unchanged(
+        task.source
+    ):  # asked afterwards: now it was the planned file from first byte to last
+        raise InputError(
+            "changed while it was read, or since it was planned; run the same command again",
+            source=task.source.url,
+        )
     leave_marker(task, done, out, durable=durable)
     return Outcome(done, skipped=False)
 

@@ -39,7 +39,12 @@ class SplitStatistics:
     counts: dict[Binned, list[Count]] = field(default_factory=dict)
 
     def add_buckets(
-        self, lengths: NDArray[np.int64], spans: NDArray[np.int64], bucket: NDArray[np.int64], tail: NDArray[np.int64], tail_pieces: NDArray[np.int64]
+        self,
+        lengths: NDArray[np.int64],
+        spans: NDArray[np.int64],
+        bucket: NDArray[np.int64],
+        tail: NDArray[np.int64],
+        tail_pieces: NDArray[np.int64],
     ) -> None:
         """Count buckets.
 
@@ -59,7 +64,11 @@ class SplitStatistics:
         self.tokens += int(tokens.sum())
         self.seqs_max = max(self.seqs_max, int(seqs.max()))
         self.pieces_max = max(self.pieces_max, int((seqs + tail_pieces).max()))
-        binned: tuple[tuple[Binned, NDArray[np.int64]], ...] = (("length", lengths), ("fill", tokens), ("sequences", seqs))
+        binned: tuple[tuple[Binned, NDArray[np.int64]], ...] = (
+            ("length", lengths),
+            ("fill", tokens),
+            ("sequences", seqs),
+        )
         for name, values in binned:
             self._count(name, np.bincount(self._bin(name, values)))
         self.add_costs(cost)
@@ -75,10 +84,17 @@ class SplitStatistics:
         self._count("cost", np.bincount(self._bin("cost", cost)))
 
     def _bin(self, name: Binned, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        return values * _FILL_BINS // self.capacity if name == "fill" else values // self._width(name)
+        return (
+            values * _FILL_BINS // self.capacity if name == "fill" else values // self._width(name)
+        )
 
     def _width(self, name: Binned) -> int:
-        widths: dict[Binned, int] = {"length": -(-self.longest // 128), "fill": 1, "cost": -(-self.capacity * self.longest // _COST_BINS), "sequences": 1}
+        widths: dict[Binned, int] = {
+            "length": -(-self.longest // 128),
+            "fill": 1,
+            "cost": -(-self.capacity * self.longest // _COST_BINS),
+            "sequences": 1,
+        }
         return widths[name]
 
     def _count(self, name: Binned, more: Sequence[int] | NDArray[np.int64]) -> None:
@@ -98,7 +114,9 @@ class SplitStatistics:
             self._count(name, counts)
 
     def totals(self) -> SplitTotals:
-        return SplitTotals(**{name: getattr(self, name) for name in SplitTotals.__dataclass_fields__})
+        return SplitTotals(
+            **{name: getattr(self, name) for name in SplitTotals.__dataclass_fields__}
+        )
 
     def histograms(self) -> dict[str, Histogram]:
         """`length` (tokens of a sequence), `fill` (percent of a bucket), `cost` (Σ length² of a bucket), `sequences` (in a bucket)."""
@@ -107,5 +125,7 @@ class SplitStatistics:
             used = np.flatnonzero(counts)
             first, last = int(used[0]), int(used[-1])
             width = self._width(name)
-            found[name] = Histogram(first=first * width, width=width, counts=tuple(counts[first : last + 1]))
+            found[name] = Histogram(
+                first=first * width, width=width, counts=tuple(counts[first : last + 1])
+            )
         return found

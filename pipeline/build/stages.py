@@ -21,7 +21,15 @@ RESTS_TOGETHER: Final = 64
 def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapTask]:
     """One for each range of the plan."""
     return [
-        MapTask(index=i, source=planned.sources[s], begin=begin, end=end, partitions=planned.partitions, options=options, work=work)
+        MapTask(
+            index=i,
+            source=planned.sources[s],
+            begin=begin,
+            end=end,
+            partitions=planned.partitions,
+            options=options,
+            work=work,
+        )
         for i, (s, begin, end) in enumerate(planned.ranges)
     ]
 
@@ -29,7 +37,10 @@ def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapT
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
     """For inputs that map tasks do not read from first byte to last, or for every input."""
     ranges = every_range(planned.sources) if every else planned.hashed
-    return [HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work) for n, (i, begin, end) in enumerate(ranges)]
+    return [
+        HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work)
+        for n, (i, begin, end) in enumerate(ranges)
+    ]
 
 
 def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:
@@ -41,8 +52,13 @@ def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
     """Tasks that pack what the partitions left, so many at a time that memory stays bounded; each level needs the one before it."""
     level = 0
     while len(rests) > RESTS_TOGETHER:
-        groups = [tuple(rests[i : i + RESTS_TOGETHER]) for i in range(0, len(rests), RESTS_TOGETHER)]
-        tasks = [RestTask(job=job, level=level, index=i, rests=group, final=False) for i, group in enumerate(groups)]
+        groups = [
+            tuple(rests[i : i + RESTS_TOGETHER]) for i in range(0, len(rests), RESTS_TOGETHER)
+        ]
+        tasks = [
+            RestTask(job=job, level=level, index=i, rests=group, final=False)
+            for i, group in enumerate(groups)
+        ]
         yield tasks
         rests = [task.rest for task in tasks]
         level += 1

@@ -54,11 +54,16 @@ def believed(task: Task[Result], out: Folder) -> Result | None:
         return None
     content = task.work.content(_marker(task))
     noted = read_signed(content, _Marker)
-    result = _result_of(task, noted.result) if noted is not None and noted.identity == identity else None
+    result = (
+        _result_of(task, noted.result) if noted is not None and noted.identity == identity else None
+    )
     if noted is not None and result is not None:
         outputs = list(_outputs(task, result, out))
         same = len(outputs) == len(noted.marks)
-        if same and all(folder.holds(file.name, file.bytes, file.xxh3_128, mark) for (folder, file), mark in zip(outputs, noted.marks, strict=True)):
+        if same and all(
+            folder.holds(file.name, file.bytes, file.xxh3_128, mark)
+            for (folder, file), mark in zip(outputs, noted.marks, strict=True)
+        ):
             return result
     if content is not None:
         task.work.remove(_marker(task))
@@ -68,10 +73,16 @@ def believed(task: Task[Result], out: Folder) -> Result | None:
 def finished(task: Task[Result], out: Folder) -> Result | None:
     """Return the result of a task that ran elsewhere, or None; its files are looked at, not read: `run_once` was told to make them durable."""
     noted = read_signed(task.work.content(_marker(task)), _Marker)
-    result = None if noted is None or noted.identity != _digest(task) else _result_of(task, noted.result)
+    result = (
+        None if noted is None or noted.identity != _digest(task) else _result_of(task, noted.result)
+    )
     if result is None:
         return None
-    return result if all(folder.size(file.name) == file.bytes for folder, file in _outputs(task, result, out)) else None
+    return (
+        result
+        if all(folder.size(file.name) == file.bytes for folder, file in _outputs(task, result, out))
+        else None
+    )
 
 
 def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bool) -> None:
@@ -83,15 +94,25 @@ def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bo
     if identity is None:
         return
     if durable:
-        task.work.sync([file.name for folder, file in _outputs(task, result, out) if isinstance(file, WorkFile)])
+        task.work.sync(
+            [
+                file.name
+                for folder, file in _outputs(task, result, out)
+                if isinstance(file, WorkFile)
+            ]
+        )
     marks = [folder.mark_of_written(file.name) for folder, file in _outputs(task, result, out)]
     with task.work.written(_marker(task), durable=durable) as file:
-        file.write(signed({"identity": identity, "result": msgspec.to_builtins(result), "marks": marks}))
+        file.write(
+            signed({"identity": identity, "result": msgspec.to_builtins(result), "marks": marks})
+        )
 
 
 def forget(task: Task[Result], result: Result, damaged: set[str], out: Folder) -> None:
     """Have the next run do a task again, if a file of the dataset that it wrote is damaged, whatever its size and etag say."""
-    if damaged & {file.name for _, file in _outputs(task, result, out) if not isinstance(file, WorkFile)}:
+    if damaged & {
+        file.name for _, file in _outputs(task, result, out) if not isinstance(file, WorkFile)
+    }:
         task.work.remove(_marker(task))
 
 
@@ -104,7 +125,13 @@ def _digest(task: Task[Any]) -> str | None:
     identity = task.identity()
     if identity is None:
         return None
-    values = {"name": task.name, "thdpack": __version__, "code": code_digest(), "pyarrow": pa.__version__, **identity}
+    values = {
+        "name": task.name,
+        "thdpack": __version__,
+        "code": code_digest(),
+        "pyarrow": pa.__version__,
+        **identity,
+    }
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
@@ -125,13 +152,24 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
         stem = task.stem
         if set(result.shards) != set(SPLITS) or set(result.statistics) != set(SPLITS):
             return False
-        names = [(split, entry.name) for split, entries in result.shards.items() for entry in entries]
-        shards = all(name.startswith(f"{split}/{stem}-") and "/" not in name[len(split) + 1 :] for split, name in names)
-        return shards and result.records.name == f"records/{stem}.parquet" and (result.rest is None or result.rest.name == task.rest)
+        names = [
+            (split, entry.name) for split, entries in result.shards.items() for entry in entries
+        ]
+        shards = all(
+            name.startswith(f"{split}/{stem}-") and "/" not in name[len(split) + 1 :]
+            for split, name in names
+        )
+        return (
+            shards
+            and result.records.name == f"records/{stem}.parquet"
+            and (result.rest is None or result.rest.name == task.rest)
+        )
     return True
 
 
-def _outputs(task: Task[Any], result: object, out: Folder) -> Iterator[tuple[Folder, ShardEntry | RecordsEntry | WorkFile]]:
+def _outputs(
+    task: Task[Any], result: object, out: Folder
+) -> Iterator[tuple[Folder, ShardEntry | RecordsEntry | WorkFile]]:
     """The files of a result, each with the folder that its name is relative to."""
     if isinstance(result, PackResult):
         yield from ((out, entry) for entries in result.shards.values() for entry in entries)

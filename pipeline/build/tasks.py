@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from pipeline.build.options import DatasetOptions
-from pipeline.build.task_results import HashResult, MapResult, PackResult, ReduceResult, VerifyResult
+from pipeline.build.task_results import (
+    HashResult,
+    MapResult,
+    PackResult,
+    ReduceResult,
+    VerifyResult,
+)
 from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.urls import is_url
@@ -75,8 +81,16 @@ class MapTask:
 
     def identity(self) -> dict[str, Any]:
         return {
-            "source": [self.source.name, self.source.fingerprint, self.source.format, self.source.compression, self.source.piece],
-            "url": self.source.url if is_url(self.source.url) else "",  # a web server's marks tell versions of one address apart, not addresses
+            "source": [
+                self.source.name,
+                self.source.fingerprint,
+                self.source.format,
+                self.source.compression,
+                self.source.piece,
+            ],
+            "url": self.source.url
+            if is_url(self.source.url)
+            else "",  # a web server's marks tell versions of one address apart, not addresses
             "range": [self.begin, self.end],
             "partitions": self.partitions,
             "options": self.options.shape(),
@@ -100,7 +114,12 @@ class HashTask:
         return f"hash-{self.index:06d}"
 
     def identity(self) -> dict[str, Any]:
-        return {"url": self.source.url, "fingerprint": self.source.fingerprint, "range": [self.begin, self.end], "piece": self.source.piece}
+        return {
+            "url": self.source.url,
+            "fingerprint": self.source.fingerprint,
+            "range": [self.begin, self.end],
+            "piece": self.source.piece,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,7 +201,11 @@ class RestTask(_PackingTask):
     @property
     def stem(self) -> str:
         """What the names of its shards begin with, and of its records/ file."""
-        return f"{self.job.build}-rest" if self.final else f"{self.job.build}-rest{self.level}x{self.index:05d}"
+        return (
+            f"{self.job.build}-rest"
+            if self.final
+            else f"{self.job.build}-rest{self.level}x{self.index:05d}"
+        )
 
     def identity(self) -> dict[str, Any]:
         return {"build": self.job.build, "rests": list(self.rests), "final": self.final}

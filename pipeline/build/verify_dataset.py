@@ -25,11 +25,21 @@ def verify_dataset(dataset: str | Path, *, deep: bool, workers: int | None = Non
     """
     manifest = read_manifest(dataset)
     problems = check_totals(manifest)
-    with tempfile.TemporaryDirectory(prefix="thdpack-verify-") as work, ProcessExecutor(workers or cores()) as executor:
+    with (
+        tempfile.TemporaryDirectory(prefix="thdpack-verify-") as work,
+        ProcessExecutor(workers or cores()) as executor,
+    ):
         tasks = verify_tasks(manifest, folder_of(dataset), folder_of(work))
         found: list[list[str]] = [[] for _ in tasks]
-        executor.run(partial(run_once, out=folder_of(dataset)), tasks, lambda i, outcome: found[i].extend(outcome.result.problems), lambda _: None)
+        executor.run(
+            partial(run_once, out=folder_of(dataset)),
+            tasks,
+            lambda i, outcome: found[i].extend(outcome.result.problems),
+            lambda _: None,
+        )
     problems += [line for lines in found for line in lines]
-    if deep and not problems:  # records cannot be compared with files that are not what they should be
+    if (
+        deep and not problems
+    ):  # records cannot be compared with files that are not what they should be
         problems += compare_records(dataset, manifest)
     return problems

@@ -23,7 +23,9 @@ class PreprocessArguments(PreprocessOptions):
     __doc__ = PreprocessOptions.__doc__
     # how the command line spells two of them; the options themselves know nothing of tyro, which workers need not load
 
-    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)]
+    inputs: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)
+    ]
     out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
 
 
@@ -139,8 +141,14 @@ def parsed(arguments: list[str]) -> Any:
     """
     options = _read(arguments)
     if isinstance(options, PreprocessArguments):
-        asked = PreprocessOptions(**{field.name: getattr(options, field.name) for field in fields(options)})
-        return replace(asked, executor="slurm-array") if isinstance(options, PlanTasksArguments) else asked
+        asked = PreprocessOptions(
+            **{field.name: getattr(options, field.name) for field in fields(options)}
+        )
+        return (
+            replace(asked, executor="slurm-array")
+            if isinstance(options, PlanTasksArguments)
+            else asked
+        )
     return options
 
 
@@ -149,6 +157,13 @@ def _read(arguments: list[str]) -> Any:
     if arguments[:1] == ["stats"]:
         arguments = with_json_file(arguments)
     if arguments and arguments[0] in _COMMANDS:  # without building the parsers of the others
-        return tyro.cli(_COMMANDS[arguments[0]], prog=f"thdpack {arguments[0]}", args=arguments[1:], config=config)
+        return tyro.cli(
+            _COMMANDS[arguments[0]],
+            prog=f"thdpack {arguments[0]}",
+            args=arguments[1:],
+            config=config,
+        )
     description = "Turn protein FASTA into packed, tokenized Arrow shards, once, and check, inspect and read them."
-    return tyro.extras.subcommand_cli_from_dict(_COMMANDS, prog="thdpack", description=description, args=arguments, config=config)
+    return tyro.extras.subcommand_cli_from_dict(
+        _COMMANDS, prog="thdpack", description=description, args=arguments, config=config
+    )

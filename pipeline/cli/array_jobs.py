@@ -41,9 +41,13 @@ class RunTaskOptions:
         if self.index < 0:
             raise ValueError(f"--index is {self.index}, expected at least 0")
         if self.array_size is not None and self.stage is None:
-            raise ValueError("--array-size is given without --stage: tasks of stage reduce cannot run beside those of stage map")
+            raise ValueError(
+                "--array-size is given without --stage: tasks of stage reduce cannot run beside those of stage map"
+            )
         if self.array_size is not None and not self.index < self.array_size:
-            raise ValueError(f"--index is {self.index}, expected less than --array-size {self.array_size}")
+            raise ValueError(
+                f"--index is {self.index}, expected less than --array-size {self.array_size}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,10 +85,25 @@ def run_array_command(options: PreprocessOptions | RunTaskOptions | CommitOption
             return 0
         listed = load_task_list(options.dataset, options.plan)
         if isinstance(options, CommitOptions):
-            built = commit(listed, options.workers, report) if listed is not None else Built(manifest=read_manifest(options.dataset), fresh=False)
-            print_built(built, options.dataset, as_json=options.log_json, known="nothing is planned here, and a dataset is there" if listed is None else KNOWN)
+            built = (
+                commit(listed, options.workers, report)
+                if listed is not None
+                else Built(manifest=read_manifest(options.dataset), fresh=False)
+            )
+            print_built(
+                built,
+                options.dataset,
+                as_json=options.log_json,
+                known="nothing is planned here, and a dataset is there"
+                if listed is None
+                else KNOWN,
+            )
             return 0
-        count = run_tasks(listed, options.stage, options.index, options.array_size, report) if listed is not None else 0
+        count = (
+            run_tasks(listed, options.stage, options.index, options.array_size, report)
+            if listed is not None
+            else 0
+        )
         if not options.log_json:
             print(f"{count} tasks run" if count else "nothing to do")
     return 0
@@ -92,16 +111,23 @@ def run_array_command(options: PreprocessOptions | RunTaskOptions | CommitOption
 
 def _print_plan(digest: str, counts: dict[str, int], options: PreprocessOptions) -> None:
     if options.log_json:
-        print(json.dumps({"event": "plan", "dataset": options.out, "plan": digest, **counts}), flush=True)
+        print(
+            json.dumps({"event": "plan", "dataset": options.out, "plan": digest, **counts}),
+            flush=True,
+        )
         return
     print(f"{'plan':>16}  {digest}")
     for name, count in counts.items():
         print(f"{name:>16}  {count} tasks")
-    print(f"{'next':>16}  thdpack run-task {options.out} --plan PLAN --stage STAGE --index N, stage map first; then thdpack commit {options.out} --plan PLAN")
+    print(
+        f"{'next':>16}  thdpack run-task {options.out} --plan PLAN --stage STAGE --index N, stage map first; then thdpack commit {options.out} --plan PLAN"
+    )
     print(f"{'on Slurm':>16}  docs/preprocess.sbatch does all of it")
 
 
-def print_built(built: Built, dataset: str, *, as_json: bool, seconds: float | None = None, known: str = KNOWN) -> None:
+def print_built(
+    built: Built, dataset: str, *, as_json: bool, seconds: float | None = None, known: str = KNOWN
+) -> None:
     """The summary of a dataset that is there now.
 
     Args:
@@ -113,14 +139,31 @@ def print_built(built: Built, dataset: str, *, as_json: bool, seconds: float | N
     manifest, dataset = built.manifest, without_credentials(dataset)
     size = sum(entry.bytes for entry in manifest.inputs)
     if as_json:
-        summary = {"event": "summary", "fresh": built.fresh, "dataset": dataset, "manifest_digest": manifest.digest}
+        summary = {
+            "event": "summary",
+            "fresh": built.fresh,
+            "dataset": dataset,
+            "manifest_digest": manifest.digest,
+        }
         timed = {} if seconds is None else {"seconds": round(seconds, 3)}
-        print(json.dumps({**summary, **timed, "records": dict(manifest.records_by_status), "input_bytes": size}), flush=True)
+        print(
+            json.dumps(
+                {
+                    **summary,
+                    **timed,
+                    "records": dict(manifest.records_by_status),
+                    "input_bytes": size,
+                }
+            ),
+            flush=True,
+        )
         return
     if not built.fresh:
         print(f"{known}; nothing to do")
     for name, value in summary_lines(manifest):
         print(f"{name:>16}  {value}")
     if built.fresh and seconds is not None:
-        print(f"{'speed':>16}  {size / seconds / 1e6:,.0f} MB/s of input ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified")
+        print(
+            f"{'speed':>16}  {size / seconds / 1e6:,.0f} MB/s of input ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified"
+        )
     print(f"{'dataset':>16}  {dataset}")

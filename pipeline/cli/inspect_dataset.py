@@ -34,9 +34,15 @@ def show_summary(dataset: str | Path) -> None:
     for name, value in summary_lines(manifest):
         print(f"{name:>16}  {value}")
     for split, entries in manifest.shards.items():
-        print(f"{split + ' shards':>16}  {len(entries)}, {sum(e.bytes for e in entries) / 1e6:,.1f} MB")
-    print(f"{'inputs':>16}  {', '.join(entry.name for entry in manifest.inputs[:5])}{', …' if len(manifest.inputs) > 5 else ''}")
-    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in manifest.options.items())
+        print(
+            f"{split + ' shards':>16}  {len(entries)}, {sum(e.bytes for e in entries) / 1e6:,.1f} MB"
+        )
+    print(
+        f"{'inputs':>16}  {', '.join(entry.name for entry in manifest.inputs[:5])}{', …' if len(manifest.inputs) > 5 else ''}"
+    )
+    options = " ".join(
+        f"--{name.replace('_', '-')} {value}" for name, value in manifest.options.items()
+    )
     print(f"{'options':>16}  {options}")
 
 
@@ -52,7 +58,9 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
     ids = _record_ids(dataset, manifest, bucket["record"])
     edges = bucket["cu_seqlens"]
     console = Console()
-    console.print(f"bucket {number} of {split}: row {row} of {entry.name}", highlight=False, markup=False)
+    console.print(
+        f"bucket {number} of {split}: row {row} of {entry.name}", highlight=False, markup=False
+    )
     console.print(
         f"{bucket['num_seqs']} sequences, {bucket['num_tokens']:,} of {manifest.capacity:,} tokens "
         f"(fill {100 * bucket['num_tokens'] / manifest.capacity:.2f} %), longest {bucket['max_seqlen']:,}, "
@@ -60,18 +68,31 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
         highlight=False,
     )
     console.print(_drawing(bucket, manifest.capacity, max(20, console.width - 2)))
-    table = Table("#", "tokens", "record", "id", "from residue", "sequence", box=None, pad_edge=False)
+    table = Table(
+        "#", "tokens", "record", "id", "from residue", "sequence", box=None, pad_edge=False
+    )
     tokens = manifest.vocabulary_object.tokens
     for i, (begin, end) in enumerate(_spans(bucket)):
-        letters = "".join(token for token in (tokens[t] for t in bucket["input_ids"][begin : min(end, begin + _RESIDUES_SHOWN)]))
+        letters = "".join(
+            token
+            for token in (
+                tokens[t] for t in bucket["input_ids"][begin : min(end, begin + _RESIDUES_SHOWN)]
+            )
+        )
         name = Text(ids.get(bucket["record"][i], ""), style=_COLOURS[i % len(_COLOURS)])
         table.add_row(
-            str(i), f"{end - begin:,}", str(bucket["record"][i]), name, str(bucket["start"][i]), Text(letters + ("…" if end - begin > _RESIDUES_SHOWN else ""))
+            str(i),
+            f"{end - begin:,}",
+            str(bucket["record"][i]),
+            name,
+            str(bucket["start"][i]),
+            Text(letters + ("…" if end - begin > _RESIDUES_SHOWN else "")),
         )
     console.print(table)
     if len(edges) - 1 > bucket["num_seqs"]:
         console.print(
-            f"tail: {manifest.capacity - edges[bucket['num_seqs']]:,} tokens of <pad> in {len(edges) - 1 - bucket['num_seqs']} pieces", highlight=False
+            f"tail: {manifest.capacity - edges[bucket['num_seqs']]:,} tokens of <pad> in {len(edges) - 1 - bucket['num_seqs']} pieces",
+            highlight=False,
         )
 
 
@@ -89,7 +110,10 @@ def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
         position = cell * capacity // width
         while at < len(spans) and spans[at][1] <= position:
             at += 1
-        line.append("█" if at < len(spans) else "·", style=_COLOURS[at % len(_COLOURS)] if at < len(spans) else "dim")
+        line.append(
+            "█" if at < len(spans) else "·",
+            style=_COLOURS[at % len(_COLOURS)] if at < len(spans) else "dim",
+        )
     return line
 
 
@@ -100,12 +124,23 @@ def show_record(dataset: str | Path, name: str) -> None:
         DatasetError: no record has it.
     """
     manifest = read_manifest(dataset)
-    found = _records(dataset, manifest).to_table(filter=ds.field("id") == name).sort_by("ordinal").to_pylist()
+    found = (
+        _records(dataset, manifest)
+        .to_table(filter=ds.field("id") == name)
+        .sort_by("ordinal")
+        .to_pylist()
+    )
     if not found:
-        raise DatasetError(f"{dataset}: no record has the id {name!r}; an id is the header up to its first blank")
-    originals = _record_ids(dataset, manifest, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None])
+        raise DatasetError(
+            f"{dataset}: no record has the id {name!r}; an id is the header up to its first blank"
+        )
+    originals = _record_ids(
+        dataset, manifest, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None]
+    )
     for row in found:
-        print(f"{row['id']}: record {row['ordinal']}, at {row['offset']:,} of {row['source']}, {row['residues']:,} residues, {row['unknown']} unknown")
+        print(
+            f"{row['id']}: record {row['ordinal']}, at {row['offset']:,} of {row['source']}, {row['residues']:,} residues, {row['unknown']} unknown"
+        )
         print(f"    hash {row['hash'].hex()}")
         print(f"    {_fate(row, manifest, originals)}")
 
@@ -115,7 +150,13 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
     options = manifest.options
     if row["status"] == "kept":
         cropped = row["residues"] > manifest.max_seq_len - 2
-        how = "" if not cropped else ", cut into pieces" if options["long"] == "split" else f", its first {manifest.max_seq_len - 2:,} residues"
+        how = (
+            ""
+            if not cropped
+            else ", cut into pieces"
+            if options["long"] == "split"
+            else f", its first {manifest.max_seq_len - 2:,} residues"
+        )
         return f"kept{how}: {row['split']}, {row['shard']}, row {row['bucket']}"
     reasons = {
         "duplicate": f"the same residues as record {row['duplicate_of']} ({originals.get(row['duplicate_of'], '')}), which stays",
@@ -135,7 +176,9 @@ def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, in
         if row < entry.buckets:
             return entry, row
         row -= entry.buckets
-    raise DatasetError(f"no bucket {number} in {split}; it has {sum(e.buckets for e in entries):,}, counted from 0")
+    raise DatasetError(
+        f"no bucket {number} in {split}; it has {sum(e.buckets for e in entries):,}, counted from 0"
+    )
 
 
 def _read_row(folder: Folder, name: str, row: int) -> dict[str, Any]:
@@ -146,16 +189,24 @@ def _read_row(folder: Folder, name: str, row: int) -> dict[str, Any]:
             found: dict[str, Any] = batch.slice(row, 1).to_pylist()[0]
             return found
         row -= batch.num_rows
-    raise DatasetError(f"{folder.where(name)}: has fewer buckets than the manifest says; run thdpack verify")
+    raise DatasetError(
+        f"{folder.where(name)}: has fewer buckets than the manifest says; run thdpack verify"
+    )
 
 
 def _records(dataset: str | Path, manifest: Manifest) -> ds.Dataset:
     path = local_path(str(dataset))
     fs, root = (None, str(path)) if path is not None else file_system(str(dataset))
-    return ds.dataset([f"{root}/{entry.name}" for entry in manifest.records], format="parquet", filesystem=fs)
+    return ds.dataset(
+        [f"{root}/{entry.name}" for entry in manifest.records], format="parquet", filesystem=fs
+    )
 
 
 def _record_ids(dataset: str | Path, manifest: Manifest, ordinals: list[int]) -> dict[int, str]:
     """Ids of records, by ordinal."""
-    table = _records(dataset, manifest).to_table(columns=["ordinal", "id"], filter=ds.field("ordinal").isin(ordinals))
-    return dict(zip(table.column("ordinal").to_pylist(), table.column("id").to_pylist(), strict=True))
+    table = _records(dataset, manifest).to_table(
+        columns=["ordinal", "id"], filter=ds.field("ordinal").isin(ordinals)
+    )
+    return dict(
+        zip(table.column("ordinal").to_pylist(), table.column("id").to_pylist(), strict=True)
+    )

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipeline.build.options import PreprocessOptions
-    from pipeline.cli.arguments import BenchReaderOptions, InspectOptions, PlanOptions, VerifyOptions
+    from pipeline.cli.arguments import (
+        BenchReaderOptions,
+        InspectOptions,
+        PlanOptions,
+        VerifyOptions,
+    )
 
 _BROKEN_PIPE: Final = 141
 """Exit code of a command whose reader went away: 128 + SIGPIPE, as shells have it."""
@@ -36,7 +41,9 @@ def main() -> None:
     # runs after every other exit handler: taking the interpreter apart would take 0.2 s more, a tenth of a short run
     atexit.register(lambda: os._exit(code))
     signal.signal(signal.SIGTERM, interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # a shell's background jobs ignore it
         signal.signal(signal.SIGINT, interrupt)
     code = run_command(sys.argv[1:])
     if code == _BROKEN_PIPE:
@@ -60,11 +67,16 @@ def run_command(arguments: Sequence[str]) -> int:
         print(f"thdpack: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("thdpack: interrupted; nothing is broken, the same command goes on from here", file=sys.stderr)
+        print(
+            "thdpack: interrupted; nothing is broken, the same command goes on from here",
+            file=sys.stderr,
+        )
         return 130
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         return _BROKEN_PIPE
-    except Exception as error:  # a bug, of ours or of what we use; whatever it says holds no credentials
+    except (
+        Exception
+    ) as error:  # a bug, of ours or of what we use; whatever it says holds no credentials
         if _lacks_files(error):
             print(f"thdpack: {_too_few_files()}", file=sys.stderr)
             return 1
@@ -146,7 +158,9 @@ def _begin(arguments: list[str]) -> None:
     """
     if not {"-h", "--help", "--version"} & set(arguments):
         _allow_files()
-    if arguments[:1] not in (["preprocess"], ["verify"]) or {"-h", "--help", "--dry-run"} & set(arguments):
+    if arguments[:1] not in (["preprocess"], ["verify"]) or {"-h", "--help", "--dry-run"} & set(
+        arguments
+    ):
         return
     if "ray" in arguments:
         if "--ray-address" in arguments[:-1]:
@@ -156,14 +170,28 @@ def _begin(arguments: list[str]) -> None:
         return
     from pipeline.executors.processes import preload
 
-    preload("pipeline.build.run_task", *(["pipeline.storage.object_folder", "s3fs"] if any(argument.startswith("s3://") for argument in arguments) else []))
+    preload(
+        "pipeline.build.run_task",
+        *(
+            ["pipeline.storage.object_folder", "s3fs"]
+            if any(argument.startswith("s3://") for argument in arguments)
+            else []
+        ),
+    )
 
 
 def _plan(options: PlanOptions) -> int:
     from pipeline.cli.plan import run_plan
 
     try:
-        run_plan(options.data, options.model, options.gpus, precision=options.precision, tokens=options.tokens, as_json=options.log_json)
+        run_plan(
+            options.data,
+            options.model,
+            options.gpus,
+            precision=options.precision,
+            tokens=options.tokens,
+            as_json=options.log_json,
+        )
     except ValueError as error:
         print(f"thdpack: {error}", file=sys.stderr)
         return 2
@@ -172,7 +200,10 @@ def _plan(options: PlanOptions) -> int:
 
 def _preprocess(options: PreprocessOptions) -> int:
     if not options.inputs:
-        print("thdpack: no input given: name files, folders, globs, URLs, or - for standard input", file=sys.stderr)
+        print(
+            "thdpack: no input given: name files, folders, globs, URLs, or - for standard input",
+            file=sys.stderr,
+        )
         return 2
     if options.dry_run:
         return _dry_run(options)
@@ -196,15 +227,21 @@ def _dry_run(options: PreprocessOptions) -> int:
     from pipeline.inputs.expand import refuse_inside
 
     if "-" in options.inputs:
-        print("thdpack: --dry-run cannot look at standard input without using it up", file=sys.stderr)
+        print(
+            "thdpack: --dry-run cannot look at standard input without using it up", file=sys.stderr
+        )
         return 2
     refuse_inside(options.out, options.inputs)
     planned = plan(options)
     for source in planned.sources:
-        print(f"{source.bytes:>16,} bytes  {source.format}, {source.compression}  {without_credentials(source.url)}")
+        print(
+            f"{source.bytes:>16,} bytes  {source.format}, {source.compression}  {without_credentials(source.url)}"
+        )
     for line in planned.passed_over:
         print(f"     passed over  {without_credentials(line)}")
-    print(f"would read {planned.input_bytes:,} bytes in {len(planned.ranges)} tasks, into {planned.partitions} partitions")
+    print(
+        f"would read {planned.input_bytes:,} bytes in {len(planned.ranges)} tasks, into {planned.partitions} partitions"
+    )
     print(
         f"would need about {1.1 * planned.fasta_bytes / 1e6:,.1f} MB in {without_credentials(options.out)} for the dataset and as much again while it is built"
     )
@@ -218,7 +255,10 @@ def _verify(options: VerifyOptions) -> int:
     for problem in problems:
         print(problem)
     if problems:
-        print("thdpack: the dataset is damaged; its preprocess command builds it again, with --overwrite", file=sys.stderr)
+        print(
+            "thdpack: the dataset is damaged; its preprocess command builds it again, with --overwrite",
+            file=sys.stderr,
+        )
     else:
         print(f"{without_credentials(options.dataset)}: verified, nothing wrong")
     return 1 if problems else 0
@@ -246,7 +286,15 @@ def _bench_reader(options: BenchReaderOptions) -> int:
     with reader:
         measured = bench_reader(reader, options.seconds, started)
     if options.log_json:
-        print(json.dumps({"event": "bench-reader", "dataset": without_credentials(options.dataset), **asdict(measured)}))
+        print(
+            json.dumps(
+                {
+                    "event": "bench-reader",
+                    "dataset": without_credentials(options.dataset),
+                    **asdict(measured),
+                }
+            )
+        )
         return 0
     for name, value in measured.lines():
         print(f"{name:>16}  {value}")

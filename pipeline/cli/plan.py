@@ -11,7 +11,9 @@ from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.training_plan import GPU_GIB, TrainingPlan, plan_training
 
 
-def run_plan(data: str, model: str, gpus: str, *, precision: str, tokens: int, as_json: bool) -> None:
+def run_plan(
+    data: str, model: str, gpus: str, *, precision: str, tokens: int, as_json: bool
+) -> None:
     """`thdpack plan`. Raises what `plan_training` does."""
     plan = plan_training(data, model, gpus, precision=precision, tokens=tokens)
     if as_json:
@@ -24,15 +26,28 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     """Print a plan."""
     best, number = plan.best, plan.cluster.number
     rate = best.tokens_per_second
-    console.print(f"{plan.model} on {number} {plan.cluster.gpu}, {plan.precision}, {plan.data}", highlight=False, markup=False)
+    console.print(
+        f"{plan.model} on {number} {plan.cluster.gpu}, {plan.precision}, {plan.data}",
+        highlight=False,
+        markup=False,
+    )
     facts = Table(box=None, show_header=False, pad_edge=False)
-    facts.add_row("tokens/s", f"{rate:,.0f}, {rate / number:,.0f} a GPU; a step of {best.setting.step_tokens:,.0f} tokens takes {seconds(best.setting):,.2f} s")
+    facts.add_row(
+        "tokens/s",
+        f"{rate:,.0f}, {rate / number:,.0f} a GPU; a step of {best.setting.step_tokens:,.0f} tokens takes {seconds(best.setting):,.2f} s",
+    )
     for name, tokens in (("an epoch", plan.epoch_tokens), ("the run", plan.tokens)):
         hours = plan.hours(tokens)
-        facts.add_row(name, f"{tokens:,} tokens, {_steps(tokens / best.setting.step_tokens)} steps: {_duration(hours)}, {_hours(hours * number)} GPU-hours")
+        facts.add_row(
+            name,
+            f"{tokens:,} tokens, {_steps(tokens / best.setting.step_tokens)} steps: {_duration(hours)}, {_hours(hours * number)} GPU-hours",
+        )
     for part, size in memory(best.setting).items():
         if size >= 2**20:
-            facts.add_row("memory of a GPU" if part.startswith("parameters") else "", f"{size / 2**30:6.1f} GiB  {part}")
+            facts.add_row(
+                "memory of a GPU" if part.startswith("parameters") else "",
+                f"{size / 2**30:6.1f} GiB  {part}",
+            )
     facts.add_row("", f"{best.gib:6.1f} GiB  of {GPU_GIB[plan.cluster.gpu]}")
     console.print(facts, highlight=False)
     console.print(plan.command, highlight=False, markup=False, soft_wrap=True)
@@ -45,7 +60,9 @@ def _show(plan: TrainingPlan, console: Console) -> None:
 def _caveat(plan: TrainingPlan) -> str:
     said = "Estimates, within 7 % of what was measured on up to 4 H200 of one host (docs/benchmarks.md)"
     if plan.best.setting.context_parallel > 1:
-        said += "; with --context-parallel, only memory was measured, and time is without its exchanges"
+        said += (
+            "; with --context-parallel, only memory was measured, and time is without its exchanges"
+        )
     if plan.cluster.gpu != "H200":
         said += f"; times are an H200's, which has the faster memory: {plan.cluster.gpu} was not measured"
     if plan.cluster.nodes > 1:

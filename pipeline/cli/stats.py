@@ -23,7 +23,11 @@ class StatsOptions:
     thdpack stats uniref50.fasta.gz --capacity 65536
     """
 
-    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATASET|INPUT", help=_INPUTS_HELP)]
+    inputs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="DATASET|INPUT", help=_INPUTS_HELP),
+    ]
     json: Annotated[Optional[str], tyro.conf.arg(metavar="[FILE]")] = None  # noqa: UP045
     """Write the report as JSON (docs/statistics.md); without FILE to standard output, and nothing else."""
     csv: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045
@@ -44,7 +48,9 @@ def with_json_file(arguments: list[str]) -> list[str]:
     """`--json` with nothing behind it means standard output, which tyro cannot express."""
     told = []
     for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
-        told += [argument, "-"] if argument == "--json" and following.startswith("--") else [argument]
+        told += (
+            [argument, "-"] if argument == "--json" and following.startswith("--") else [argument]
+        )
     return told
 
 
@@ -57,16 +63,33 @@ def run_stats(options: StatsOptions) -> int:
     from pipeline.report.command import Outputs, UsageError, stats
 
     if not options.inputs:
-        taken = f" (--json took {options.json} for its file: name that last, or the file too)" if options.json not in (None, "-") else ""
-        print(f"thdpack: nothing to report on: name a dataset, two to compare, or sequence files{taken}", file=sys.stderr)
+        taken = (
+            f" (--json took {options.json} for its file: name that last, or the file too)"
+            if options.json not in (None, "-")
+            else ""
+        )
+        print(
+            f"thdpack: nothing to report on: name a dataset, two to compare, or sequence files{taken}",
+            file=sys.stderr,
+        )
         return 2
     try:
-        asked = PreprocessOptions(inputs=options.inputs, out="", capacity=options.capacity, max_seq_len=options.max_seq_len, long=options.long)
+        asked = PreprocessOptions(
+            inputs=options.inputs,
+            out="",
+            capacity=options.capacity,
+            max_seq_len=options.max_seq_len,
+            long=options.long,
+        )
     except ValueError as error:
         print(f"thdpack: {error}", file=sys.stderr)
         return 2
     try:
-        stats(asked, Outputs(json=options.json, csv=options.csv, html=options.html), read_tokens=options.read_tokens)
+        stats(
+            asked,
+            Outputs(json=options.json, csv=options.csv, html=options.html),
+            read_tokens=options.read_tokens,
+        )
     except UsageError as error:
         print(f"thdpack: {error}", file=sys.stderr)
         return 2

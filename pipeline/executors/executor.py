@@ -28,7 +28,13 @@ class Work(Protocol[TaskIn, OutcomeOut]):
 class Executor(Protocol):
     """Runs tasks; each outcome is passed on as it comes."""
 
-    def run(self, work: Work[TaskT, Any], tasks: Sequence[TaskT], on_outcome: Callable[[int, Any], None], on_bytes: OnBytes) -> None:
+    def run(
+        self,
+        work: Work[TaskT, Any],
+        tasks: Sequence[TaskT],
+        on_outcome: Callable[[int, Any], None],
+        on_bytes: OnBytes,
+    ) -> None:
         """Run all tasks; the first error ends it.
 
         Args:
@@ -52,6 +58,12 @@ class SerialExecutor:
     def end(self) -> None:
         """Nothing ran beside this process."""
 
-    def run(self, work: Work[TaskT, Any], tasks: Sequence[TaskT], on_outcome: Callable[[int, Any], None], on_bytes: OnBytes) -> None:
+    def run(
+        self,
+        work: Work[TaskT, Any],
+        tasks: Sequence[TaskT],
+        on_outcome: Callable[[int, Any], None],
+        on_bytes: OnBytes,
+    ) -> None:
         for index, task in enumerate(tasks):
             on_outcome(index, work(task, on_bytes, durable=self._durable))

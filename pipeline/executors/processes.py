@@ -38,13 +38,22 @@ class ProcessExecutor:
 
     def __init__(self, workers: int) -> None:
         self._bytes = _CONTEXT.Value("q", 0)
-        self._pool = ProcessPoolExecutor(workers, mp_context=_CONTEXT, initializer=_start_worker, initargs=(self._bytes,))
+        self._pool = ProcessPoolExecutor(
+            workers, mp_context=_CONTEXT, initializer=_start_worker, initargs=(self._bytes,)
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for child in multiprocessing.active_children():  # idle, or, after an error, at work on what is not yet named
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for child in (
+            multiprocessing.active_children()
+        ):  # idle, or, after an error, at work on what is not yet named
             child.kill()
         # waits for the pool's thread too: left running, it races the interpreter's exit for its pipe and prints a traceback
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -53,7 +62,13 @@ class ProcessExecutor:
         """Let the workers go."""
         self._pool.shutdown(wait=False)
 
-    def run(self, work: Work[TaskT, Any], tasks: Sequence[TaskT], on_outcome: Callable[[int, Any], None], on_bytes: OnBytes) -> None:
+    def run(
+        self,
+        work: Work[TaskT, Any],
+        tasks: Sequence[TaskT],
+        on_outcome: Callable[[int, Any], None],
+        on_bytes: OnBytes,
+    ) -> None:
         """Run all tasks; the first error ends it.
 
         Args:
@@ -65,8 +80,14 @@ class ProcessExecutor:
         """
         with held_back():
             try:
-                pending: dict[Future[Any], int] = {self._pool.submit(_work, work, task): i for i, task in enumerate(tasks)}
-            except (BrokenProcessPool, EOFError, ConnectionError) as error:  # the last two: the process that forks workers is gone
+                pending: dict[Future[Any], int] = {
+                    self._pool.submit(_work, work, task): i for i, task in enumerate(tasks)
+                }
+            except (
+                BrokenProcessPool,
+                EOFError,
+                ConnectionError,
+            ) as error:  # the last two: the process that forks workers is gone
                 raise BuildError(_KILLED) from error
             seen = self._bytes.value
             try:

@@ -74,7 +74,12 @@ class RayExecutor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.end()
         if self._leaving is not None and (error is not None or _first_task is None):
             self._leaving.join()
@@ -93,7 +98,13 @@ class RayExecutor:
         self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
         self._leaving.start()
 
-    def run(self, work: Work[TaskT, Any], tasks: Sequence[TaskT], on_outcome: Callable[[int, Any], None], on_bytes: OnBytes) -> None:
+    def run(
+        self,
+        work: Work[TaskT, Any],
+        tasks: Sequence[TaskT],
+        on_outcome: Callable[[int, Any], None],
+        on_bytes: OnBytes,
+    ) -> None:
         """Run all tasks; the first error ends it.
 
         Args:
@@ -142,18 +153,26 @@ class RayExecutor:
         here = self._ray.get_runtime_context().get_node_id()
         return any(node["Alive"] and node["NodeID"] != here for node in self._ray.nodes())
 
-    def _submit(self, work: Work[TaskT, Any], tasks: Sequence[TaskT], waiting: Iterator[int]) -> None:
+    def _submit(
+        self, work: Work[TaskT, Any], tasks: Sequence[TaskT], waiting: Iterator[int]
+    ) -> None:
         """Keep every core of the cluster busy, however many it has by now; what is left is given out in ever smaller lots, so that all end together."""
         if time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._most = self._workers or _QUEUED * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+            self._most = self._workers or _QUEUED * max(
+                1, int(self._ray.cluster_resources().get("CPU", 1))
+            )
             self._durable = self._has_other_nodes()
             self._looked = time.monotonic()
         while len(self._running) < self._most:
-            together = list(islice(waiting, max(1, min(_TOGETHER, length_hint(waiting) // self._most))))
+            together = list(
+                islice(waiting, max(1, min(_TOGETHER, length_hint(waiting) // self._most)))
+            )
             if not together:
                 return
             lot = [tasks[index] for index in together]
-            self._running[self._task.remote(work, lot, self._out, self._durable, self._driver)] = together[0]
+            self._running[self._task.remote(work, lot, self._out, self._durable, self._driver)] = (
+                together[0]
+            )
 
 
 _first_task: Any = None
@@ -170,7 +189,9 @@ def join(address: str) -> None:
     """
     global _first_task
     ray = _ray()
-    atexit.unregister(ray.shutdown)  # which would wait for the thread that leaves; the command ends without
+    atexit.unregister(
+        ray.shutdown
+    )  # which would wait for the thread that leaves; the command ends without
     _connect(ray, address, None)
     _first_task = ray.remote(_nothing).options(num_cpus=1).remote()
 
@@ -185,13 +206,17 @@ def _ray() -> Any:
     Raises:
         BuildError: it is not installed.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a tool that reads your data calls nobody
+    os.environ.setdefault(
+        "RAY_USAGE_STATS_ENABLED", "0"
+    )  # a tool that reads your data calls nobody
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     gc.disable()  # an import makes no garbage, and looking for it takes an eighth of its time
     try:
         import ray
     except ImportError as error:
-        raise BuildError(f'--executor ray needs Ray ({error}): pip install "thdpack[ray]"') from error
+        raise BuildError(
+            f'--executor ray needs Ray ({error}): pip install "thdpack[ray]"'
+        ) from error
     finally:
         gc.enable()
     return ray
@@ -205,10 +230,16 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     """
     if address is not None:
         _refuse_unanswered(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
-    own = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE_BYTES} if address is None else {}
+    own = (
+        {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+        if address is None
+        else {}
+    )
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own
+        )
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
         raise BuildError(f"--ray-address {address}: no cluster answers ({error})") from error
     finally:
@@ -227,7 +258,9 @@ def _refuse_unanswered(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
-        raise BuildError(f"--ray-address {address}: no cluster answers ({error.strerror or error})") from error
+        raise BuildError(
+            f"--ray-address {address}: no cluster answers ({error.strerror or error})"
+        ) from error
 
 
 @contextmanager
@@ -235,10 +268,19 @@ def _cluster_errors(ray: Any) -> Iterator[None]:
     """Turn what Ray says of lost workers into a BuildError."""
     try:
         yield
-    except (ray.exceptions.RayTaskError, ray.exceptions.RaySystemError, ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
-        raise BuildError(f"Ray gave up: {str(error).strip().splitlines()[-1]}; run the same command to go on") from error
+    except (
+        ray.exceptions.RayTaskError,
+        ray.exceptions.RaySystemError,
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.NodeDiedError,
+    ) as error:
+        raise BuildError(
+            f"Ray gave up: {str(error).strip().splitlines()[-1]}; run the same command to go on"
+        ) from error
     except (ray.exceptions.RayError, ConnectionError) as error:
-        raise BuildError(f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no memory; run the same command to go on") from error
+        raise BuildError(
+            f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no memory; run the same command to go on"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +301,13 @@ class NodeRequirements:
             BuildError: names the node.
         """
         if self.file is not None and out.size(self.file) is None:
-            raise BuildError(f"{out.where()}: node {socket.gethostname()} does not see it; use a folder that all nodes share, or URLs")
+            raise BuildError(
+                f"{out.where()}: node {socket.gethostname()} does not see it; use a folder that all nodes share, or URLs"
+            )
         if versions() != self.versions:
-            raise BuildError(f"node {socket.gethostname()} has {versions()}, the driver {self.versions}: the same versions write the same bytes")
+            raise BuildError(
+                f"node {socket.gethostname()} has {versions()}, the driver {self.versions}: the same versions write the same bytes"
+            )
 
 
 @cache
@@ -270,7 +316,13 @@ def versions() -> str:
     return f"thdpack {__version__} (code {code_digest()}) with pyarrow {version('pyarrow')}"
 
 
-def _work(work: Work[TaskT, Any], tasks: Sequence[TaskT], out: Folder, durable: bool, driver: NodeRequirements) -> tuple[list[Any], int]:
+def _work(
+    work: Work[TaskT, Any],
+    tasks: Sequence[TaskT],
+    out: Folder,
+    durable: bool,
+    driver: NodeRequirements,
+) -> tuple[list[Any], int]:
     """On a worker: the tasks' outcomes, to the first that found what is wrong with the user's data or this node, and the bytes read."""
     keep_memory()
     outcomes: list[Any] = []

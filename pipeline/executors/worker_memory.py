@@ -23,5 +23,10 @@ def keep_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return
-    for name, value in ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _LARGEST), (_TRIM_THRESHOLD, _KEPT), (_TOP_PAD, _LARGEST)):
+    for name, value in (
+        (_ARENA_MAX, 1),
+        (_MMAP_THRESHOLD, _LARGEST),
+        (_TRIM_THRESHOLD, _KEPT),
+        (_TOP_PAD, _LARGEST),
+    ):
         mallopt(name, value)

@@ -29,4 +29,13 @@ else:
         source=("Source",),
     )
 
-__all__ = ["FastaParser", "RecordBlock", "Source", "decompressed", "find_sources", "read_fasta", "read_seqio", "read_table"]
+__all__ = [
+    "FastaParser",
+    "RecordBlock",
+    "Source",
+    "decompressed",
+    "find_sources",
+    "read_fasta",
+    "read_seqio",
+    "read_table",
+]

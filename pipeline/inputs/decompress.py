@@ -15,7 +15,10 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 
 from pipeline.inputs.source import Compression
 
-_ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
+_ZSTD: Final = (
+    b"\x28\xb5\x2f\xfd",
+    *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)),
+)
 """A frame, or one to skip: pzstd begins with such."""
 _MAGIC: Final[tuple[tuple[bytes, Compression], ...]] = (
     (b"\x1f\x8b", "gzip"),  # bgz too: it is gzip in many members
@@ -66,7 +69,9 @@ def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
         from isal import igzip_threaded
 
         # two blocks are inflated ahead, while what was read before is parsed
-        return cast(BinaryIO, igzip_threaded.open(_Blocks(raw), "rb", threads=1, block_size=8 << 20))  # type: ignore[no-untyped-call]
+        return cast(
+            BinaryIO, igzip_threaded.open(_Blocks(raw), "rb", threads=1, block_size=8 << 20)
+        )  # type: ignore[no-untyped-call]
     return cast(BinaryIO, io.BufferedReader(_Parts(raw, _kind(compression))))
 
 
@@ -77,7 +82,13 @@ def broken_archive_errors() -> tuple[type[Exception], ...]:
 
     from isal import isal_zlib
 
-    return (EOFError, DamagedArchiveError, gzip.BadGzipFile, zlib.error, cast("type[Exception]", isal_zlib.error))
+    return (
+        EOFError,
+        DamagedArchiveError,
+        gzip.BadGzipFile,
+        zlib.error,
+        cast("type[Exception]", isal_zlib.error),
+    )
 
 
 class _Blocks:
@@ -96,8 +107,15 @@ class _Blocks:
         if len(self._head) < len(_BGZF_END):
             self._head += bytes(view[: min(count, len(_BGZF_END))])
         if count:
-            self._tail = (self._tail + bytes(view[max(0, count - len(_BGZF_END)) : count]))[-len(_BGZF_END) :]
-        elif len(view) and self._head.startswith(_BGZF_START) and self._head[12:14] == b"BC" and self._tail != _BGZF_END:
+            self._tail = (self._tail + bytes(view[max(0, count - len(_BGZF_END)) : count]))[
+                -len(_BGZF_END) :
+            ]
+        elif (
+            len(view)
+            and self._head.startswith(_BGZF_START)
+            and self._head[12:14] == b"BC"
+            and self._tail != _BGZF_END
+        ):
             raise NoEndBlockError("the empty block is missing that bgzip writes at the end")
         return count
 
@@ -135,11 +153,20 @@ def _kind(compression: Compression) -> _Kind:
     if compression == "bzip2":
         return _Kind(new=bz2.BZ2Decompressor, magics=(b"BZh",), errors=(OSError,))
     if compression == "xz":
-        return _Kind(new=lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY), magics=(b"\xfd7zXZ\x00",), errors=(lzma.LZMAError,), padded=True)
+        return _Kind(
+            new=lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY),
+            magics=(b"\xfd7zXZ\x00",),
+            errors=(lzma.LZMAError,),
+            padded=True,
+        )
     from backports import zstd
 
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG}
-    return _Kind(new=lambda: cast(_Decoder, zstd.ZstdDecompressor(options=options)), magics=_ZSTD, errors=(zstd.ZstdError,))
+    return _Kind(
+        new=lambda: cast(_Decoder, zstd.ZstdDecompressor(options=options)),
+        magics=_ZSTD,
+        errors=(zstd.ZstdError,),
+    )
 
 
 class _Parts(io.RawIOBase):
@@ -182,7 +209,9 @@ class _Parts(io.RawIOBase):
                     "give it unpacked, or through a pipe, as in zstd -dc --long=31 FILE | thdpack preprocess -"
                 ) from error
             if "Dictionary mismatch" in said:
-                raise ArchiveNeedsError("packed with a zstd dictionary, which is not in the file; give it unpacked") from error
+                raise ArchiveNeedsError(
+                    "packed with a zstd dictionary, which is not in the file; give it unpacked"
+                ) from error
             raise DamagedArchiveError("" if said in _SAYS_NO_MORE else said) from error
 
     def _next_part(self) -> bool:
@@ -200,7 +229,9 @@ class _Parts(io.RawIOBase):
         if not self._rest:
             return False
         if not self._rest.startswith(self._kind.magics):
-            raise DamagedArchiveError("what follows a complete part of it is no such archive: damaged there, or something was appended")
+            raise DamagedArchiveError(
+                "what follows a complete part of it is no such archive: damaged there, or something was appended"
+            )
         self._decoder = self._kind.new()
         return True
 

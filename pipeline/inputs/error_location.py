@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import BinaryIO, Final, cast
 
-from pipeline.inputs.decompress import ArchiveNeedsError, NoEndBlockError, broken_archive_errors, decompressed
+from pipeline.inputs.decompress import (
+    ArchiveNeedsError,
+    NoEndBlockError,
+    broken_archive_errors,
+    decompressed,
+)
 from pipeline.inputs.fasta import NEXT_RECORD, FastaSyntaxError, line_of
 from pipeline.inputs.file_kinds import HEAD_BYTES, foreign, ids_and_residues_on_one_line
 from pipeline.inputs.headers import comments_as_ascii, header_of
@@ -49,10 +54,19 @@ def archive_errors(source: Source) -> Iterator[None]:
         try:
             yield
         except NoEndBlockError as error:
-            raise InputError(f"truncated gzip archive: {error}; download or copy it again", source=source.url) from error
+            raise InputError(
+                f"truncated gzip archive: {error}; download or copy it again", source=source.url
+            ) from error
         except EOFError as error:
-            odd = ", or a few bytes follow it that are no archive" if source.compression == "gzip" else ""  # igzip cannot tell
-            raise InputError(f"truncated {source.compression} archive: the end is missing{odd}; download or copy it again", source=source.url) from error
+            odd = (
+                ", or a few bytes follow it that are no archive"
+                if source.compression == "gzip"
+                else ""
+            )  # igzip cannot tell
+            raise InputError(
+                f"truncated {source.compression} archive: the end is missing{odd}; download or copy it again",
+                source=source.url,
+            ) from error
         except ArchiveNeedsError as error:
             raise InputError(f"{source.compression} archive: {error}", source=source.url) from error
         except broken as error:
@@ -60,7 +74,10 @@ def archive_errors(source: Source) -> Iterator[None]:
             if _NOT_GZIP in reason:
                 reason = "what follows a complete part of it is no gzip: damaged there, or something was appended"
             said = f" ({reason})" if reason else ""
-            raise InputError(f"damaged {source.compression} archive{said}; download or copy it again", source=source.url) from error
+            raise InputError(
+                f"damaged {source.compression} archive{said}; download or copy it again",
+                source=source.url,
+            ) from error
 
 
 def line_at(source: Source, offset: int) -> int:

@@ -24,7 +24,13 @@ Named = tuple[str, dict[str, Any] | None]
 """An input's path or URL, and what a listing said of it."""
 
 _FASTA: Final = (".fasta", ".fa", ".faa", ".fas", ".fsa", ".pep", ".mpfa", ".aa", ".seq")
-TABLES: Final[dict[str, Format]] = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
+TABLES: Final[dict[str, Format]] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
 _PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
 _NAMED: Final = 3
 """How many things of a folder an error names."""
@@ -42,14 +48,22 @@ def listed(inputs: tuple[str, ...]) -> Iterator[str]:
             continue
         with open_input(text[1:]) as file:
             try:
-                lines = [line.strip() for line in b"".join(iter(lambda: file.read(1 << 20), b"")).decode("utf-8-sig").splitlines()]
+                lines = [
+                    line.strip()
+                    for line in b"".join(iter(lambda: file.read(1 << 20), b""))
+                    .decode("utf-8-sig")
+                    .splitlines()
+                ]
             except UnicodeDecodeError as error:
                 raise InputError("not a list of inputs: it is not text", source=text[1:]) from error
         named = [line for line in lines if line and not line.startswith("#")]
         if not named:
             raise InputError("a list that names no input", source=text[1:])
         if "-" in named:
-            raise InputError("a list that names standard input (-), which belongs on the command line", source=text[1:])
+            raise InputError(
+                "a list that names standard input (-), which belongs on the command line",
+                source=text[1:],
+            )
         yield from named
 
 
@@ -68,7 +82,9 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
         return [(file, None) for file in chosen], others
     if path.exists() or not glob.has_magic(text):
         return [(text, None)], []
-    matches = sorted((m for m in glob.glob(text, recursive=True) if os.path.isfile(m)), key=os.fsencode)
+    matches = sorted(
+        (m for m in glob.glob(text, recursive=True) if os.path.isfile(m)), key=os.fsencode
+    )
     if not matches:
         raise InputError("no file matches", source=text)
     return [(match, None) for match in matches], []
@@ -83,9 +99,17 @@ def refuse_inside(out: str, inputs: tuple[str, ...]) -> None:
         InputError: names the folder.
     """
     target = local_path(out)
-    for text in listed(tuple(text for text in inputs if not text.startswith("@") or _may_be_read_twice(text[1:]))):
-        if _is_inside(target, text) if target is not None else f"{out.rstrip('/')}/".startswith(f"{text.rstrip('/')}/"):
-            raise InputError("the dataset's folder (--out) is inside this input; choose another", source=text)
+    for text in listed(
+        tuple(text for text in inputs if not text.startswith("@") or _may_be_read_twice(text[1:]))
+    ):
+        if (
+            _is_inside(target, text)
+            if target is not None
+            else f"{out.rstrip('/')}/".startswith(f"{text.rstrip('/')}/")
+        ):
+            raise InputError(
+                "the dataset's folder (--out) is inside this input; choose another", source=text
+            )
 
 
 def _may_be_read_twice(path: str) -> bool:
@@ -112,7 +136,10 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
         with suppress(FileNotFoundError):
             info = asked(remote, lambda: fs.info(path), 0)
             kind = info["type"]
-        if kind not in ("directory", "missing"):  # also where its name looks like a glob; nobody needs to list for it
+        if kind not in (
+            "directory",
+            "missing",
+        ):  # also where its name looks like a glob; nobody needs to list for it
             return [(text, info)], []
         if glob.has_magic(path):
             matches = _urls(text, path, asked(remote, lambda: fs.glob(path, detail=True), _LISTING))
@@ -123,7 +150,9 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
             raise InputError("no such file", source=text)
         objects = _urls(text, path, asked(remote, lambda: fs.find(path, detail=True), _LISTING))
     folder = text.rstrip("/")
-    chosen, others = _only_sequences(text, [url for url in objects if "/." not in url.removeprefix(folder)], [], format)
+    chosen, others = _only_sequences(
+        text, [url for url in objects if "/." not in url.removeprefix(folder)], [], format
+    )
     return [(url, objects[url]) for url in chosen], others
 
 
@@ -135,9 +164,13 @@ def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
     """
     protocol, _, rest = text.rstrip("/").partition("://")
     host, slash, inside = rest.partition("/")
-    before = path.removesuffix(f"/{inside}") if slash else path  # what stands for the host in fsspec's names: a bucket, or nothing
+    before = (
+        path.removesuffix(f"/{inside}") if slash else path
+    )  # what stands for the host in fsspec's names: a bucket, or nothing
     urls = {
-        f"{protocol}://{host}{name.removeprefix(before)}" if name.startswith(f"{before}/") else f"{protocol}://{name.lstrip('/')}": info
+        f"{protocol}://{host}{name.removeprefix(before)}"
+        if name.startswith(f"{before}/")
+        else f"{protocol}://{name.lstrip('/')}": info
         for name, info in found.items()
         if info["type"] == "file"
     }
@@ -174,7 +207,11 @@ def _not_a_file(path: str) -> str | None:
     except OSError as error:
         return "a link to nothing" if os.path.islink(path) else f"cannot be read: {error.strerror}"
     if stat.S_ISDIR(mode):
-        return "a link to a folder; name it on the command line to read it" if os.path.islink(path) else None
+        return (
+            "a link to a folder; name it on the command line to read it"
+            if os.path.islink(path)
+            else None
+        )
     return None if stat.S_ISREG(mode) else f"{special(mode)}; only files of a folder are read"
 
 
@@ -183,15 +220,24 @@ def special(mode: int) -> str:
     return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def _only_sequences(folder: str, files: list[str], odd: list[str], format: Format) -> tuple[list[str], list[str]]:
+def _only_sequences(
+    folder: str, files: list[str], odd: list[str], format: Format
+) -> tuple[list[str], list[str]]:
     """Files whose names say that they hold sequences, and for all other things in a folder a line that says why not."""
     chosen = [f for f in files if format != "auto" or looks_like_sequences(f)]
     if not chosen:
         kinds = " ".join((*_FASTA, *TABLES))
         also = "".join(f"; passed over {line}" for line in odd[:_NAMED])
-        raise InputError(f"no sequence file in this folder; looked for {kinds}, also with {' '.join(_PACKED)}{also}", source=folder)
+        raise InputError(
+            f"no sequence file in this folder; looked for {kinds}, also with {' '.join(_PACKED)}{also}",
+            source=folder,
+        )
     left = set(files) - set(chosen)
-    others = [f"{f}: not named like a sequence file; name it on the command line to read it" for f in files if f in left]
+    others = [
+        f"{f}: not named like a sequence file; name it on the command line to read it"
+        for f in files
+        if f in left
+    ]
     return chosen, [as_text(line) for line in (*others, *odd)]
 
 
@@ -207,6 +253,8 @@ def suffix(name: str) -> str:
 
 def looks_like_sequences(name: str) -> bool:
     """Whether a file's name says that it holds sequences."""
-    if PurePosixPath(name).match("cache-*.arrow"):  # what Hugging Face datasets leave beside a saved dataset when they transform it
+    if PurePosixPath(name).match(
+        "cache-*.arrow"
+    ):  # what Hugging Face datasets leave beside a saved dataset when they transform it
         return False
     return suffix(name) in _FASTA or suffix(name) in TABLES

@@ -44,17 +44,28 @@ class FastaSyntaxError(Exception):
 class FastaParser:
     """Parses chunks of whole records; its arrays are reused from block to block."""
 
-    def __init__(self, vocabulary: Vocabulary, *, chunk_bytes: int = CHUNK_BYTES, block_bytes: int = BLOCK_BYTES, block_records: int = _BLOCK_RECORDS) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        chunk_bytes: int = CHUNK_BYTES,
+        block_bytes: int = BLOCK_BYTES,
+        block_records: int = _BLOCK_RECORDS,
+    ) -> None:
         self._classes = letter_classes(vocabulary)
         self._unk = vocabulary.unk
         self._chunk = chunk_bytes
         self._block_bytes = block_bytes
         self._tokens: NDArray[np.uint8] = np.empty(block_bytes + chunk_bytes, dtype=np.uint8)
         self._ids: NDArray[np.uint8] = np.empty(block_bytes + chunk_bytes, dtype=np.uint8)
-        self._ends, self._id_ends, self._offset, self._unknown = (np.empty(block_records, dtype=np.int64) for _ in range(4))
+        self._ends, self._id_ends, self._offset, self._unknown = (
+            np.empty(block_records, dtype=np.int64) for _ in range(4)
+        )
         self._count = 0  # records in the arrays
 
-    def read(self, stream: BinaryIO, *, begin: int = 0, end: int | None = None) -> Iterator[RecordBlock]:
+    def read(
+        self, stream: BinaryIO, *, begin: int = 0, end: int | None = None
+    ) -> Iterator[RecordBlock]:
         """Parse the records that belong to the byte range [begin, end) of a file, `stream` standing at `begin`.
 
         A record belongs to the range that holds the line end before it, the first record to the range from 0, so that
@@ -72,28 +83,42 @@ class FastaParser:
                 yield from self._flushed()
                 seen = 0
                 if len(text) > self._tokens.size:
-                    self._tokens, self._ids = (np.empty(len(text), dtype=np.uint8) for _ in range(2))
+                    self._tokens, self._ids = (
+                        np.empty(len(text), dtype=np.uint8) for _ in range(2)
+                    )
             yield from self._parse(text, at)
             seen += len(text)
         yield from self._flushed()
 
-    def _records(self, stream: BinaryIO, begin: int, end: int | None) -> Iterator[tuple[memoryview, int]]:
+    def _records(
+        self, stream: BinaryIO, begin: int, end: int | None
+    ) -> Iterator[tuple[memoryview, int]]:
         """Runs of whole records, each with its offset in the file."""
         buffer = bytearray(self._chunk)
         filled, base = 0, begin  # buffer[:filled] is the file from `base` on
         started = at_end = False
         overlap = _OVERLAP
         while True:
-            wanted = len(buffer) if end is None else min(len(buffer), max(filled, end - base) + overlap)
-            overlap = 2 * overlap if end is not None and base + filled > end else _OVERLAP  # each time, what is there is searched anew
+            wanted = (
+                len(buffer) if end is None else min(len(buffer), max(filled, end - base) + overlap)
+            )
+            overlap = (
+                2 * overlap if end is not None and base + filled > end else _OVERLAP
+            )  # each time, what is there is searched anew
             filled = _fill(stream, buffer, filled, wanted)
             at_end = filled < wanted
             start = 0
             if not started:
-                first = self._first_record(buffer, filled, base, at_end) if begin == 0 else _boundary(buffer, 0, filled)
+                first = (
+                    self._first_record(buffer, filled, base, at_end)
+                    if begin == 0
+                    else _boundary(buffer, 0, filled)
+                )
                 started = first is not None
                 start = first if first is not None else filled - 1 if begin > 0 else 0
-                if end is not None and _belongs_further_on(buffer, start, filled, base, end, begin, started):
+                if end is not None and _belongs_further_on(
+                    buffer, start, filled, base, end, begin, started
+                ):
                     return
             stop = filled if at_end else None
             if started and end is not None and base + filled > end:
@@ -162,11 +187,15 @@ class FastaParser:
         if sizes.all():
             return
         nameless = np.flatnonzero(sizes == 0)
-        names = [identifier_of(header_of(text, at)) for at in self._offset[first + nameless].tolist()]
+        names = [
+            identifier_of(header_of(text, at)) for at in self._offset[first + nameless].tolist()
+        ]
         sizes[nameless] = [len(name) for name in names]
         # np.insert keeps the order of what goes to one place
         places = np.repeat(ends[nameless] - begin, sizes[nameless])
-        ids = np.insert(self._ids[begin : int(ends[-1])], places, np.frombuffer(b"".join(names), dtype=np.uint8))
+        ids = np.insert(
+            self._ids[begin : int(ends[-1])], places, np.frombuffer(b"".join(names), dtype=np.uint8)
+        )
         self._ids[begin : begin + ids.size] = ids
         ends[:] = begin + np.cumsum(sizes)
 
@@ -181,7 +210,8 @@ class FastaParser:
             residues = residues_of(body.decode("utf-8"), comments=True)
         except UnicodeDecodeError as error:
             raise FastaSyntaxError(
-                f"byte 0x{body[error.start]:02x} is not UTF-8: binary data or another encoding", base + at + len(header) + error.start
+                f"byte 0x{body[error.start]:02x} is not UTF-8: binary data or another encoding",
+                base + at + len(header) + error.start,
             ) from error
         except ValueError as error:
             message, position = error.args
@@ -217,7 +247,9 @@ class FastaParser:
         )
 
 
-def _belongs_further_on(buffer: bytearray, start: int, filled: int, base: int, end: int, begin: int, found: bool) -> bool:
+def _belongs_further_on(
+    buffer: bytearray, start: int, filled: int, base: int, end: int, begin: int, found: bool
+) -> bool:
     """Whether the range up to `end` holds no record: the line end before the first one lies at `end` or beyond."""
     if not found:
         return begin > 0 and base + filled - 1 >= end
@@ -232,7 +264,10 @@ def _grown(buffer: bytearray, filled: int, base: int) -> bytearray:
         FastaSyntaxError: the record is too long to be one.
     """
     if filled >= MAX_RECORD_BYTES:
-        raise FastaSyntaxError(f"a record of more than {MAX_RECORD_BYTES >> 20} MiB: is this FASTA, are its line ends missing?", base)
+        raise FastaSyntaxError(
+            f"a record of more than {MAX_RECORD_BYTES >> 20} MiB: is this FASTA, are its line ends missing?",
+            base,
+        )
     larger = bytearray(min(2 * len(buffer), MAX_RECORD_BYTES))
     larger[:filled] = buffer[:filled]
     return larger

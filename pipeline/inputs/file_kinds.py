@@ -17,7 +17,11 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (b"PK\x05\x06", "a zip archive", _UNPACK),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
     (b"Rar!\x1a\x07", "a rar archive", _UNPACK),
-    (b"\x1f\x9d", "a file packed by compress (.Z)", "unpack it, as in uncompress -c FILE | thdpack preprocess -"),
+    (
+        b"\x1f\x9d",
+        "a file packed by compress (.Z)",
+        "unpack it, as in uncompress -c FILE | thdpack preprocess -",
+    ),
     (b"\x04\x22\x4d\x18", "an lz4 archive", "unpack it, as in lz4 -dc FILE | thdpack preprocess -"),
     (b"BAM\x01", "a BAM file", _CONVERT),
     (b"CRAM", "a CRAM file", _CONVERT),
@@ -26,15 +30,25 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
     (b"SQLite format 3\x00", "an SQLite database", _CONVERT),
     (b"%PDF-", "a PDF document", _CONVERT),
-    (b"PAR1", "a Parquet file", "give it its name, .parquet, or --format parquet; it cannot be packed"),
-    (b"ARROW1", "an Arrow file", "give it its name, .arrow, or --format arrow; it cannot be packed"),
+    (
+        b"PAR1",
+        "a Parquet file",
+        "give it its name, .parquet, or --format parquet; it cannot be packed",
+    ),
+    (
+        b"ARROW1",
+        "an Arrow file",
+        "give it its name, .arrow, or --format arrow; it cannot be packed",
+    ),
     (b"CLUSTAL", "a Clustal alignment", _CONVERT),
     (b"# STOCKHOLM", "a Stockholm alignment", _CONVERT),
     (b"##gff-version", "a GFF file", _CONVERT),
     (b"LOCUS ", "a GenBank file", "read it with --format genbank"),
 )
 _BYTE_ORDER: Final = (b"\xff\xfe", b"\xfe\xff", b">\x00", b"\x00>")
-_MARKUP: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+_MARKUP: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE
+)
 _XML: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b")
 _FASTQ: Final = re.compile(rb"@[^\r\n]*\r?\n[^\r\n]+\r?\n\+")
 _FLAT_FILE: Final = re.compile(rb"ID {3}\S")
@@ -69,4 +83,7 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
 
 def ids_and_residues_on_one_line(head: bytes) -> bool:
     """Whether lines look like `>id<TAB>RESIDUES`."""
-    return re.match(rb"(?:\xef\xbb\xbf)?\s*>[^\t\r\n]*\t[A-Za-z*.-]+[ \t]*(?:[\r\n]|$)", head) is not None
+    return (
+        re.match(rb"(?:\xef\xbb\xbf)?\s*>[^\t\r\n]*\t[A-Za-z*.-]+[ \t]*(?:[\r\n]|$)", head)
+        is not None
+    )

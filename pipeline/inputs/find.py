@@ -32,7 +32,9 @@ _UNMARKED: Final = "-unmarked-"
 """In fingerprints of web inputs whose server tells neither etag nor time: no two runs have the same, so that none believes what another read."""
 
 
-def find_sources(inputs: tuple[str, ...], format: Format, *, spool: str | None) -> tuple[list[Source], list[str]]:
+def find_sources(
+    inputs: tuple[str, ...], format: Format, *, spool: str | None
+) -> tuple[list[Source], list[str]]:
     """The inputs in the order of the command line, folders and globs expanded in byte order.
 
     Args:
@@ -54,28 +56,50 @@ def find_sources(inputs: tuple[str, ...], format: Format, *, spool: str | None) 
     for url, _ in named:
         key = url if is_url(url) or url == "-" else os.path.realpath(url)
         if key in seen:
-            raise InputError("named twice among the inputs; its records would all be duplicates", source=url)
+            raise InputError(
+                "named twice among the inputs; its records would all be duplicates", source=url
+            )
         seen.add(key)
     names = relative_names([url for url, _ in named])
     for url, name in names.items():
         if as_text(name) != name:
-            raise InputError("its name is not UTF-8, and the manifest is; rename it, or give it as standard input", source=as_text(url))
+            raise InputError(
+                "its name is not UTF-8, and the manifest is; rename it, or give it as standard input",
+                source=as_text(url),
+            )
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
-        return list(threads.map(lambda one: _source(one[0], names[one[0]], format, spool, one[1]), named)), passed_over
+        return list(
+            threads.map(lambda one: _source(one[0], names[one[0]], format, spool, one[1]), named)
+        ), passed_over
 
 
 def relative_names(urls: list[str]) -> dict[str, str]:
     """Each input's name relative to the common folder of the inputs of its protocol; standard input is `-`."""
     groups: dict[str, list[str]] = {}
     for url in urls:
-        groups.setdefault(url.partition("://")[0] if is_url(url) else "-" if url == "-" else "file", []).append(url)
+        groups.setdefault(
+            url.partition("://")[0] if is_url(url) else "-" if url == "-" else "file", []
+        ).append(url)
     names = {}
     for protocol, members in groups.items():
-        paths = {u: u if u == "-" else without_credentials(u).partition("://")[2] if is_url(u) else os.path.abspath(u) for u in members}
-        common = os.path.commonpath([os.path.dirname(p) for p in paths.values()]) if protocol != "-" else ""
+        paths = {
+            u: u
+            if u == "-"
+            else without_credentials(u).partition("://")[2]
+            if is_url(u)
+            else os.path.abspath(u)
+            for u in members
+        }
+        common = (
+            os.path.commonpath([os.path.dirname(p) for p in paths.values()])
+            if protocol != "-"
+            else ""
+        )
         for url, path in paths.items():
             relative = os.path.relpath(path, common) if common else path
-            names[url] = f"{protocol}/{relative}" if len(groups) > 1 and protocol != "-" else relative
+            names[url] = (
+                f"{protocol}/{relative}" if len(groups) > 1 and protocol != "-" else relative
+            )
     return _told_apart(names)
 
 
@@ -90,7 +114,9 @@ def _told_apart(names: dict[str, str]) -> dict[str, str]:
     return names
 
 
-def _source(url: str, name: str, format: Format, spool: str | None, info: dict[str, Any] | None) -> Source:
+def _source(
+    url: str, name: str, format: Format, spool: str | None, info: dict[str, Any] | None
+) -> Source:
     place = spool if url == "-" and spool is not None else url
     _refuse_special(place)
     with open_input(place) as file:
@@ -98,10 +124,26 @@ def _source(url: str, name: str, format: Format, spool: str | None, info: dict[s
         size, fingerprint = _stat(place, info)
     compression = detect(head)
     if format == "auto":
-        format = "parquet" if head.startswith(b"PAR1") else "arrow" if head.startswith(b"ARROW1") else TABLES.get(suffix(url), "fasta")
+        format = (
+            "parquet"
+            if head.startswith(b"PAR1")
+            else "arrow"
+            if head.startswith(b"ARROW1")
+            else TABLES.get(suffix(url), "fasta")
+        )
     if format in TABLES.values() and compression != "none":
-        raise InputError(f"a {compression} archive of a table; unpack it, tables are packed inside", source=place)
-    return Source(url=place, name=name, bytes=size, fingerprint=fingerprint, format=format, compression=compression, piece=PIECE_BYTES)
+        raise InputError(
+            f"a {compression} archive of a table; unpack it, tables are packed inside", source=place
+        )
+    return Source(
+        url=place,
+        name=name,
+        bytes=size,
+        fingerprint=fingerprint,
+        format=format,
+        compression=compression,
+        piece=PIECE_BYTES,
+    )
 
 
 def _refuse_special(url: str) -> None:
@@ -115,14 +157,20 @@ def _refuse_special(url: str) -> None:
     with input_errors(url):
         mode = os.stat(url).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise InputError(f"{special(mode)}, not a file; pass what comes out of it as standard input: … | thdpack preprocess -", source=url)
+        raise InputError(
+            f"{special(mode)}, not a file; pass what comes out of it as standard input: … | thdpack preprocess -",
+            source=url,
+        )
 
 
 def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
     """Bytes, and what tells two versions of the file apart. ctime too: a restored mtime does not hide a change."""
     if not is_url(url):
         found = os.stat(url)
-        return found.st_size, f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
+        return (
+            found.st_size,
+            f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}",
+        )
     if info is None:
         fs, path = file_system(url)
         fs.invalidate_cache()  # a listing may be older than what is there
@@ -141,13 +189,17 @@ def unchanged(source: Source) -> bool:
         found = _stat(source.url, None)[1]
     if _UNMARKED in source.fingerprint:
         return found.partition(_UNMARKED)[0] == source.fingerprint.partition(_UNMARKED)[0]
-    parts = None if is_url(source.url) else 3  # ctime too: a file rewritten in place may have its mtime set back
+    parts = (
+        None if is_url(source.url) else 3
+    )  # ctime too: a file rewritten in place may have its mtime set back
     return found.split("-")[:parts] == source.fingerprint.split("-")[:parts]
 
 
 def task_bytes(sources: Sequence[Source]) -> int:
     """How much of the inputs a task reads: a function of their sizes."""
-    return max(TASK_BYTES // 4, min(TASK_BYTES, sum(source.bytes for source in sources) // FEWEST_TASKS))
+    return max(
+        TASK_BYTES // 4, min(TASK_BYTES, sum(source.bytes for source in sources) // FEWEST_TASKS)
+    )
 
 
 def cut(source: Source, size: int) -> list[tuple[int, int]]:
@@ -166,4 +218,8 @@ def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
 def every_range(sources: Sequence[Source]) -> list[tuple[int, int, int]]:
     """(source index, begin, end) of ranges to hash that tile all sources, whatever their formats."""
     size = task_bytes(sources)
-    return [(i, begin, end) for i, source in enumerate(sources) for begin, end in _cut_anywhere(source, size)]
+    return [
+        (i, begin, end)
+        for i, source in enumerate(sources)
+        for begin, end in _cut_anywhere(source, size)
+    ]

@@ -30,7 +30,9 @@ _BLOCK_RECORDS: Final = 1 << 15
 _BLOCK_RESIDUES: Final = 16 << 20
 
 
-def read_fasta(source: Source, vocabulary: Vocabulary, begin: int, end: int, on_bytes: Callable[[int], None]) -> Blocks:
+def read_fasta(
+    source: Source, vocabulary: Vocabulary, begin: int, end: int, on_bytes: Callable[[int], None]
+) -> Blocks:
     """Blocks of a FASTA source's byte range; with the last, which is empty, the xxh3_128 of each piece of the range.
 
     Raises:
@@ -62,11 +64,17 @@ def hash_range(source: Source, begin: int, end: int, on_bytes: Callable[[int], N
 
 
 @contextmanager
-def _hashed(source: Source, begin: int, end: int, on_bytes: Callable[[int], None]) -> Iterator[HashingReader]:
+def _hashed(
+    source: Source, begin: int, end: int, on_bytes: Callable[[int], None]
+) -> Iterator[HashingReader]:
     """A source from byte `begin` on, hashed up to `end`."""
     whole = _is_whole(source, begin, end)
     with open_input(source.url, at=begin, until=None if whole else end) as raw:
-        yield HashingReader(cast(BinaryIO, _Counting(raw, on_bytes)), piece=source.piece, size=None if whole else end - begin)
+        yield HashingReader(
+            cast(BinaryIO, _Counting(raw, on_bytes)),
+            piece=source.piece,
+            size=None if whole else end - begin,
+        )
 
 
 def _is_whole(source: Source, begin: int, end: int) -> bool:
@@ -106,7 +114,11 @@ class _Counting:
 
 
 def read_table(
-    source: Source, vocabulary: Vocabulary, sequence_column: str, id_column: str, on_bytes: Callable[[int], None]
+    source: Source,
+    vocabulary: Vocabulary,
+    sequence_column: str,
+    id_column: str,
+    on_bytes: Callable[[int], None],
 ) -> Generator[RecordBlock, None, None]:
     """Blocks of a Parquet file, an Arrow IPC file or an Arrow stream (what Hugging Face `save_to_disk` writes).
 
@@ -125,24 +137,37 @@ def read_table(
                 for first in range(0, len(sequences), _BLOCK_RECORDS):
                     part = slice(first, first + _BLOCK_RECORDS)
                     texts = [residues_of(text or "", comments=False) for text in sequences[part]]
-                    yield _block([_identifier(name) for name in names[part]], texts, number + first, vocabulary)
+                    yield _block(
+                        [_identifier(name) for name in names[part]],
+                        texts,
+                        number + first,
+                        vocabulary,
+                    )
                 number += len(sequences)
     except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"not a readable {source.format} file: {error}", source=source.url) from error
+        raise InputError(
+            f"not a readable {source.format} file: {error}", source=source.url
+        ) from error
     except ValueError as error:
         raise InputError(str(error.args[0]), source=source.url) from error
 
 
-def _batches(raw: BinaryIO, source: Source) -> tuple[pa.Schema, Callable[[list[str]], Iterator[pa.RecordBatch]]]:
+def _batches(
+    raw: BinaryIO, source: Source
+) -> tuple[pa.Schema, Callable[[list[str]], Iterator[pa.RecordBatch]]]:
     """Schema of a table file, and its record batches, given the columns wanted."""
     if source.format == "parquet":
         import pyarrow.parquet as pq
 
         parquet = pq.ParquetFile(raw)
-        return parquet.schema_arrow, lambda columns: parquet.iter_batches(_BLOCK_RECORDS, columns=columns)
+        return parquet.schema_arrow, lambda columns: parquet.iter_batches(
+            _BLOCK_RECORDS, columns=columns
+        )
     if raw.read(6) == b"ARROW1":
         file = pa.ipc.open_file(raw)
-        return file.schema, lambda columns: (file.get_batch(i).select(columns) for i in range(file.num_record_batches))
+        return file.schema, lambda columns: (
+            file.get_batch(i).select(columns) for i in range(file.num_record_batches)
+        )
     _refuse_cut_stream(raw, source)
     stream = pa.ipc.open_stream(_rewound(raw))
     return stream.schema, lambda columns: (batch.select(columns) for batch in stream)
@@ -157,7 +182,10 @@ def _refuse_cut_stream(raw: BinaryIO, source: Source) -> None:
     start = _rewound(raw).read(4)
     raw.seek(-min(source.bytes, len(_STREAM_END)), io.SEEK_END)
     if start == _STREAM_END[:4] and raw.read(len(_STREAM_END)) != _STREAM_END:
-        raise InputError("truncated Arrow stream: its end marker is missing; write it anew, or download or copy it again", source=source.url)
+        raise InputError(
+            "truncated Arrow stream: its end marker is missing; write it anew, or download or copy it again",
+            source=source.url,
+        )
 
 
 def _rewound(raw: BinaryIO) -> BinaryIO:
@@ -165,17 +193,26 @@ def _rewound(raw: BinaryIO) -> BinaryIO:
     return raw
 
 
-def _checked_columns(schema: pa.Schema, source: Source, sequence_column: str, id_column: str) -> list[str]:
+def _checked_columns(
+    schema: pa.Schema, source: Source, sequence_column: str, id_column: str
+) -> list[str]:
     """The id column as a list of one, or of none where the default is absent."""
     present = ", ".join(schema.names)
     for option, name in (("--sequence-column", sequence_column), ("--id-column", id_column)):
         if name not in schema.names:
             if option == "--id-column" and name == "id":
                 return []
-            raise InputError(f"no column {name!r}; it has {present}; name one with {option}", source=source.url)
+            raise InputError(
+                f"no column {name!r}; it has {present}; name one with {option}", source=source.url
+            )
     kind = schema.field(sequence_column).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise InputError(f"column {sequence_column!r} holds {kind}, expected text; name another with --sequence-column", source=source.url)
+    if not (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    ):
+        raise InputError(
+            f"column {sequence_column!r} holds {kind}, expected text; name another with --sequence-column",
+            source=source.url,
+        )
     return [id_column]
 
 
@@ -192,7 +229,9 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
         archive_errors(source),
         closing(decompressed(cast(BinaryIO, hashing), source.compression)) as stream,
     ):
-        lines = _CountedLines(io.TextIOWrapper(io.BufferedReader(_Raw(stream)), encoding="utf-8", errors="replace"))
+        lines = _CountedLines(
+            io.TextIOWrapper(io.BufferedReader(_Raw(stream)), encoding="utf-8", errors="replace")
+        )
         ids: list[str] = []
         texts: list[str] = []
         number = size = 0
@@ -206,9 +245,17 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
                     number, size, ids, texts = number + len(ids), 0, [], []
         except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
             # what SeqIO's parsers raise on text that is not their format
-            raise InputError(f"not {source.format} that Biopython reads: {error}", source=source.url, line=lines.line) from error
+            raise InputError(
+                f"not {source.format} that Biopython reads: {error}",
+                source=source.url,
+                line=lines.line,
+            ) from error
         if lines.last.strip() not in ("", "//"):
-            raise InputError(f"truncated {source.format}: the last record does not end with //; download or copy it again", source=source.url, line=lines.line)
+            raise InputError(
+                f"truncated {source.format}: the last record does not end with //; download or copy it again",
+                source=source.url,
+                line=lines.line,
+            )
         yield _block(ids, texts, number, vocabulary), []
         yield _no_records(), hashing.finish()
 
@@ -286,4 +333,6 @@ def _ends(sizes: list[int]) -> NDArray[np.int64]:
 
 def _no_records() -> RecordBlock:
     nothing, none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
-    return RecordBlock(tokens=none, ends=nothing, ids=none, id_ends=nothing, offset=nothing, unknown=nothing)
+    return RecordBlock(
+        tokens=none, ends=nothing, ids=none, id_ends=nothing, offset=nothing, unknown=nothing
+    )

@@ -82,7 +82,9 @@ def residues_of(lines: str, *, comments: bool) -> str:
     control = _CONTROL.search(lines)
     if control is not None:
         raise ValueError(f"control character {control.group()!r}: binary data", control.start())
-    kept = (line.rstrip() for line in LINE_END.split(lines) if not (comments and line.startswith(";")))
+    kept = (
+        line.rstrip() for line in LINE_END.split(lines) if not (comments and line.startswith(";"))
+    )
     return "".join(kept).replace(" ", "").removesuffix("*")
 
 

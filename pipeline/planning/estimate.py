@@ -15,7 +15,12 @@ from schemas.models import ModelOptions, longest_of_our_attention
 Recompute = Literal["none", "selective", "full"]
 Reshard = Literal["layer", "step"]
 
-ACTIVATION_BYTES: Final = {("none", False): 32.4, ("none", True): 27.6, ("selective", False): 15.1, ("full", False): 5.35}
+ACTIVATION_BYTES: Final = {
+    ("none", False): 32.4,
+    ("none", True): 27.6,
+    ("selective", False): 15.1,
+    ("full", False): 5.35,
+}
 """A token, a layer and a unit of hidden size; by recomputation, and whether matrix products run in FP8. Recomputed, FP8 is taken for bf16."""
 CONSTANT_BYTES: Final = 1 << 28
 GATHERED_LAYERS: Final = 3
@@ -44,7 +49,12 @@ COEFFICIENTS: Final = {
 kernels, where sequences may be too long for ours); ms a GB of activations cast; ms a layer; ms a billion
 parameters for the optimizer and for adding up gradients; factors of recomputation; share that an eager step takes more than a captured one; ms a GB of
 traffic that is not hidden, once a step or in each layer."""
-HOST_MS: Final = {("step", False): 4.5, ("step", True): 6.2, ("layer", False): 6.9, ("layer", True): 9.5}
+HOST_MS: Final = {
+    ("step", False): 4.5,
+    ("step", True): 6.2,
+    ("layer", False): 6.9,
+    ("layer", True): 9.5,
+}
 """A slow host launches a layer of an eager micro-batch in this time, by reshard and FP8: a step is never faster."""
 
 
@@ -95,9 +105,19 @@ def memory(setting: Setting) -> dict[str, float]:
     whole = setting.ranks == 1 or setting.reshard == "step"
     gathered = 0.0
     if setting.ranks > 1:
-        gathered = p * (2 + 4 * accumulates) if whole else GATHERED_LAYERS * (2 + 1) * p / model.layers
-    sums = 4 * p / setting.shards if accumulates and (setting.ranks == 1 or setting.reshard == "layer") else 0.0
-    a_token = ACTIVATION_BYTES[setting.recompute, setting.fp8 and setting.recompute == "none"] * model.layers * model.hidden_size
+        gathered = (
+            p * (2 + 4 * accumulates) if whole else GATHERED_LAYERS * (2 + 1) * p / model.layers
+        )
+    sums = (
+        4 * p / setting.shards
+        if accumulates and (setting.ranks == 1 or setting.reshard == "layer")
+        else 0.0
+    )
+    a_token = (
+        ACTIVATION_BYTES[setting.recompute, setting.fp8 and setting.recompute == "none"]
+        * model.layers
+        * model.hidden_size
+    )
     return {
         "parameters (bf16)": 2 * p / setting.shards,
         "masters and Adam's state (fp32)": 12 * p / setting.shards,
@@ -114,9 +134,20 @@ def seconds(setting: Setting) -> float:
     model, c = setting.model, COEFFICIENTS
     share = 1 / setting.context_parallel
     features = step_features(setting)
-    per_token = features["bf16"] * c["bf16"] + features["fp8"] * c["fp8"] + features["narrow"] * c["narrow"] + features["cast"] * c["cast"]
-    attention = c["attention" if setting.max_seqlen <= longest_of_our_attention(model.head_size) else "long_attention"]
-    micro_batch = (per_token + features["attention"] * attention) * share + features["layer"] * c["layer"]
+    per_token = (
+        features["bf16"] * c["bf16"]
+        + features["fp8"] * c["fp8"]
+        + features["narrow"] * c["narrow"]
+        + features["cast"] * c["cast"]
+    )
+    attention = c[
+        "attention"
+        if setting.max_seqlen <= longest_of_our_attention(model.head_size)
+        else "long_attention"
+    ]
+    micro_batch = (per_token + features["attention"] * attention) * share + features["layer"] * c[
+        "layer"
+    ]
     again = {"none": 1.0, "selective": c["selective"], "full": c["full"]}[setting.recompute]
     micro_batch *= again
     billions = model.parameters / 1e9
@@ -139,7 +170,10 @@ def step_features(setting: Setting) -> dict[str, float]:
     """What the time of a micro-batch is linear in."""
     model = setting.model
     d = model.hidden_size
-    products = 6 * model.layers * (4 * d * d + 2 * d * model.ffn_size) * setting.tokens + 6 * (d * d + 64 * d) * 0.17 * setting.tokens
+    products = (
+        6 * model.layers * (4 * d * d + 2 * d * model.ffn_size) * setting.tokens
+        + 6 * (d * d + 64 * d) * 0.17 * setting.tokens
+    )
     tera = products / 1e12
     return {
         "bf16": 0.0 if setting.fp8 else tera,

@@ -11,7 +11,9 @@ from typing import Final
 GPU: Final = "NVIDIA H200"
 
 _MEASURED: Final = 'thdpack, one NVIDIA H200, 2026-11-21: docs/benchmarks.md, "The training step"'
-_MANY: Final = 'thdpack, four NVIDIA H200, a figure for each, 2026-11-22: docs/benchmarks.md, "Many GPUs"'
+_MANY: Final = (
+    'thdpack, four NVIDIA H200, a figure for each, 2026-11-22: docs/benchmarks.md, "Many GPUs"'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ THROUGHPUT: Final = (
 )
 
 _USUAL: Final = Run(steps=500_000, tokens_per_step=2_097_152)
-RUNS: Final = dict.fromkeys(("esm2-8m", "esm2-35m", "esm2-150m", "esm2-650m", "esm2-3b"), _USUAL) | {
+RUNS: Final = dict.fromkeys(
+    ("esm2-8m", "esm2-35m", "esm2-150m", "esm2-650m", "esm2-3b"), _USUAL
+) | {
     "esm2-15b": Run(steps=500_000, tokens_per_step=3_145_728),
 }

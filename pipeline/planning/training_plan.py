@@ -42,7 +42,11 @@ class Cluster:
     @property
     def nodes(self) -> int:
         """As few as hold them, with at most eight each and equally many."""
-        return next(nodes for nodes in range(-(-self.number // _NODE), self.number + 1) if self.number % nodes == 0)
+        return next(
+            nodes
+            for nodes in range(-(-self.number // _NODE), self.number + 1)
+            if self.number % nodes == 0
+        )
 
     @property
     def of_a_node(self) -> int:
@@ -60,7 +64,9 @@ class Cluster:
             raise ValueError(f"--gpus is {text!r}, expected a number and a kind, such as 8xH200")
         number, gpu = int(found[1]), found[2].upper()
         if gpu not in GPU_GIB:
-            raise ValueError(f"--gpus {text}: there are figures for {', '.join(GPU_GIB)}; none for {gpu}")
+            raise ValueError(
+                f"--gpus {text}: there are figures for {', '.join(GPU_GIB)}; none for {gpu}"
+            )
         return Cluster(number=number, gpu=gpu)
 
 
@@ -84,7 +90,12 @@ class Candidate:
     def flags(self) -> list[str]:
         setting = self.setting
         groups = setting.ranks // setting.context_parallel
-        found = ["--buckets-per-step", str(self.buckets * setting.micro_batches * groups), "--buckets-per-micro-batch", str(self.buckets)]
+        found = [
+            "--buckets-per-step",
+            str(self.buckets * setting.micro_batches * groups),
+            "--buckets-per-micro-batch",
+            str(self.buckets),
+        ]
         if setting.ranks > 1:
             found += ["--reshard", setting.reshard]
         if self.replicate > 1:
@@ -120,9 +131,21 @@ class TrainingPlan:
         cluster = self.cluster
         launcher = "python"
         if cluster.number > 1:
-            nodes = f"--nnodes {cluster.nodes} --rdzv-backend c10d --rdzv-endpoint NODE0:29500 " if cluster.nodes > 1 else ""
+            nodes = (
+                f"--nnodes {cluster.nodes} --rdzv-backend c10d --rdzv-endpoint NODE0:29500 "
+                if cluster.nodes > 1
+                else ""
+            )
             launcher = f"torchrun {nodes}--nproc-per-node {cluster.of_a_node}"
-        flags = ["--data", self.data, "--precision", self.precision, *self.best.flags(), "--steps", str(self.steps)]
+        flags = [
+            "--data",
+            self.data,
+            "--precision",
+            self.precision,
+            *self.best.flags(),
+            "--steps",
+            str(self.steps),
+        ]
         if self.steps < _SHORT:
             flags += ["--warmup-steps", str(self.steps // 10)]
         return " ".join([launcher, "-m trainer.train", self.model, *flags])
@@ -147,12 +170,24 @@ class TrainingPlan:
             "step_seconds": seconds(best.setting),
             "epoch": self._span(self.epoch_tokens),
             "run": self._span(self.tokens),
-            "alternatives": [{"flags": each.flags(), "tokens_per_second": each.tokens_per_second, "memory_gib": each.gib} for each in self.candidates[1:]],
+            "alternatives": [
+                {
+                    "flags": each.flags(),
+                    "tokens_per_second": each.tokens_per_second,
+                    "memory_gib": each.gib,
+                }
+                for each in self.candidates[1:]
+            ],
         }
 
     def _span(self, tokens: int) -> dict[str, float]:
         hours = self.hours(tokens)
-        return {"tokens": tokens, "steps": tokens / self.best.setting.step_tokens, "hours": hours, "gpu_hours": hours * self.cluster.number}
+        return {
+            "tokens": tokens,
+            "steps": tokens / self.best.setting.step_tokens,
+            "hours": hours,
+            "gpu_hours": hours * self.cluster.number,
+        }
 
 
 def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: int) -> TrainingPlan:
@@ -172,7 +207,11 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
     if train is None or not train.buckets:
         raise DatasetError(f"{data}: its split train is empty: there is nothing to train on")
     _check(data, manifest, fp8=precision != "bf16")
-    every = [each for cp in _context_parallel(cluster, model, manifest.capacity) for each in _candidates(manifest, model, cluster, precision != "bf16", cp)]
+    every = [
+        each
+        for cp in _context_parallel(cluster, model, manifest.capacity)
+        for each in _candidates(manifest, model, cluster, precision != "bf16", cp)
+    ]
     if not every:
         least = cluster.number * manifest.capacity
         raise ValueError(
@@ -183,11 +222,19 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
     copies = cluster.nodes  # on several nodes, one each: what crosses between them was not measured, and this way it is least
     fitting = sorted(
         (each for each in every if each.gib <= room),
-        key=lambda each: (each.setting.context_parallel, each.replicate != copies, -each.tokens_per_second),
+        key=lambda each: (
+            each.setting.context_parallel,
+            each.replicate != copies,
+            -each.tokens_per_second,
+        ),
     )
     if not fitting:
         raise ValueError(_too_small(every, cluster, model, room))
-    fewest = [each for each in fitting if each.setting.context_parallel == fitting[0].setting.context_parallel]
+    fewest = [
+        each
+        for each in fitting
+        if each.setting.context_parallel == fitting[0].setting.context_parallel
+    ]
     run = RUNS[model]
     return TrainingPlan(
         model=model,
@@ -203,7 +250,9 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
 def _check(data: str, manifest: Manifest, *, fp8: bool) -> None:
     """Raises: ValueError, for what the trainer would refuse."""
     if manifest.length_multiple > 1:
-        raise ValueError(f"{data} was built with --length-multiple {manifest.length_multiple}, and the trainer takes none: build it without")
+        raise ValueError(
+            f"{data} was built with --length-multiple {manifest.length_multiple}, and the trainer takes none: build it without"
+        )
     if fp8 and manifest.capacity % 16:
         raise ValueError(
             f"{data} has buckets of {manifest.capacity} tokens, FP8 needs a multiple of 16: build it with such a --capacity, or use --precision bf16"
@@ -212,13 +261,21 @@ def _check(data: str, manifest: Manifest, *, fp8: bool) -> None:
 
 def _context_parallel(cluster: Cluster, model: str, capacity: int) -> list[int]:
     most = min(cluster.of_a_node, ESM2_MODELS[model].heads)
-    return [size for size in (1, 2, 4, 8) if size <= most and cluster.of_a_node % size == 0 and capacity % (16 * size) == 0]
+    return [
+        size
+        for size in (1, 2, 4, 8)
+        if size <= most and cluster.of_a_node % size == 0 and capacity % (16 * size) == 0
+    ]
 
 
-def _candidates(manifest: Manifest, model: str, cluster: Cluster, fp8: bool, context_parallel: int) -> Iterator[Candidate]:
+def _candidates(
+    manifest: Manifest, model: str, cluster: Cluster, fp8: bool, context_parallel: int
+) -> Iterator[Candidate]:
     number = cluster.number
     wanted = RUNS[model].tokens_per_step / manifest.capacity
-    for buckets, recompute, reshard, replicate in product(_MERGED, _RECOMPUTE, _RESHARD if number > 1 else _RESHARD[:1], {1, cluster.nodes}):
+    for buckets, recompute, reshard, replicate in product(
+        _MERGED, _RECOMPUTE, _RESHARD if number > 1 else _RESHARD[:1], {1, cluster.nodes}
+    ):
         unit = buckets * number // context_parallel
         micro_batches = max(1, round(wanted / unit))
         if abs(micro_batches * unit / wanted - 1) > _BATCH:
@@ -234,7 +291,9 @@ def _candidates(manifest: Manifest, model: str, cluster: Cluster, fp8: bool, con
             shards=number // replicate,
             context_parallel=context_parallel,
             reshard=reshard,
-            captured=number == 1 and recompute == "none" and manifest.max_seq_len <= longest_of_our_attention(ESM2_MODELS[model].head_size),
+            captured=number == 1
+            and recompute == "none"
+            and manifest.max_seq_len <= longest_of_our_attention(ESM2_MODELS[model].head_size),
         )
         yield Candidate(setting=setting, buckets=buckets, replicate=replicate)
 
@@ -242,7 +301,11 @@ def _candidates(manifest: Manifest, model: str, cluster: Cluster, fp8: bool, con
 def _too_small(every: list[Candidate], cluster: Cluster, model: str, room: float) -> str:
     least = min(every, key=lambda each: each.gib)
     part, size = max(memory(least.setting).items(), key=lambda item: item[1])
-    remedy = "more GPUs share it" if cluster.number == 1 or "Adam" in part or "parameters" in part else "a dataset with a smaller --capacity has less of it"
+    remedy = (
+        "more GPUs share it"
+        if cluster.number == 1 or "Adam" in part or "parameters" in part
+        else "a dataset with a smaller --capacity has less of it"
+    )
     return (
         f"{model} needs at least {least.gib:.0f} GiB of each of {cluster.number} {cluster.gpu}, which have room for {room:.0f}: "
         f"{size / 2**30:.0f} of them are {part}; {remedy}"

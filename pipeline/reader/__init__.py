@@ -6,7 +6,14 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.reader.adapters import bshd, flash_attention, hugging_face, merge, position_ids, transformer_engine
+    from pipeline.reader.adapters import (
+        bshd,
+        flash_attention,
+        hugging_face,
+        merge,
+        position_ids,
+        transformer_engine,
+    )
     from pipeline.reader.fork_guard import ForkedReaderError
     from pipeline.reader.mixture import Mixture
     from pipeline.reader.shard_reader import ShardReader
@@ -28,4 +35,14 @@ else:
         shard_reader=("ShardReader",),
     )
 
-__all__ = ["ForkedReaderError", "Mixture", "ShardReader", "bshd", "flash_attention", "hugging_face", "merge", "position_ids", "transformer_engine"]
+__all__ = [
+    "ForkedReaderError",
+    "Mixture",
+    "ShardReader",
+    "bshd",
+    "flash_attention",
+    "hugging_face",
+    "merge",
+    "position_ids",
+    "transformer_engine",
+]

@@ -26,7 +26,9 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
         ValueError: no buckets, or buckets of different shapes.
     """
     if len({(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets}) != 1:
-        raise ValueError(f"expected buckets of one shape, got {[(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets]}")
+        raise ValueError(
+            f"expected buckets of one shape, got {[(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets]}"
+        )
     capacity, slots = buckets[0].input_ids.size, buckets[0].cu_seqlens.size - 1
     cu_seqlens = np.full(len(buckets) * slots + 1, len(buckets) * capacity, dtype=np.int32)
     end = 0
@@ -47,7 +49,9 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
 def position_ids(bucket: Bucket) -> NDArray[np.int64]:
     """Place of each token in its sequence or tail piece, int64[capacity], from 0."""
     lengths = np.diff(bucket.cu_seqlens)
-    return np.arange(bucket.input_ids.size, dtype=np.int64) - np.repeat(bucket.cu_seqlens[:-1].astype(np.int64), lengths)
+    return np.arange(bucket.input_ids.size, dtype=np.int64) - np.repeat(
+        bucket.cu_seqlens[:-1].astype(np.int64), lengths
+    )
 
 
 def flash_attention(bucket: Bucket) -> dict[str, Any]:

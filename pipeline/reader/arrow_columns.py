@@ -19,6 +19,11 @@ def numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
         raise pa.ArrowInvalid(f"{array.null_count} nulls in a column that has none")
     if len(array) == 0:
         return np.empty(0, dtype=dtype)
-    found = np.frombuffer(array.buffers()[-1], dtype=dtype, count=len(array), offset=array.offset * np.dtype(dtype).itemsize)
+    found = np.frombuffer(
+        array.buffers()[-1],
+        dtype=dtype,
+        count=len(array),
+        offset=array.offset * np.dtype(dtype).itemsize,
+    )
     found.flags.writeable = False  # a mapping is read-only anyway, a decompressed shard is not
     return found

@@ -31,13 +31,22 @@ class ReaderSpeed:
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, for people."""
-        latency = ", ".join(f"{'max' if p == 100 else f'p{p:g}'} {value * 1e6:,.1f}" for p, value in zip(_PERCENTILES, self.latency, strict=True))
+        latency = ", ".join(
+            f"{'max' if p == 100 else f'p{p:g}'} {value * 1e6:,.1f}"
+            for p, value in zip(_PERCENTILES, self.latency, strict=True)
+        )
         return [
             ("first bucket", f"after {self.first_bucket:.3f} s, from opening the dataset"),
-            ("speed", f"{self.tokens / self.seconds / 1e6:,.1f} M tokens/s, {self.buckets / self.seconds:,.0f} buckets/s, over {self.seconds:.1f} s"),
+            (
+                "speed",
+                f"{self.tokens / self.seconds / 1e6:,.1f} M tokens/s, {self.buckets / self.seconds:,.0f} buckets/s, over {self.seconds:.1f} s",
+            ),
             ("latency", f"{latency} µs a bucket, copied into one buffer"),
             ("verified", f"{self.bytes_verified / 1e6:,.1f} MB of shards mapped and hashed"),
-            ("fetched", f"{self.bytes_fetched / 1e6:,.1f} MB from the store ({self.bytes_fetched / self.seconds / 1e6:,.1f} MB/s)"),
+            (
+                "fetched",
+                f"{self.bytes_fetched / 1e6:,.1f} MB from the store ({self.bytes_fetched / self.seconds / 1e6:,.1f} MB/s)",
+            ),
         ]
 
 
@@ -64,7 +73,9 @@ def bench_reader(reader: ShardReader, seconds: float, started: float) -> ReaderS
         seconds=(before - begin) / 1e9,
         buckets=len(took),
         tokens=tokens,
-        latency=tuple((np.percentile(np.frombuffer(took, dtype=np.int64), _PERCENTILES) / 1e9).tolist()),
+        latency=tuple(
+            (np.percentile(np.frombuffer(took, dtype=np.int64), _PERCENTILES) / 1e9).tolist()
+        ),
         bytes_verified=reader.bytes_verified,
         bytes_fetched=reader.bytes_fetched,
     )

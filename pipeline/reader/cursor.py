@@ -42,12 +42,18 @@ class Ranks:
 
     def __post_init__(self) -> None:
         if self.world_size < 1 or not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank is {self.rank} of {self.world_size}, expected 0 ≤ rank < world_size")
+            raise ValueError(
+                f"rank is {self.rank} of {self.world_size}, expected 0 ≤ rank < world_size"
+            )
         if self.context_parallel < 1 or self.world_size % self.context_parallel:
-            raise ValueError(f"world_size is {self.world_size}, no multiple of context_parallel, {self.context_parallel}")
+            raise ValueError(
+                f"world_size is {self.world_size}, no multiple of context_parallel, {self.context_parallel}"
+            )
         if self.buckets_per_step < 0 or self.buckets_per_step % self.groups:
             those = "ranks" if self.context_parallel == 1 else "context-parallel groups"
-            raise ValueError(f"buckets_per_step is {self.buckets_per_step}, no multiple of the {self.groups} {those} that share a step")
+            raise ValueError(
+                f"buckets_per_step is {self.buckets_per_step}, no multiple of the {self.groups} {those} that share a step"
+            )
 
     @property
     def groups(self) -> int:
@@ -72,7 +78,17 @@ class Ranks:
 class GlobalCursor(Iterator[Bucket]):
     """An endless iterator over this rank's buckets, whose state is one number for all ranks."""
 
-    def __init__(self, ranks: Ranks, *, digest: str, split: str, seed: int, take: _Take, stop: Callable[[], None], block: int) -> None:
+    def __init__(
+        self,
+        ranks: Ranks,
+        *,
+        digest: str,
+        split: str,
+        seed: int,
+        take: _Take,
+        stop: Callable[[], None],
+        block: int,
+    ) -> None:
         """
         Args:
             digest: of what the order depends on beside the seed.
@@ -82,8 +98,15 @@ class GlobalCursor(Iterator[Bucket]):
         """
         self._endless = partial(_endless, take, ranks.groups, block)
         self._ranks = ranks
-        self._identity: dict[str, int | str] = {"version": STATE_VERSION, "manifest": digest, "split": split, "seed": index(seed)}
-        self._finalizer = weakref.finalize(self, stop)  # when it is dropped, and when the interpreter exits
+        self._identity: dict[str, int | str] = {
+            "version": STATE_VERSION,
+            "manifest": digest,
+            "split": split,
+            "seed": index(seed),
+        }
+        self._finalizer = weakref.finalize(
+            self, stop
+        )  # when it is dropped, and when the interpreter exits
         self._start = 0
         self._delivered = 0
         self._forked = False
@@ -120,7 +143,9 @@ class GlobalCursor(Iterator[Bucket]):
             ValueError: a step does not divide into such batches.
         """
         if buckets < 1 or self._ranks.share % buckets:
-            raise ValueError(f"batches of {buckets} buckets do not divide the {self._ranks.share} buckets that each rank has in a step")
+            raise ValueError(
+                f"batches of {buckets} buckets do not divide the {self._ranks.share} buckets that each rank has in a step"
+            )
         return self._merged(buckets)
 
     def _merged(self, buckets: int) -> Iterator[Bucket]:
@@ -166,17 +191,27 @@ class GlobalCursor(Iterator[Bucket]):
             StateError: it is of another dataset, split, seed or version; says which.
         """
         if "version" in state and state["version"] != STATE_VERSION:
-            raise StateError(f"the reader's state has version {state['version']!r}, this thdpack knows version {STATE_VERSION}")
+            raise StateError(
+                f"the reader's state has version {state['version']!r}, this thdpack knows version {STATE_VERSION}"
+            )
         missing = {*self._identity, "position"} - set(state)
         if missing:
             raise StateError(f"not a reader's state: no {', '.join(sorted(missing))} in it")
         for key, ours in self._identity.items():
             if state[key] != ours:
-                what = "is of another dataset: its manifest digest" if key == "manifest" else f"has another {key}: it"
-                raise StateError(f"the reader's state {what} is {state[key]!r}, here it is {ours!r}; the order would not be the same")
+                what = (
+                    "is of another dataset: its manifest digest"
+                    if key == "manifest"
+                    else f"has another {key}: it"
+                )
+                raise StateError(
+                    f"the reader's state {what} is {state[key]!r}, here it is {ours!r}; the order would not be the same"
+                )
         position = state["position"]
         if type(position) is not int or not 0 <= position < POSITIONS:
-            raise StateError(f"the reader's state has position {position!r}, expected an integer from 0, below 2^62")
+            raise StateError(
+                f"the reader's state has position {position!r}, expected an integer from 0, below 2^62"
+            )
         self.seek(position)
 
     def close(self) -> None:
@@ -187,7 +222,12 @@ class GlobalCursor(Iterator[Bucket]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def after_fork(self) -> None:
@@ -197,7 +237,9 @@ class GlobalCursor(Iterator[Bucket]):
         self._buckets = self._from_here()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a reader cannot be sent to another process: open it in that process, with its rank and world_size")
+        raise TypeError(
+            "a reader cannot be sent to another process: open it in that process, with its rank and world_size"
+        )
 
     def _from_here(self) -> Iterator[Bucket]:
         if self._forked:
@@ -205,7 +247,11 @@ class GlobalCursor(Iterator[Bucket]):
         if not self._finalizer.alive:
             return _raising(ClosedError())
         ranks = self._ranks
-        return self._endless(self._start + (ranks.group - self._start) % ranks.groups + self._delivered * ranks.groups)
+        return self._endless(
+            self._start
+            + (ranks.group - self._start) % ranks.groups
+            + self._delivered * ranks.groups
+        )
 
 
 def _endless(take: _Take, stride: int, block: int, first: int) -> Iterator[Bucket]:

@@ -24,7 +24,9 @@ POSITIONS: Final = 1 << 62
 _ROUNDS: Final = 6
 
 
-def permuted(values: NDArray[np.int64], size: int, key: int | NDArray[np.uint64]) -> NDArray[np.int64]:
+def permuted(
+    values: NDArray[np.int64], size: int, key: int | NDArray[np.uint64]
+) -> NDArray[np.int64]:
     """Images of `values` under a keyed permutation of 0..size - 1, int64[n]; under as many permutations as there are keys, if n.
 
     Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) on the next power of two, walked along its cycle
@@ -35,7 +37,10 @@ def permuted(values: NDArray[np.int64], size: int, key: int | NDArray[np.uint64]
     bits = max(2, (size - 1).bit_length())
     low_bits = np.uint64(bits // 2)
     masks = np.uint64((1 << (bits // 2)) - 1), np.uint64((1 << (bits - bits // 2)) - 1)
-    keys = mix(np.atleast_1d(np.asarray(key, dtype=np.uint64)) ^ np.arange(_ROUNDS, dtype=np.uint64)[:, None])
+    keys = mix(
+        np.atleast_1d(np.asarray(key, dtype=np.uint64))
+        ^ np.arange(_ROUNDS, dtype=np.uint64)[:, None]
+    )
     result = values.astype(np.uint64)
     walking = np.arange(values.size)
     while walking.size:
@@ -57,7 +62,9 @@ class EpochOrder:
 
     def __init__(self, counts: NDArray[np.int64], seed: int, epoch: int) -> None:
         self._key = mix_all(seed, epoch)
-        self.shards = np.argsort(mix(np.arange(counts.size, dtype=np.uint64) ^ np.uint64(self._key)), kind="stable")
+        self.shards = np.argsort(
+            mix(np.arange(counts.size, dtype=np.uint64) ^ np.uint64(self._key)), kind="stable"
+        )
         self._edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts[self.shards])])
         self.starts = np.append(self._edges[:-1:WINDOW_SHARDS], self._edges[-1])
 
@@ -70,10 +77,14 @@ class EpochOrder:
         first = window * WINDOW_SHARDS
         return [int(shard) for shard in self.shards[first : first + WINDOW_SHARDS]]
 
-    def locate(self, window: int, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def locate(
+        self, window: int, offsets: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Shard and row, int64[n] each, of positions of the epoch that lie in `window`."""
         start = int(self.starts[window])
-        inside = permuted(offsets - start, int(self.starts[window + 1]) - start, mix_all(self._key, window))
+        inside = permuted(
+            offsets - start, int(self.starts[window + 1]) - start, mix_all(self._key, window)
+        )
         first = window * WINDOW_SHARDS
         edges = self._edges[first : first + WINDOW_SHARDS + 1] - start
         slot = np.searchsorted(edges, inside, side="right") - 1
@@ -95,7 +106,10 @@ class Order:
         order = self._epochs.get(number)
         if order is None:
             order = EpochOrder(self._counts, self._seed, number)
-            self._epochs = {**{kept: other for kept, other in self._epochs.items() if abs(kept - number) == 1}, number: order}
+            self._epochs = {
+                **{kept: other for kept, other in self._epochs.items() if abs(kept - number) == 1},
+                number: order,
+            }
         return order
 
     def shards_after(self, epoch: int, window: int) -> Iterator[int]:

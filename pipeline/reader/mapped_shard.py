@@ -25,7 +25,15 @@ from schemas.errors import DatasetError
 from schemas.manifest_entries import ShardEntry
 from schemas.shard import shard_schema
 
-_NOT_READABLE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError)
+_NOT_READABLE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+)
 """What pyarrow and numpy raise over content that is not what it says it is."""
 
 
@@ -71,19 +79,32 @@ class MappedShard:
         options = pa.ipc.IpcReadOptions(use_threads=False)  # no pool of Arrow's stays behind
         reader = pa.ipc.open_file(content, options=options)
         if not reader.schema.equals(shard_schema(shape.capacity)):
-            raise DamagedShardError(f"{path}: its schema is not that of a shard of capacity {shape.capacity}")
+            raise DamagedShardError(
+                f"{path}: its schema is not that of a shard of capacity {shape.capacity}"
+            )
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         rows = np.cumsum([0, *(batch.num_rows for batch in batches)])
         if int(rows[-1]) != entry.buckets:
-            raise DamagedShardError(f"{path}: {rows[-1]} buckets, the manifest says {entry.buckets}")
+            raise DamagedShardError(
+                f"{path}: {rows[-1]} buckets, the manifest says {entry.buckets}"
+            )
         if look_inside and (problem := first_problem(batches, shape)):
             raise DamagedShardError(f"{path}: {problem}")
         self._first_rows: list[int] = rows[:-1].tolist()
-        self._tokens = [numbers(batch.column("input_ids").values, np.uint8).reshape(-1, shape.capacity) for batch in batches]
-        self._cu_seqlens = _static_cu_seqlens([batch.column("cu_seqlens") for batch in batches], shape)
+        self._tokens = [
+            numbers(batch.column("input_ids").values, np.uint8).reshape(-1, shape.capacity)
+            for batch in batches
+        ]
+        self._cu_seqlens = _static_cu_seqlens(
+            [batch.column("cu_seqlens") for batch in batches], shape
+        )
         # indexing a memoryview gives a Python int, four times faster than numpy
-        self._num_seqs = np.concatenate([numbers(batch.column("num_seqs"), np.int32) for batch in batches]).data
-        self._num_tokens = np.concatenate([numbers(batch.column("num_tokens"), np.int32) for batch in batches]).data
+        self._num_seqs = np.concatenate(
+            [numbers(batch.column("num_seqs"), np.int32) for batch in batches]
+        ).data
+        self._num_tokens = np.concatenate(
+            [numbers(batch.column("num_tokens"), np.int32) for batch in batches]
+        ).data
 
     def bucket(self, row: int, position: int) -> Bucket:
         """The bucket in a row, labelled with its place in the global order."""
@@ -106,7 +127,9 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
         DatasetError: it cannot be opened or mapped: no permission, too many open files.
     """
     try:
-        with pa.memory_map(str(path)) as file:  # the mapping outlives the file, its descriptor does not
+        with pa.memory_map(
+            str(path)
+        ) as file:  # the mapping outlives the file, its descriptor does not
             content = file.read_buffer()
     except FileNotFoundError as error:
         raise DamagedShardError(f"{path}: missing") from error
@@ -134,6 +157,8 @@ def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape) -> NDArr
     """
     lengths = np.concatenate([np.diff(numbers(column.offsets, np.int32)) for column in columns])
     rows = np.full((lengths.size, shape.slots + 1), shape.capacity, dtype=np.int32)
-    rows[np.arange(shape.slots + 1) < lengths[:, None]] = np.concatenate([numbers(column.values, np.int32) for column in columns])
+    rows[np.arange(shape.slots + 1) < lengths[:, None]] = np.concatenate(
+        [numbers(column.values, np.int32) for column in columns]
+    )
     rows.flags.writeable = False
     return rows

@@ -70,22 +70,43 @@ class Mixture(GlobalCursor):
                 vocabulary; ranks that do not fit together; a cache below the working sets.
         """
         self.shares = whole_shares([weight for _, weight in datasets])
-        ranks = Ranks(rank=rank, world_size=world_size, context_parallel=context_parallel, buckets_per_step=buckets_per_step)
+        ranks = Ranks(
+            rank=rank,
+            world_size=world_size,
+            context_parallel=context_parallel,
+            buckets_per_step=buckets_per_step,
+        )
         splits: list[Split] = []
         try:
             for url, _ in datasets:
-                splits.append(Split(str(url), split, seed=seed, cache_dir=cache_dir, cache_bytes=cache_bytes, prefetch=prefetch))
+                splits.append(
+                    Split(
+                        str(url),
+                        split,
+                        seed=seed,
+                        cache_dir=cache_dir,
+                        cache_bytes=cache_bytes,
+                        prefetch=prefetch,
+                    )
+                )
             shape = _common_shape(splits)
             for member in splits:
                 member.shape = shape
                 member.next_use = partial(_next_use, splits, self.shares)
             needed = sum(member.working_set(ranks.step) for member in splits)
             if needed > cache_bytes:
-                raise ValueError(f"cache_bytes is {cache_bytes}, reading these {len(splits)} datasets needs {needed}")
+                raise ValueError(
+                    f"cache_bytes is {cache_bytes}, reading these {len(splits)} datasets needs {needed}"
+                )
         except BaseException:
             _stop(splits)
             raise
-        identity = json.dumps([[member.manifest.digest, share] for member, share in zip(splits, self.shares, strict=True)])
+        identity = json.dumps(
+            [
+                [member.manifest.digest, share]
+                for member, share in zip(splits, self.shares, strict=True)
+            ]
+        )
         super().__init__(
             ranks,
             digest=xxhash.xxh3_128_hexdigest(identity.encode()),
@@ -106,7 +127,9 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
     exact = []
     for weight in weights:
         try:
-            exact.append(Fraction(str(weight)))  # the decimal that was written, not the float next to it
+            exact.append(
+                Fraction(str(weight))
+            )  # the decimal that was written, not the float next to it
         except (ValueError, ZeroDivisionError) as error:
             raise ValueError(f"weight {weight!r} is not a number") from error
         if exact[-1] <= 0:
@@ -123,7 +146,9 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
     return tuple(shares)
 
 
-def assigned(positions: NDArray[np.int64], shares: Sequence[int], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def assigned(
+    positions: NDArray[np.int64], shares: Sequence[int], seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Which dataset each position draws from, and the position in it; int64[n] each. `positions` rise."""
     length = sum(shares)
     first, last = int(positions[0]) // length, int(positions[-1]) // length
@@ -139,16 +164,23 @@ def assigned(positions: NDArray[np.int64], shares: Sequence[int], seed: int) -> 
     return datasets[at], inside[at]
 
 
-def _take(splits: Sequence[Split], shares: Sequence[int], seed: int, positions: NDArray[np.int64]) -> Iterator[Bucket]:
+def _take(
+    splits: Sequence[Split], shares: Sequence[int], seed: int, positions: NDArray[np.int64]
+) -> Iterator[Bucket]:
     datasets, inside = assigned(positions, shares, seed)
-    streams = [splits[i].take(inside[datasets == i], positions[datasets == i]) for i in range(len(splits))]
+    streams = [
+        splits[i].take(inside[datasets == i], positions[datasets == i]) for i in range(len(splits))
+    ]
     for i in datasets.tolist():
         yield next(streams[i])
 
 
 def _next_use(splits: Sequence[Split], shares: Sequence[int]) -> Iterator[str]:
     """Hashes of all datasets' shards in the order of their next use: a dataset with a small share moves on slowly."""
-    ahead = [((distance / share, digest) for distance, digest in member.uses()) for member, share in zip(splits, shares, strict=True)]
+    ahead = [
+        ((distance / share, digest) for distance, digest in member.uses())
+        for member, share in zip(splits, shares, strict=True)
+    ]
     return (digest for _, digest in heapq.merge(*ahead))
 
 
@@ -163,7 +195,9 @@ def _common_shape(splits: Sequence[Split]) -> BucketShape:
         for what in ("capacity", "vocabulary"):
             ours, theirs = getattr(splits[0].manifest, what), getattr(other.manifest, what)
             if ours != theirs:
-                raise ValueError(f"{other.url} has {what} {theirs!r}, {splits[0].url} has {ours!r}; datasets of a mixture have the same")
+                raise ValueError(
+                    f"{other.url} has {what} {theirs!r}, {splits[0].url} has {ours!r}; datasets of a mixture have the same"
+                )
     return BucketShape(
         capacity=splits[0].shape.capacity,
         slots=max(split.shape.slots for split in splits),

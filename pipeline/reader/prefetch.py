@@ -19,14 +19,19 @@ _JOIN_SECONDS: Final = 10.0
 class ShardLoader:
     """Holds the shards that are wanted now, and opens those that will be wanted next."""
 
-    def __init__(self, open_shard: Callable[[int], MappedShard], *, threads: int, stopped: threading.Event) -> None:
+    def __init__(
+        self, open_shard: Callable[[int], MappedShard], *, threads: int, stopped: threading.Event
+    ) -> None:
         """`open_shard` is called in threads; with none of them, in the thread that needs the shard."""
         self._open = open_shard
         self._stopped = stopped
         self._lock = threading.Condition()
         self._wanted: dict[int, Future[MappedShard]] = {}
         self._queue: deque[int] = deque()
-        self._threads = [threading.Thread(target=self._work, name="thdpack-reader", daemon=True) for _ in range(min(threads, _THREADS))]
+        self._threads = [
+            threading.Thread(target=self._work, name="thdpack-reader", daemon=True)
+            for _ in range(min(threads, _THREADS))
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -42,7 +47,9 @@ class ShardLoader:
             let_go, self._wanted = self._wanted, {}
             for shard in dict.fromkeys(shards):  # a small dataset has the same ones soon again
                 self._wanted[shard] = let_go.pop(shard) if shard in let_go else Future()
-            self._queue = deque(shard for shard, future in self._wanted.items() if _is_pending(future))
+            self._queue = deque(
+                shard for shard, future in self._wanted.items() if _is_pending(future)
+            )
             self._lock.notify_all()
         _let_go(let_go.values())
 

@@ -40,14 +40,18 @@ _TICK: Final = 0.05
 _LOCK_NAME: Final = "lock"
 _OURS: Final = re.compile(r"[0-9a-f]{32}\.(arrow|part)")
 """Names of the files that a cache writes. Others in the folder are not its business."""
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW  # a link that somebody left there leads to a file that is not ours
+_READ: Final = (
+    os.O_RDONLY | os.O_NOFOLLOW
+)  # a link that somebody left there leads to a file that is not ours
 _MAKE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
 class ShardCache:
     """Shards of a remote dataset, fetched when they are needed."""
 
-    def __init__(self, folder: Path, limit: int, remote: Remote, next_use: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, folder: Path, limit: int, remote: Remote, next_use: Callable[[], Iterable[str]]
+    ) -> None:
         """Open or make the folder, and remove what killed processes left in it.
 
         Args:
@@ -67,14 +71,18 @@ class ShardCache:
         """Replace a lock that another thread may have held."""
         self._count = threading.Lock()
 
-    def open(self, entry: ShardEntry, shape: BucketShape, *, look_inside: bool = True) -> MappedShard:
+    def open(
+        self, entry: ShardEntry, shape: BucketShape, *, look_inside: bool = True
+    ) -> MappedShard:
         """A shard, mapped and verified (`look_inside`: see MappedShard); fetched if it is not here, fetched again if it is here but damaged.
 
         Raises:
             DatasetError: it cannot be fetched, or there is no room for it.
             ClosedError: the reader was closed.
         """
-        return self._remote.with_retries(entry.name, lambda: self._open(entry, shape, look_inside=look_inside))
+        return self._remote.with_retries(
+            entry.name, lambda: self._open(entry, shape, look_inside=look_inside)
+        )
 
     def _open(self, entry: ShardEntry, shape: BucketShape, *, look_inside: bool) -> MappedShard:
         path = self._folder / f"{entry.xxh3_128}.arrow"
@@ -85,12 +93,22 @@ class ShardCache:
             with suppress(PermissionError):  # another user's file
                 os.utime(descriptor)  # its last use: who does not know our order goes by that
             try:
-                return MappedShard(path, entry, shape, release=partial(os.close, descriptor), look_inside=look_inside)
+                return MappedShard(
+                    path,
+                    entry,
+                    shape,
+                    release=partial(os.close, descriptor),
+                    look_inside=look_inside,
+                )
             except DamagedShardError:
                 if _is_at(descriptor, path):
-                    path.unlink(missing_ok=True)  # whoever has it mapped verified it when it was good
+                    path.unlink(
+                        missing_ok=True
+                    )  # whoever has it mapped verified it when it was good
                 raise
-            except DatasetError as error:  # no descriptor or mapping left: the file itself may be good
+            except (
+                DatasetError
+            ) as error:  # no descriptor or mapping left: the file itself may be good
                 raise CacheError(str(error)) from error
 
     def _claim(self, path: Path) -> int | None:
@@ -115,7 +133,9 @@ class ShardCache:
                 descriptor = os.open(part, _MAKE, 0o644)
             with self._closing_on_error(descriptor):
                 locked = self._lock(descriptor, fcntl.LOCK_EX, part)
-                published = self._claim(path)  # by the process we waited for, or just before we made a .part of our own
+                published = self._claim(
+                    path
+                )  # by the process we waited for, or just before we made a .part of our own
                 if published is None and locked:
                     self._download(entry, descriptor, part, path)
                     fcntl.flock(descriptor, fcntl.LOCK_SH)  # from exclusive: at once
@@ -139,14 +159,18 @@ class ShardCache:
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise CacheError(f"{path}: another process has had it locked for {LOCK_SECONDS:g} s; is it stopped?") from None
+                    raise CacheError(
+                        f"{path}: another process has had it locked for {LOCK_SECONDS:g} s; is it stopped?"
+                    ) from None
                 if self._remote.stopped.wait(pause):
                     raise ClosedError() from None
                 pause = min(2 * pause, _TICK)
             else:
                 if _is_at(descriptor, path):
                     return True
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # it got its final name just now; the lock would keep others, and us, from it
+                fcntl.flock(
+                    descriptor, fcntl.LOCK_UN
+                )  # it got its final name just now; the lock would keep others, and us, from it
         return False
 
     def _download(self, entry: ShardEntry, descriptor: int, part: Path, path: Path) -> None:
@@ -158,7 +182,9 @@ class ShardCache:
                 with self._count:
                     self.bytes_fetched += len(piece)
                 if done + len(piece) > entry.bytes:  # never beyond the room that was made
-                    raise DamagedShardError(f"the store gave more than the {entry.bytes} bytes that the manifest says")
+                    raise DamagedShardError(
+                        f"the store gave more than the {entry.bytes} bytes that the manifest says"
+                    )
                 digest.update(piece)
                 view, written = memoryview(piece), 0
                 while written < len(view):
@@ -166,12 +192,20 @@ class ShardCache:
                         written += os.pwrite(descriptor, view[written:], done + written)
                 done += len(piece)
             if done != entry.bytes:
-                raise DamagedShardError(f"the store gave {done} bytes, the manifest says {entry.bytes}")
+                raise DamagedShardError(
+                    f"the store gave {done} bytes, the manifest says {entry.bytes}"
+                )
             if digest.hexdigest() != entry.xxh3_128:
-                raise DamagedShardError(f"what the store gave has xxh3_128 {digest.hexdigest()}, the manifest says {entry.xxh3_128}")
-            with self._locked_folder():  # a file that changes its name while others add up could be missed
+                raise DamagedShardError(
+                    f"what the store gave has xxh3_128 {digest.hexdigest()}, the manifest says {entry.xxh3_128}"
+                )
+            with (
+                self._locked_folder()
+            ):  # a file that changes its name while others add up could be missed
                 if not _is_at(descriptor, part):
-                    raise DamagedShardError("somebody removed the file from the cache while it was fetched")
+                    raise DamagedShardError(
+                        "somebody removed the file from the cache while it was fetched"
+                    )
                 with self._errors():
                     os.replace(part, path)
         except BaseException:
@@ -228,7 +262,9 @@ class ShardCache:
         for place, digest in enumerate(self._next_use()):
             rank.setdefault(f"{digest}.arrow", place)
         # first what is not of our dataset, longest unused first; then ours, the one with the latest next use first
-        for name in sorted(files, key=lambda name: (name in rank, -rank.get(name, 0), files[name][1])):
+        for name in sorted(
+            files, key=lambda name: (name in rank, -rank.get(name, 0), files[name][1])
+        ):
             if missing <= 0:
                 break
             if self._remove_unlocked(self._folder / name):
@@ -260,7 +296,9 @@ class ShardCache:
             yield
         except OSError as error:
             reason = error.strerror or error
-            raise CacheError(f"{self._folder}: the cache cannot be used: {reason}; make room there or choose another cache_dir") from error
+            raise CacheError(
+                f"{self._folder}: the cache cannot be used: {reason}; make room there or choose another cache_dir"
+            ) from error
 
     @contextmanager
     def _closing_on_error(self, descriptor: int) -> Iterator[None]:

@@ -63,14 +63,36 @@ class ShardReader(GlobalCursor):
             InputError: no file system is installed for the URL's protocol; says what to install.
             ValueError: ranks that do not fit together, seed or prefetch out of range, or a cache below the working set.
         """
-        ranks = Ranks(rank=rank, world_size=world_size, context_parallel=context_parallel, buckets_per_step=buckets_per_step)
-        self._split = Split(str(url), split, seed=seed, cache_dir=cache_dir, cache_bytes=cache_bytes, prefetch=prefetch)
+        ranks = Ranks(
+            rank=rank,
+            world_size=world_size,
+            context_parallel=context_parallel,
+            buckets_per_step=buckets_per_step,
+        )
+        self._split = Split(
+            str(url),
+            split,
+            seed=seed,
+            cache_dir=cache_dir,
+            cache_bytes=cache_bytes,
+            prefetch=prefetch,
+        )
         digest, buckets = self._split.manifest.digest, self._split
-        super().__init__(ranks, digest=digest, split=split, seed=seed, take=buckets.take, stop=buckets.stop, block=_BLOCK)
+        super().__init__(
+            ranks,
+            digest=digest,
+            split=split,
+            seed=seed,
+            take=buckets.take,
+            stop=buckets.stop,
+            block=_BLOCK,
+        )
         needed = buckets.working_set(ranks.step)
         if cache_bytes < needed:
             self.close()
-            raise ValueError(f"cache_bytes is {cache_bytes}, reading {url} needs {needed}: the shards being read and {prefetch} prefetched, at once")
+            raise ValueError(
+                f"cache_bytes is {cache_bytes}, reading {url} needs {needed}: the shards being read and {prefetch} prefetched, at once"
+            )
 
     @property
     def manifest(self) -> Manifest:

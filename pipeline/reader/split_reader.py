@@ -28,7 +28,16 @@ from schemas.manifest import Manifest
 class Split:
     """The buckets of one split in their global order."""
 
-    def __init__(self, url: str, split: str, *, seed: int, cache_dir: str | Path | None, cache_bytes: int, prefetch: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        split: str,
+        *,
+        seed: int,
+        cache_dir: str | Path | None,
+        cache_bytes: int,
+        prefetch: int,
+    ) -> None:
         """Read the manifest. See ShardReader for the arguments.
 
         Raises:
@@ -45,7 +54,9 @@ class Split:
         self.manifest: Manifest = read_manifest(url, stopped=self._stopped)
         self.url, self.split, self.shape = url, split, BucketShape.of(self.manifest)
         if split not in self.manifest.shards:
-            raise DatasetError(f"{url}: no split {split!r}; it has {', '.join(sorted(self.manifest.shards))}")
+            raise DatasetError(
+                f"{url}: no split {split!r}; it has {', '.join(sorted(self.manifest.shards))}"
+            )
         self._entries = [entry for entry in self.manifest.shards[split] if entry.buckets]
         if not self._entries:
             raise DatasetError(f"{url}: split {split!r} is empty")
@@ -55,7 +66,9 @@ class Split:
         self._place = 0, 0
         self._mapped: dict[int, MappedShard] = {}
         self._looked_at: set[int] = set()
-        self._asked: tuple[int, MappedShard] | None = None  # the last shard that a bucket was asked of by number
+        self._asked: tuple[int, MappedShard] | None = (
+            None  # the last shard that a bucket was asked of by number
+        )
         self._asking = threading.Lock()
         self._count = threading.Lock()
         self.bytes_verified = 0
@@ -66,7 +79,12 @@ class Split:
         self._cache: ShardCache | None = None
         if folder is None or cache_dir is not None:
             place = url if folder is None else folder.absolute().as_uri()
-            self._cache = ShardCache(Path(cache_dir or default_folder()), cache_bytes, Remote(place, self._stopped), lambda: self.next_use())
+            self._cache = ShardCache(
+                Path(cache_dir or default_folder()),
+                cache_bytes,
+                Remote(place, self._stopped),
+                lambda: self.next_use(),
+            )
         self._loader = ShardLoader(self._open, threads=prefetch, stopped=self._stopped)
         tell_after_fork(self)
 
@@ -92,7 +110,9 @@ class Split:
         shards = WINDOW_SHARDS + self._prefetch + -(-step // fewest)
         return sum(sorted((entry.bytes for entry in self._entries), reverse=True)[:shards])
 
-    def take(self, positions: NDArray[np.int64], labels: NDArray[np.int64] | None = None) -> Iterator[Bucket]:
+    def take(
+        self, positions: NDArray[np.int64], labels: NDArray[np.int64] | None = None
+    ) -> Iterator[Bucket]:
         """The buckets at positions that rise, labelled with these or, in a mixture, with their places in its order."""
         labels = positions if labels is None else labels
         done = 0
@@ -105,7 +125,9 @@ class Split:
             shards, rows = order.locate(window, positions[here] - epoch * self.buckets)
             self._enter(epoch, window)
             mapped = self._mapped
-            for shard, row, label in zip(shards.tolist(), rows.tolist(), labels[here].tolist(), strict=True):
+            for shard, row, label in zip(
+                shards.tolist(), rows.tolist(), labels[here].tolist(), strict=True
+            ):
                 try:
                     found = mapped[shard]
                 except KeyError:
@@ -167,7 +189,9 @@ class Split:
             mapped = self._cache.open(entry, self.shape, look_inside=first_time)
         else:
             assert self._folder is not None
-            mapped = MappedShard(self._folder / entry.name, entry, self.shape, look_inside=first_time)
+            mapped = MappedShard(
+                self._folder / entry.name, entry, self.shape, look_inside=first_time
+            )
         self._looked_at.add(shard)
         with self._count:
             self.bytes_verified += entry.bytes

@@ -69,9 +69,14 @@ def report_of(options: PreprocessOptions) -> Report | Comparison:
     """
     datasets = [is_dataset(name) for name in options.inputs]
     if any(datasets) and len(datasets) > 2:
-        raise UsageError("one dataset gives a report, two are compared; more than two arguments may only be sequences")
+        raise UsageError(
+            "one dataset gives a report, two are compared; more than two arguments may only be sequences"
+        )
     if len(datasets) == 2 and any(datasets):
-        a, b = (_dataset_side(name) if dataset else _sequences_side(options, (name,)) for name, dataset in zip(options.inputs, datasets, strict=True))
+        a, b = (
+            _dataset_side(name) if dataset else _sequences_side(options, (name,))
+            for name, dataset in zip(options.inputs, datasets, strict=True)
+        )
         return compare(a, b)
     if any(datasets):
         _need_polars()
@@ -88,7 +93,9 @@ def is_dataset(name: str) -> bool:
     folder = local_path(name)
     if folder is None:
         return not looks_like_sequences(name) and not glob.has_magic(name)
-    return (folder / MANIFEST_NAME).exists() or any(next(folder.glob(pattern), None) is not None for pattern in _UNFINISHED)
+    return (folder / MANIFEST_NAME).exists() or any(
+        next(folder.glob(pattern), None) is not None for pattern in _UNFINISHED
+    )
 
 
 def _recount(names: Sequence[str]) -> None:
@@ -118,7 +125,9 @@ def _sequences_side(options: PreprocessOptions, inputs: Sequence[str]) -> Side:
 
 def _need_polars() -> None:
     if find_spec("polars") is None:
-        raise ThdpackError('reading records/ needs polars, which is not installed: pip install "thdpack[report]"')
+        raise ThdpackError(
+            'reading records/ needs polars, which is not installed: pip install "thdpack[report]"'
+        )
 
 
 def _show(report: Report | Comparison) -> None:

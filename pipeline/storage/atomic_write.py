@@ -65,7 +65,12 @@ class Finisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Wait.
 
         Raises:
@@ -90,7 +95,9 @@ def finish_by(finisher: Finisher | None, how: Callable[[], None]) -> None:
 
 
 @contextmanager
-def written_atomically(final: Path, *, scratch: Path, durable: bool = True, finisher: Finisher | None = None) -> Iterator[HashingWriter]:
+def written_atomically(
+    final: Path, *, scratch: Path, durable: bool = True, finisher: Finisher | None = None
+) -> Iterator[HashingWriter]:
     """Write a file under a temporary name in `scratch` (same file system); it appears as `final` complete or not at all.
 
     durable: fsync before the rename. The name itself survives a power cut only after `sync_folder`; whoever relies on
@@ -101,8 +108,12 @@ def written_atomically(final: Path, *, scratch: Path, durable: bool = True, fini
         BuildError: the disk is full or cannot be written.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    own = f"{os.uname().nodename}.{os.getpid()}"  # this process, whichever machines share the folder
-    temporary = scratch / f"{final.parent.name}.{final.name}.{own}.tmp"  # a split's shards are called as another's
+    own = (
+        f"{os.uname().nodename}.{os.getpid()}"  # this process, whichever machines share the folder
+    )
+    temporary = (
+        scratch / f"{final.parent.name}.{final.name}.{own}.tmp"
+    )  # a split's shards are called as another's
     with _unfinished(temporary, final):
         file = open(temporary, "wb", buffering=0)  # noqa: SIM115 (it may be finished later)
         try:
@@ -133,7 +144,9 @@ def _unfinished(temporary: Path, final: Path) -> Iterator[None]:
         temporary.unlink(missing_ok=True)
         if isinstance(error, InterruptedError):
             raise
-        raise BuildError(f"cannot write {final}: {error.strerror or error}; make room or choose another --out, then run the same command to go on") from error
+        raise BuildError(
+            f"cannot write {final}: {error.strerror or error}; make room or choose another --out, then run the same command to go on"
+        ) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -63,4 +63,8 @@ def _put_s3(fs: AbstractFileSystem, path: str, content: bytes, condition: dict[s
 def _knows_no_conditions(error: OSError) -> bool:
     """Whether a store says that it does not know the header; any other failure may be over at the next attempt, and must not cost the condition."""
     status, code, message = answer_of(error)
-    return status == 501 or code == "NotImplemented" or (status == 400 and re.search("If-(None-)?Match", message, re.IGNORECASE) is not None)
+    return (
+        status == 501
+        or code == "NotImplemented"
+        or (status == 400 and re.search("If-(None-)?Match", message, re.IGNORECASE) is not None)
+    )

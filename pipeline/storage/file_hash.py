@@ -29,7 +29,9 @@ def hash_file(path: str | Path) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def difference(path: str | Path, found_size: int, found: str, entry: ShardEntry | RecordsEntry) -> str | None:
+def difference(
+    path: str | Path, found_size: int, found: str, entry: ShardEntry | RecordsEntry
+) -> str | None:
     """What tells a file's bytes from those the manifest names, or None."""
     if found_size != entry.bytes:
         return f"{path}: {found_size} bytes, the manifest says {entry.bytes}: truncated or replaced"

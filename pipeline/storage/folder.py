@@ -43,7 +43,9 @@ class Folder(Protocol):
         """A folder in it, which need not exist."""
         ...
 
-    def written(self, name: str, *, durable: bool = True, finisher: Finisher | None = None) -> AbstractContextManager[HashingWriter]:
+    def written(
+        self, name: str, *, durable: bool = True, finisher: Finisher | None = None
+    ) -> AbstractContextManager[HashingWriter]:
         """Write a file; it is there when the context ends without an error, or, given a finisher, when that one's does.
 
         durable: it has to survive a power cut, once the commit says that it matters.

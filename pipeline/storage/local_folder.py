@@ -38,8 +38,12 @@ class LocalFolder:
     def sub(self, name: str) -> LocalFolder:
         return LocalFolder(self.path / name, self.scratch)
 
-    def written(self, name: str, *, durable: bool = True, finisher: Finisher | None = None) -> AbstractContextManager[HashingWriter]:
-        return written_atomically(self.path / name, scratch=self.scratch, durable=durable, finisher=finisher)
+    def written(
+        self, name: str, *, durable: bool = True, finisher: Finisher | None = None
+    ) -> AbstractContextManager[HashingWriter]:
+        return written_atomically(
+            self.path / name, scratch=self.scratch, durable=durable, finisher=finisher
+        )
 
     def sync(self, names: Sequence[str]) -> None:
         sync_files([self.path / name for name in names])
@@ -56,14 +60,20 @@ class LocalFolder:
         found = []
         for part in wanted:
             with pa.memory_map(self.where(part.name)) as file:
-                file.seek(min(part.begin, file.size()))  # a file that was cut short gives fewer bytes
-                found.append(file.read_buffer(None if part.end is None else part.end - part.begin))  # outlives the file
+                file.seek(
+                    min(part.begin, file.size())
+                )  # a file that was cut short gives fewer bytes
+                found.append(
+                    file.read_buffer(None if part.end is None else part.end - part.begin)
+                )  # outlives the file
         return found
 
     def buffer(self, name: str) -> pa.Buffer:
         import pyarrow as pa
 
-        with pa.memory_map(self.where(name)) as file:  # the mapping outlives the file, its descriptor does not
+        with pa.memory_map(
+            self.where(name)
+        ) as file:  # the mapping outlives the file, its descriptor does not
             return file.read_buffer()
 
     def size(self, name: str) -> int | None:
@@ -85,7 +95,11 @@ class LocalFolder:
         path = self.path / name
         try:
             found = path.lstat()  # a link may lead anywhere, and never is what was written
-            return stat.S_ISREG(found.st_mode) and found.st_size == size and hash_file(path) == (size, xxh3_128)
+            return (
+                stat.S_ISREG(found.st_mode)
+                and found.st_size == size
+                and hash_file(path) == (size, xxh3_128)
+            )
         except (FileNotFoundError, InputError):
             return False
 

@@ -61,7 +61,9 @@ class ObjectFolder:
         return ObjectFolder(self.where(name))
 
     @contextmanager
-    def written(self, name: str, *, durable: bool = True, finisher: Finisher | None = None) -> Iterator[HashingWriter]:
+    def written(
+        self, name: str, *, durable: bool = True, finisher: Finisher | None = None
+    ) -> Iterator[HashingWriter]:
         with self._spool_errors(name):
             file = tempfile.NamedTemporaryFile(prefix="thdpack-", buffering=0)  # noqa: SIM115 (it may be uploaded later)
             writer = HashingWriter(cast(BinaryIO, WholeWrites(file)))
@@ -85,7 +87,9 @@ class ObjectFolder:
             if isinstance(error, InterruptedError):
                 raise
             folder = tempfile.gettempdir()
-            raise BuildError(f"cannot write {self.where(name)}: {error.strerror or error}; is there room in {folder} (TMPDIR)?") from error
+            raise BuildError(
+                f"cannot write {self.where(name)}: {error.strerror or error}; is there room in {folder} (TMPDIR)?"
+            ) from error
 
     def sync(self, names: Sequence[str]) -> None:
         """A store keeps what it has taken."""
@@ -105,7 +109,9 @@ class ObjectFolder:
             except FileNotFoundError as error:
                 if answer_of(error)[1] != "NoSuchUpload":
                     raise
-                raise ConnectionError("the store knows no more of the upload") from error  # it may be done, and the answer that said so lost
+                raise ConnectionError(
+                    "the store knows no more of the upload"
+                ) from error  # it may be done, and the answer that said so lost
             fs.invalidate_cache()
             found = fs.info(path)
             if int(found["size"]) != size:
@@ -117,7 +123,9 @@ class ObjectFolder:
     def content(self, name: str) -> bytes | None:
         fs, path = self._reached(name)
         try:
-            found: bytes = self._reading(name, lambda: in_time(lambda: fs.cat_file(path, **_at_once(fs)), 0))
+            found: bytes = self._reading(
+                name, lambda: in_time(lambda: fs.cat_file(path, **_at_once(fs)), 0)
+            )
         except DatasetError as error:
             if is_missing(error.__cause__):
                 return None
@@ -137,7 +145,14 @@ class ObjectFolder:
         size = 0 if part.end is None else part.end - part.begin
 
         def get() -> bytes:
-            data: bytes = in_time(lambda: fs.cat_file(path, **_at_once(fs)) if part.end is None else fs.cat_file(path, start=part.begin, end=part.end), size)
+            data: bytes = in_time(
+                lambda: (
+                    fs.cat_file(path, **_at_once(fs))
+                    if part.end is None
+                    else fs.cat_file(path, start=part.begin, end=part.end)
+                ),
+                size,
+            )
             if part.end is not None and len(data) != size:
                 raise ConnectionError(f"{len(data)} of {size} bytes came")
             return data
@@ -206,7 +221,11 @@ class ObjectFolder:
 
         root = path.rstrip("/") + "/"
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            list(threads.map(self.remove, [name.removeprefix(root) for name in self._writing("", find)]))
+            list(
+                threads.map(
+                    self.remove, [name.removeprefix(root) for name in self._writing("", find)]
+                )
+            )
 
     def replace(self, name: str, content: bytes, mark: str | None) -> None:
         """Write a small object, if what is there is still what `mark` says (None: nothing); by conditional write where the store has it.
@@ -218,8 +237,12 @@ class ObjectFolder:
         from pipeline.storage.conditional_put import put_if
 
         fs, path = self._reached(name)
-        won = self._writing(name, lambda: in_time(lambda: put_if(fs, path, content, mark), len(content)))
-        if not won and self.content(name) != content:  # an earlier attempt may have won, whose answer was lost; or a build like this one
+        won = self._writing(
+            name, lambda: in_time(lambda: put_if(fs, path, content, mark), len(content))
+        )
+        if (
+            not won and self.content(name) != content
+        ):  # an earlier attempt may have won, whose answer was lost; or a build like this one
             raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
 
     def _reached(self, name: str) -> tuple[AbstractFileSystem, str]:
@@ -232,7 +255,9 @@ class ObjectFolder:
 
     def _writing(self, name: str, write: Callable[[], T]) -> T:
         try:
-            return Remote(self.url, INTERRUPTED).with_retries(name or self.url, write, doing="written to")
+            return Remote(self.url, INTERRUPTED).with_retries(
+                name or self.url, write, doing="written to"
+            )
         except DatasetError as error:
             raise BuildError(f"{error}; the same command goes on from here") from error
 

@@ -51,15 +51,23 @@ def input_errors(source: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         if not is_missing(error):
-            raise InputError(f"cannot be read: {type(error.__cause__).__name__}: {error.__cause__}", source=source) from error
+            raise InputError(
+                f"cannot be read: {type(error.__cause__).__name__}: {error.__cause__}",
+                source=source,
+            ) from error
         raise InputError("no such file", source=source) from error
     except PermissionError as error:
         raise InputError("permission denied", source=source) from error
     except TimeoutError as error:  # what fsspec makes of it has no words
-        raise InputError(f"cannot be read: {str(error) or f'nothing came for {SILENCE_SECONDS:g} s'}", source=source) from error
+        raise InputError(
+            f"cannot be read: {str(error) or f'nothing came for {SILENCE_SECONDS:g} s'}",
+            source=source,
+        ) from error
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", source=source) from error
     except Exception as error:
         if not any(kind.__module__.partition(".")[0] in _STORES for kind in type(error).__mro__):
             raise
-        raise InputError(f"cannot be read: {type(error).__name__}: {error}", source=source) from error
+        raise InputError(
+            f"cannot be read: {type(error).__name__}: {error}", source=source
+        ) from error

@@ -29,7 +29,9 @@ T = TypeVar("T")
 class RangedFile(io.RawIOBase):
     """Read by whoever reads on, ahead of them; by whoever seeks, exactly what is asked for."""
 
-    def __init__(self, url: str, fs: AbstractFileSystem, path: str, *, at: int = 0, until: int | None = None) -> None:
+    def __init__(
+        self, url: str, fs: AbstractFileSystem, path: str, *, at: int = 0, until: int | None = None
+    ) -> None:
         """Find the object and its size.
 
         Args:
@@ -58,7 +60,9 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = (
+            offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        )
         return self._position
 
     def readinto(self, buffer: Any) -> int:
@@ -67,8 +71,14 @@ class RangedFile(io.RawIOBase):
         wanted = min(len(view), max(0, self._size - self._position))
         done = 0
         while done < wanted:
-            on = self._position == self._next < self._until and (wanted > _SMALL or self._position // RANGE in self._ahead)
-            piece = self._reading_on(wanted - done) if on else memoryview(self._fetch(self._position, self._position + wanted - done))
+            on = self._position == self._next < self._until and (
+                wanted > _SMALL or self._position // RANGE in self._ahead
+            )
+            piece = (
+                self._reading_on(wanted - done)
+                if on
+                else memoryview(self._fetch(self._position, self._position + wanted - done))
+            )
             view[done : done + len(piece)] = piece
             done += len(piece)
             self._position = self._next = self._position + len(piece)
@@ -84,11 +94,20 @@ class RangedFile(io.RawIOBase):
         """Up to `wanted` bytes from here, no further than the range that holds the first of them."""
         first = self._position // RANGE
         near = range(first, first + _AHEAD + 1)
-        self._ahead = {n: (begin, data) for n, (begin, data) in self._ahead.items() if n in near and begin <= max(self._position, n * RANGE)}
+        self._ahead = {
+            n: (begin, data)
+            for n, (begin, data) in self._ahead.items()
+            if n in near and begin <= max(self._position, n * RANGE)
+        }
         for number in range(first, min(first + _AHEAD, -(-self._until // RANGE) - 1) + 1):
             if number not in self._ahead:
                 begin = max(number * RANGE, self._position if number == first else 0)
-                self._ahead[number] = begin, self._threads.submit(self._fetch, begin, min((number + 1) * RANGE, self._until))
+                self._ahead[number] = (
+                    begin,
+                    self._threads.submit(
+                        self._fetch, begin, min((number + 1) * RANGE, self._until)
+                    ),
+                )
         begin, data = self._ahead[first]
         skipped = self._position - begin
         return memoryview(data.result())[skipped : skipped + wanted]

@@ -24,7 +24,9 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
     if folder is None:
         remote = Remote(str(url), stopped or threading.Event())
         try:
-            text = remote.with_retries(MANIFEST_NAME, lambda: _bounded(remote.pieces(MANIFEST_NAME)))
+            text = remote.with_retries(
+                MANIFEST_NAME, lambda: _bounded(remote.pieces(MANIFEST_NAME))
+            )
         except DatasetError as error:
             if is_missing(error.__cause__):
                 raise _no_manifest(url) from error

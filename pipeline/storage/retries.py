@@ -35,7 +35,16 @@ SLOWEST: Final = 1 << 20
 AT_ONCE: Final = 32
 """Small requests at once; each waits for the store more than it reads."""
 
-_HOPELESS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "NoRegionError", "ParamValidationError", "ValueError"})
+_HOPELESS: Final = frozenset(
+    {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "ProfileNotFound",
+        "NoRegionError",
+        "ParamValidationError",
+        "ValueError",
+    }
+)
 """What AWS's library says of how it was set up, not of the store; by name, as it may not be installed."""
 _PIECE: Final = 4 << 20
 _TICK: Final = 0.1
@@ -97,13 +106,21 @@ class Remote:
                 raise
             except Exception as error:  # each store has a family of its own; the last one is the cause of what we raise
                 reason = _reason(error)
-                if isinstance(error, PermissionError) or is_missing(error) or type(error).__name__ in _HOPELESS:
+                if (
+                    isinstance(error, PermissionError)
+                    or is_missing(error)
+                    or type(error).__name__ in _HOPELESS
+                ):
                     raise DatasetError(f"{name}: cannot be {doing} {self.url}: {reason}") from error
                 if attempt == ATTEMPTS - 1:
-                    raise DatasetError(f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; the last: {reason}") from error
+                    raise DatasetError(
+                        f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; the last: {reason}"
+                    ) from error
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
             said = without_credentials(f"{name}: not {doing} {self.url}: {reason}")
-            _LOG.warning("attempt %d of %d: %s; again in %.1f s", attempt + 1, ATTEMPTS, said, pause)
+            _LOG.warning(
+                "attempt %d of %d: %s; again in %.1f s", attempt + 1, ATTEMPTS, said, pause
+            )
             if _came(self.stopped, pause, self.stopped):
                 raise ClosedError()
         raise AssertionError("unreachable")
@@ -111,7 +128,11 @@ class Remote:
 
 def _reason(error: BaseException) -> str:
     """What went wrong; what fsspec's HTTP calls a missing file may be a refused connection."""
-    cause = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
+    cause = (
+        error.__cause__
+        if isinstance(error, FileNotFoundError) and error.__cause__ is not None
+        else error
+    )
     return f"{type(cause).__name__}: {cause}"
 
 

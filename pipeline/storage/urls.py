@@ -28,7 +28,9 @@ def marks_of(info: Mapping[str, Any]) -> str:
     An etag is enough, and the same in a listing as when it is asked for; times are not: some stores list milliseconds and answer seconds.
     """
     tags = [str(info[key]) for key in _TAGS if info.get(key)][:1]
-    return "-".join([str(info.get("size")), *(tags or [str(info[key]) for key in _TIMES if info.get(key)])])
+    return "-".join(
+        [str(info.get("size")), *(tags or [str(info[key]) for key in _TIMES if info.get(key)])]
+    )
 
 
 def is_url(path: str) -> bool:
@@ -44,13 +46,20 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
     import fsspec
 
     if "http://" not in url and "https://" not in url and holds_secret(url):
-        raise InputError("credentials do not belong into a store's URL: set them in the environment or in its own configuration file", source=url)
+        raise InputError(
+            "credentials do not belong into a store's URL: set them in the environment or in its own configuration file",
+            source=url,
+        )
     try:
         return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url, **_patience(url)))
     except (ImportError, ValueError) as error:
         protocol = url.partition("://")[0]
         extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(protocol)
-        remedy = f'pip install "thdpack[{extra}]"' if extra else f"install the fsspec package for {protocol}://"
+        remedy = (
+            f'pip install "thdpack[{extra}]"'
+            if extra
+            else f"install the fsspec package for {protocol}://"
+        )
         raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from error
 
 
@@ -60,7 +69,13 @@ def _patience(url: str) -> dict[str, Any]:
         return {}
     import aiohttp
 
-    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=SILENCE_SECONDS, sock_read=SILENCE_SECONDS)}}
+    return {
+        "client_kwargs": {
+            "timeout": aiohttp.ClientTimeout(
+                total=None, sock_connect=SILENCE_SECONDS, sock_read=SILENCE_SECONDS
+            )
+        }
+    }
 
 
 def protocols(fs: AbstractFileSystem) -> set[str]:
@@ -73,7 +88,9 @@ def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__
-    status = getattr(cause, "status", None) or getattr(cause, "status_code", None) or answer_of(error)[0]  # of aiohttp, Azure, AWS
+    status = (
+        getattr(cause, "status", None) or getattr(cause, "status_code", None) or answer_of(error)[0]
+    )  # of aiohttp, Azure, AWS
     return cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410)
 
 
@@ -83,7 +100,11 @@ def answer_of(error: BaseException) -> tuple[int | None, str, str]:
     if not isinstance(response, dict):
         return None, "", ""
     said = response.get("Error", {})
-    return response.get("ResponseMetadata", {}).get("HTTPStatusCode"), str(said.get("Code", "")), str(said.get("Message", ""))
+    return (
+        response.get("ResponseMetadata", {}).get("HTTPStatusCode"),
+        str(said.get("Code", "")),
+        str(said.get("Message", "")),
+    )
 
 
 def local_path(url: str) -> Path | None:

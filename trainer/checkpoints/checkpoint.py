@@ -47,7 +47,12 @@ class Checkpoints:
 
     def __init__(self, folder: Path, parallel: Parallel, lock: RunLock, *, keep_last: int) -> None:
         """lock: of the run's folder."""
-        self._folder, self._parallel, self._lock, self._keep_last = folder, parallel, lock, keep_last
+        self._folder, self._parallel, self._lock, self._keep_last = (
+            folder,
+            parallel,
+            lock,
+            keep_last,
+        )
         self._pending: tuple[Future[Any], str, str] | None = None
         if parallel.is_main:
             folder.mkdir(parents=True, exist_ok=True)
@@ -61,13 +66,20 @@ class Checkpoints:
             later = [name for name in names(self._folder) if int(name[5:]) > step]
             if later:
                 aside = self._folder / f"after-{self.name(step)}"
-                number = next(n for n in range(1, 1 << 30) if not aside.with_name(f"{aside.name}.{n}").exists())
+                number = next(
+                    n
+                    for n in range(1, 1 << 30)
+                    if not aside.with_name(f"{aside.name}.{n}").exists()
+                )
                 aside = aside.with_name(f"{aside.name}.{number}")
                 aside.mkdir()
                 for name in later:
                     publish(self._folder / name, aside / name)
                 moved = f"later checkpoints ({', '.join(later)}) were moved to {aside}"
-                say(0, f"the run goes back to step {step:,}; {moved}: remove them when you no longer need them")
+                say(
+                    0,
+                    f"the run goes back to step {step:,}; {moved}: remove them when you no longer need them",
+                )
         dist.barrier(self._parallel.checkpoint_group)
 
     def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
@@ -80,8 +92,12 @@ class Checkpoints:
         name = self.name(state.step)
         writer = HashedWriter(self._folder / (name + PARTIAL), {STATE: state.to_json()})
         group = self._parallel.checkpoint_group
-        stager = DefaultStager(StagingOptions(False, False, False, False))  # the writer's own does not copy what is on the CPU
-        future = dcp.async_save(dict(tensors), storage_writer=writer, async_stager=stager, process_group=group)
+        stager = DefaultStager(
+            StagingOptions(False, False, False, False)
+        )  # the writer's own does not copy what is on the CPU
+        future = dcp.async_save(
+            dict(tensors), storage_writer=writer, async_stager=stager, process_group=group
+        )
         assert isinstance(future, Future)
         future.add_done_callback(lambda _: stager.close())
         self._pending = (future, name, state.best.checkpoint)
@@ -115,11 +131,15 @@ class Checkpoints:
                 self._lock.check()
                 _publish(self._folder, name)
         except (Exception, dcp.api.CheckpointException) as error:  # the latter is a BaseException
-            raise CheckpointError(f"{self._folder / name} could not be written: {error}; the checkpoint before it is whole") from error
+            raise CheckpointError(
+                f"{self._folder / name} could not be written: {error}; the checkpoint before it is whole"
+            ) from error
         if self._parallel.is_main:
             self._prune(best)
 
-    def load(self, name: str, tensors: Mapping[str, Tensor], *, optional: Mapping[str, Tensor]) -> None:
+    def load(
+        self, name: str, tensors: Mapping[str, Tensor], *, optional: Mapping[str, Tensor]
+    ) -> None:
         """Read tensors in place, from however many ranks they were saved.
 
         Args:
@@ -132,10 +152,15 @@ class Checkpoints:
             reader = CheckedReader(path)
             reader.read_metadata()
             there = reader.shapes
-            wanted = {**tensors, **{key: tensor for key, tensor in optional.items() if key in there}}
+            wanted = {
+                **tensors,
+                **{key: tensor for key, tensor in optional.items() if key in there},
+            }
             missing = sorted(set(wanted) - set(there))
             if missing:
-                raise CheckpointError(f"{path} lacks {missing[0]} and {len(missing) - 1} more: it is another model's")
+                raise CheckpointError(
+                    f"{path} lacks {missing[0]} and {len(missing) - 1} more: it is another model's"
+                )
             _check_shapes(path, there, wanted, optional)
             dcp.load(wanted, storage_reader=reader, process_group=self._parallel.checkpoint_group)
         except (OSError, ValueError, RuntimeError, EOFError, dcp.api.CheckpointException) as error:
@@ -147,7 +172,9 @@ class Checkpoints:
                 try:
                     _remove(self._folder / name)
                 except OSError as error:  # somebody copies it, perhaps; the next start tries again
-                    logging.getLogger("thdpack").warning("%s could not be removed: %s", self._folder / name, error)
+                    logging.getLogger("thdpack").warning(
+                        "%s could not be removed: %s", self._folder / name, error
+                    )
 
 
 def names(folder: Path) -> list[str]:
@@ -190,7 +217,11 @@ def check_latest(folder: Path, latest: str, parallel: Parallel) -> None:
     Raises:
         CheckpointError: they differ; names the newest checkpoint that is whole, and says how to resume from it.
     """
-    wrong = damage(folder / latest, parallel) if _NAME.fullmatch(latest) else f"{folder / LATEST} names no checkpoint: {latest!r}"
+    wrong = (
+        damage(folder / latest, parallel)
+        if _NAME.fullmatch(latest)
+        else f"{folder / LATEST} names no checkpoint: {latest!r}"
+    )
     if not wrong:
         return
     others: list[Any] = [[name for name in reversed(names(folder)) if name != latest]]
@@ -198,14 +229,23 @@ def check_latest(folder: Path, latest: str, parallel: Parallel) -> None:
     for name in others[0]:
         if not damage(folder / name, parallel):
             how = f"echo {name} > {shlex.quote(str(folder / LATEST))}"
-            raise CheckpointError(f"{wrong}. The newest checkpoint that is whole is {name}: to resume from it, run `{how}`, then the same command. {KEPT}")
-    raise CheckpointError(f"{wrong}. No other checkpoint in {folder} is whole: restore one from a copy, or start anew with another --out")
+            raise CheckpointError(
+                f"{wrong}. The newest checkpoint that is whole is {name}: to resume from it, run `{how}`, then the same command. {KEPT}"
+            )
+    raise CheckpointError(
+        f"{wrong}. No other checkpoint in {folder} is whole: restore one from a copy, or start anew with another --out"
+    )
 
 
 KEPT: Final = "That removes no checkpoint: those of later steps are moved aside"
 
 
-def _check_shapes(path: Path, there: Mapping[str, tuple[int, ...]], wanted: Mapping[str, Tensor], optional: Mapping[str, Tensor]) -> None:
+def _check_shapes(
+    path: Path,
+    there: Mapping[str, tuple[int, ...]],
+    wanted: Mapping[str, Tensor],
+    optional: Mapping[str, Tensor],
+) -> None:
     """Raises: CheckpointError, for a tensor of another shape."""
     for key, tensor in wanted.items():
         if there[key] != tuple(tensor.shape):
@@ -215,7 +255,14 @@ def _check_shapes(path: Path, there: Mapping[str, tuple[int, ...]], wanted: Mapp
                     f"{found}: another version of Transformer Engine wrote it. Resume with that version, or with --precision bf16 or fp8-current, "
                     f"which have no such state; a later resume with fp8-delayed then begins a new history"
                 )
-            raise CheckpointError(f"{found}: " + ("another version of torch wrote it" if key in optional else "it is another model's"))
+            raise CheckpointError(
+                f"{found}: "
+                + (
+                    "another version of torch wrote it"
+                    if key in optional
+                    else "it is another model's"
+                )
+            )
 
 
 def _remove(checkpoint: Path) -> None:

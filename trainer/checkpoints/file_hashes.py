@@ -53,7 +53,10 @@ def write_hashes(folder: Path, files: dict[str, FileHash]) -> None:
     """Write hashes.json of a folder whose files are on the disk."""
     write(
         folder / HASHES,
-        json.dumps({"version": _VERSION, "files": msgspec.to_builtins(files), "digest": _digest(files)}, indent=1),
+        json.dumps(
+            {"version": _VERSION, "files": msgspec.to_builtins(files), "digest": _digest(files)},
+            indent=1,
+        ),
     )
 
 
@@ -67,7 +70,11 @@ def read_hashes(folder: Path) -> dict[str, FileHash]:
     try:
         found = decoded(path.read_bytes(), _Hashes)
     except FileNotFoundError as error:
-        reason = "an older thdpack wrote it, or it was copied in part" if folder.is_dir() else "there is no such checkpoint"
+        reason = (
+            "an older thdpack wrote it, or it was copied in part"
+            if folder.is_dir()
+            else "there is no such checkpoint"
+        )
         raise CheckpointError(f"{folder} has no {HASHES}: {reason}") from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
@@ -93,7 +100,13 @@ def damage(folder: Path, parallel: Parallel) -> str:
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="thdpack-hash") as threads:
         found = [problem for problem in threads.map(partial(_compare, folder), mine) if problem]
     problems = [problem for of_rank in gathered(parallel, found) for problem in of_rank]
-    return "" if not problems else f"{folder} is damaged: " + "; ".join(problems[:3]) + (f"; {len(problems) - 3} more files" if problems[3:] else "")
+    return (
+        ""
+        if not problems
+        else f"{folder} is damaged: "
+        + "; ".join(problems[:3])
+        + (f"; {len(problems) - 3} more files" if problems[3:] else "")
+    )
 
 
 def hash_file(path: Path) -> FileHash:
@@ -119,5 +132,7 @@ def _compare(folder: Path, file: tuple[str, FileHash]) -> str:
 
 
 def _digest(files: dict[str, FileHash]) -> str:
-    canonical = json.dumps([_VERSION, msgspec.to_builtins(files)], sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(
+        [_VERSION, msgspec.to_builtins(files)], sort_keys=True, separators=(",", ":")
+    )
     return xxhash.xxh3_128_hexdigest(canonical.encode())

@@ -33,10 +33,19 @@ _OF_METADATA: Final = frozenset(
         ("pathlib._local", "PosixPath"),
         ("torch", "Size"),
         ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-        *(("torch.distributed.checkpoint.metadata", name) for name in ("ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta")),
-        *(("torch.distributed.checkpoint.metadata", name) for name in ("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING")),
+        *(
+            ("torch.distributed.checkpoint.metadata", name)
+            for name in ("ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta")
+        ),
+        *(
+            ("torch.distributed.checkpoint.metadata", name)
+            for name in ("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING")
+        ),
         ("torch.serialization", "_get_layout"),
-        *(("torch", str(dtype).removeprefix("torch.")) for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.int64)),
+        *(
+            ("torch", str(dtype).removeprefix("torch."))
+            for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.int64)
+        ),
     }
 )
 """All that the metadata of our checkpoints is made of; none of it does anything."""
@@ -93,7 +102,9 @@ class CheckedReader(FileSystemReader):
             self.shapes = {key: tuple(getattr(entry, "size", ())) for key, entry in entries}
             metadata.storage_meta.load_id = self.load_id
         except Exception as error:  # a pickle raises anything
-            raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+            raise CheckpointError(
+                f"{path} cannot be read: {type(error).__name__}: {error}"
+            ) from error
         if outside:
             raise CheckpointError(f"{path} names a file outside of its folder")
         return cast(Metadata, metadata)
@@ -112,7 +123,9 @@ class _HashedFiles(FileSystem):
         self.hashes: dict[str, FileHash] = {}
 
     @contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
+    def create_stream(
+        self, path: str | os.PathLike[str], mode: str
+    ) -> Generator[io.IOBase, None, None]:
         with super().create_stream(path, mode) as file:
             hashed = _HashedFile(file)
             yield cast(io.IOBase, hashed)

@@ -168,7 +168,9 @@ def take(out: Path) -> bytes:
         with suppress(FileNotFoundError):
             found = _read(path)[0]
             if _lives(path, found):
-                raise LockError(f"{out}: another run trains here ({_named(found)}): wait until it ends, or choose another --out")
+                raise LockError(
+                    f"{out}: another run trains here ({_named(found)}): wait until it ends, or choose another --out"
+                )
             _remove(path, found)
 
 

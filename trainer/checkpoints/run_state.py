@@ -54,7 +54,9 @@ def read_state(checkpoint: Path) -> State:
     try:
         raw: Any = decoded(path.read_bytes(), object)
         if isinstance(raw, dict) and raw.get("version") != STATE_VERSION:
-            raise CheckpointError(f"{path}: version {raw.get('version')!r}, this thdpack reads {STATE_VERSION}")
+            raise CheckpointError(
+                f"{path}: version {raw.get('version')!r}, this thdpack reads {STATE_VERSION}"
+            )
         return msgspec.convert(raw, State)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error

@@ -67,7 +67,9 @@ def check_same(parallel: Parallel, facts: Mapping[str, str]) -> None:
         names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
         what = "; ".join(f"{name} {found.get(name)}, there {expected.get(name)}" for name in names)
         others = f"; {len(differing)} ranks differ from rank 0" if differing[1:] else ""
-        raise ValueError(f"rank {differing[0]} on {where} is not like rank 0 on {host}: it has {what}{others}. All ranks need the same")
+        raise ValueError(
+            f"rank {differing[0]} on {where} is not like rank 0 on {host}: it has {what}{others}. All ranks need the same"
+        )
 
 
 def versions() -> dict[str, str]:
@@ -82,7 +84,12 @@ def versions() -> dict[str, str]:
 def options_of(options: TrainOptions) -> dict[str, str]:
     """Return the options that all ranks share, by flag, without credentials."""
     sections: dict[str, dict[str, Any]] = asdict(options.public())
-    return {f"--{name.replace('_', '-')}": str(value) for section in sections.values() for name, value in section.items() if name not in _OF_A_NODE}
+    return {
+        f"--{name.replace('_', '-')}": str(value)
+        for section in sections.values()
+        for name, value in section.items()
+        if name not in _OF_A_NODE
+    }
 
 
 def _version(package: str) -> str:

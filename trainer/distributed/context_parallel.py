@@ -57,9 +57,17 @@ class Slices:
         (whole, own), rest = x_Th.shape[:2], x_Th.shape[2:]
         each, tokens = shares(heads, self.ranks), whole // self.ranks
         unit = tokens * rest.numel()
-        got = self._exchange(x_Th.reshape(-1), [unit * own] * self.ranks, [unit * share for share in each])
+        got = self._exchange(
+            x_Th.reshape(-1), [unit * own] * self.ranks, [unit * share for share in each]
+        )
         ends = list(accumulate(unit * share for share in each))
-        return torch.cat([got[end - unit * share : end].view(tokens, share, *rest) for end, share in zip(ends, each, strict=True)], 1)
+        return torch.cat(
+            [
+                got[end - unit * share : end].view(tokens, share, *rest)
+                for end, share in zip(ends, each, strict=True)
+            ],
+            1,
+        )
 
     def _exchange(self, sent: Tensor, sizes: list[int], got_sizes: list[int]) -> Tensor:
         got = sent.new_empty(sum(got_sizes))

@@ -21,7 +21,9 @@ from schemas.errors import ThdpackError
 
 _EVERY_SECONDS: Final = 0.5
 _ROLL_CALL_SECONDS: Final = 5.0
-_GO_ON: Final = "The last checkpoint is whole: the same command goes on from it, on these ranks or on others"
+_GO_ON: Final = (
+    "The last checkpoint is whole: the same command goes on from it, on these ranks or on others"
+)
 
 
 class LostRankError(ThdpackError):
@@ -37,7 +39,9 @@ class Watch:
         self._vote: Any = None
         self._main_waits = threading.Event()
         self._called, self._ended = threading.Event(), threading.Event()
-        self._speaker = threading.Lock()  # held by the one thread of this rank that says who is lost
+        self._speaker = (
+            threading.Lock()
+        )  # held by the one thread of this rank that says who is lost
         self._said = ""  # who is lost, once that is known
         self._thread = threading.Thread(target=self._run, name="thdpack-watch", daemon=True)
 
@@ -86,10 +90,15 @@ class Watch:
         except dist.DistError:  # torchrun's store went, with the torchrun of rank 0's node: that ends when a rank of its own does
             self._said = f"the node of rank 0 does not answer: a rank of it was killed or ended by an error of its own, or the node is gone. {_GO_ON}"
         self._called.set()
-        if self._main_waits.wait(timeout=_EVERY_SECONDS) or not self._speaker.acquire(blocking=False):
+        if self._main_waits.wait(timeout=_EVERY_SECONDS) or not self._speaker.acquire(
+            blocking=False
+        ):
             return
         # the main thread waits for the others, perhaps on a GPU, and for ever
-        said = self._said or f"a collective failed, though all ranks answer: the first error says why. {_GO_ON}"
+        said = (
+            self._said
+            or f"a collective failed, though all ranks answer: the first error says why. {_GO_ON}"
+        )
         say(self._rank, said)
         os._exit(1)
 

@@ -36,11 +36,16 @@ def _name_it(store: Any, world_size: int, deadline: float) -> str:
     while store.add(f"joined/{name}", 0) < world_size - 1:
         for rank in range(1, world_size):
             if store.check([f"hello/{rank}"]):
-                hello = store.get(f"hello/{rank}")  # perhaps of a start before; then another one follows
+                hello = store.get(
+                    f"hello/{rank}"
+                )  # perhaps of a start before; then another one follows
                 if answered.get(rank) != hello:
                     answered[rank] = hello
                     store.set(f"welcome/{rank}", hello.decode() + " " + name)
-        _wait(deadline, f"{world_size - 1 - store.add(f'joined/{name}', 0)} of {world_size} ranks did not join")
+        _wait(
+            deadline,
+            f"{world_size - 1 - store.add(f'joined/{name}', 0)} of {world_size} ranks did not join",
+        )
     return name
 
 

@@ -32,10 +32,17 @@ class StopRequest:
             self._before[number] = signal.signal(number, self._want)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         if self._vote is not None and kind is None:
             self._vote[0].wait()
-        if kind is None or self._parallel.world_size == 1:  # else torchrun's SIGTERM would end us before we have said what is wrong
+        if (
+            kind is None or self._parallel.world_size == 1
+        ):  # else torchrun's SIGTERM would end us before we have said what is wrong
             for number, handler in self._before.items():
                 signal.signal(number, handler)
 
@@ -50,7 +57,10 @@ class StopRequest:
             return self._wanted
         before = self._vote
         ballot = torch.tensor(int(self._wanted), dtype=torch.int32)
-        self._vote = (dist.all_reduce(ballot, group=self._parallel.vote_group, async_op=True), ballot)
+        self._vote = (
+            dist.all_reduce(ballot, group=self._parallel.vote_group, async_op=True),
+            ballot,
+        )
         if self._parallel.watch:
             self._parallel.watch.vote(self._vote[0])
         if before is None:

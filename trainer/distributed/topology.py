@@ -62,7 +62,11 @@ class Parallel:
         if options.context_parallel == 1:
             return replace(self, replicate=options.replicate)
         together = torch.arange(self.world_size).view(-1, options.context_parallel)
-        slices = Slices(rank=self.rank % options.context_parallel, ranks=options.context_parallel, group=self._group(together))
+        slices = Slices(
+            rank=self.rank % options.context_parallel,
+            ranks=options.context_parallel,
+            group=self._group(together),
+        )
         return replace(self, replicate=options.replicate, slices=slices)
 
     def _group(self, ranks: Tensor) -> Any:
@@ -75,7 +79,9 @@ class Parallel:
             return init_device_mesh(self.device.type, (self.world_size,), mesh_dim_names=("shard",))
         copies = torch.arange(self.world_size).view(self.replicate, -1)
         groups = [self._group(copies.T), self._group(copies)]
-        return DeviceMesh.from_group(groups, self.device.type, mesh=copies, mesh_dim_names=("replicate", "shard"))
+        return DeviceMesh.from_group(
+            groups, self.device.type, mesh=copies, mesh_dim_names=("replicate", "shard")
+        )
 
     @property
     def is_main(self) -> bool:
@@ -110,12 +116,16 @@ class Parallel:
 
     def from_main(self, tensor: Tensor) -> Tensor:
         """Rank 0's tensor, on all ranks' devices; the others' give shape and dtype."""
-        there = tensor.to(self.device) if self.is_main else torch.empty_like(tensor, device=self.device)
+        there = (
+            tensor.to(self.device) if self.is_main else torch.empty_like(tensor, device=self.device)
+        )
         if self.world_size > 1:
             dist.broadcast(there, src=0)
         return there
 
-    def shard(self, model: nn.Module, *, compute_dtype: torch.dtype, reshard: Reshard, gather_ahead: int) -> None:
+    def shard(
+        self, model: nn.Module, *, compute_dtype: torch.dtype, reshard: Reshard, gather_ahead: int
+    ) -> None:
         """Shard a model's parameters, and with them gradients and optimizer state, over the ranks of each copy; each layer is gathered as it is used.
 
         Gradients are reduced in fp32 and summed, not averaged: the loss is normalised over the global batch, by the optimizer.
@@ -127,10 +137,14 @@ class Parallel:
         if self.world_size == 1:
             return
         mesh = self._mesh()
-        policy = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+        policy = MixedPrecisionPolicy(
+            param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
+        )
         layers: list[Any] = list(model.layers)  # type: ignore[arg-type]
         for layer in layers:
-            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard == "layer")
+            fully_shard(
+                layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard == "layer"
+            )
         fully_shard(model, mesh=mesh, mp_policy=policy)
         for i, layer in enumerate(layers):
             layer.set_modules_to_forward_prefetch(layers[i + 1 : i + 1 + gather_ahead])
@@ -144,9 +158,13 @@ class Parallel:
 def check_arrangement(options: ComputeOptions, world_size: int) -> None:
     """Raises: ValueError, if so many ranks cannot be divided as the options say; tells what to change."""
     if world_size % options.replicate:
-        raise ValueError(f"{world_size} ranks do not divide into --replicate {options.replicate} copies of the parameters: change either")
+        raise ValueError(
+            f"{world_size} ranks do not divide into --replicate {options.replicate} copies of the parameters: change either"
+        )
     if world_size % options.context_parallel:
-        raise ValueError(f"{world_size} ranks do not divide into groups of --context-parallel {options.context_parallel}: change either")
+        raise ValueError(
+            f"{world_size} ranks do not divide into groups of --context-parallel {options.context_parallel}: change either"
+        )
     of_a_copy = world_size // options.replicate
     if of_a_copy % options.context_parallel:
         raise ValueError(
@@ -192,7 +210,9 @@ def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
     timeout = timedelta(minutes=timeout_minutes)
     store: Any = dist.HashStore()
     if world_size > 1:
-        store = this_start(next(iter(dist.rendezvous("env://")))[0], rank, world_size, timeout=timeout)
+        store = this_start(
+            next(iter(dist.rendezvous("env://")))[0], rank, world_size, timeout=timeout
+        )
     on_gpus = world_size > 1 and device.type == "cuda"
     of_collectives = timeout + _NCCL_GRACE if on_gpus else timeout
     dist.init_process_group(
@@ -203,12 +223,22 @@ def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
         timeout=of_collectives,
         device_id=device if on_gpus else None,
     )
-    groups = {"checkpoint_group": dist.new_group(backend="gloo"), "vote_group": dist.new_group(backend="gloo", timeout=timeout)}
+    groups = {
+        "checkpoint_group": dist.new_group(backend="gloo"),
+        "vote_group": dist.new_group(backend="gloo", timeout=timeout),
+    }
     watch = Watch(dist.PrefixStore("watch", store), rank, world_size) if world_size > 1 else None
     try:
         if watch:
             watch.start()
-        yield Parallel(rank=rank, world_size=world_size, device=device, timeout=of_collectives, watch=watch, **groups)
+        yield Parallel(
+            rank=rank,
+            world_size=world_size,
+            device=device,
+            timeout=of_collectives,
+            watch=watch,
+            **groups,
+        )
         if watch:
             watch.stop()
     except BaseException:

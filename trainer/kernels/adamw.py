@@ -19,7 +19,23 @@ _BLOCK: Final = 2048
 
 
 @triton.jit
-def _update(g, p, w, m, v, at, inside, stored, scale, step_size, root, decay, beta1: tl.constexpr, beta2: tl.constexpr, epsilon: tl.constexpr):  # type: ignore[no-untyped-def]
+def _update(
+    g,
+    p,
+    w,
+    m,
+    v,
+    at,
+    inside,
+    stored,
+    scale,
+    step_size,
+    root,
+    decay,
+    beta1: tl.constexpr,
+    beta2: tl.constexpr,
+    epsilon: tl.constexpr,
+):  # type: ignore[no-untyped-def]
     """One block. w: masters, p: parameters, if they are `stored`; `inside` masks what is beyond a tensor's end, or is None."""
     grad = tl.load(g + at, mask=inside).to(tl.float32) * scale
     moment = tl.load(m + at, mask=inside)
@@ -55,7 +71,12 @@ def _step(  # type: ignore[no-untyped-def]
     """
     if tl.load(numbers) != 0:
         return
-    scale, rate, step_size, root = tl.load(numbers + 1), tl.load(numbers + 2), tl.load(numbers + 3), tl.load(numbers + 4)
+    scale, rate, step_size, root = (
+        tl.load(numbers + 1),
+        tl.load(numbers + 2),
+        tl.load(numbers + 3),
+        tl.load(numbers + 4),
+    )
     i = tl.load(blocks + 2 * tl.program_id(0))
     start = tl.load(blocks + 2 * tl.program_id(0) + 1).to(tl.int64) * block
     g = tl.load(grads + i).to(tl.pointer_type(grad_dtype))
@@ -65,14 +86,38 @@ def _step(  # type: ignore[no-untyped-def]
     m = tl.load(tensors + 4 * i + 2).to(tl.pointer_type(tl.float32))
     v = tl.load(tensors + 4 * i + 3).to(tl.pointer_type(tl.float32))
     if aligned:
-        g, p, w, m, v = tl.multiple_of(g, 16), tl.multiple_of(p, 16), tl.multiple_of(w, 16), tl.multiple_of(m, 16), tl.multiple_of(v, 16)
+        g, p, w, m, v = (
+            tl.multiple_of(g, 16),
+            tl.multiple_of(p, 16),
+            tl.multiple_of(w, 16),
+            tl.multiple_of(m, 16),
+            tl.multiple_of(v, 16),
+        )
     size = tl.load(sizes + i)
     decay = rate * tl.load(decays + i)
     at = start + tl.arange(0, block)
     if start + block <= size:  # no mask: whole blocks are read and written 16 bytes at a time
-        _update(g, p, w, m, v, at, None, stored, scale, step_size, root, decay, beta1, beta2, epsilon)
+        _update(
+            g, p, w, m, v, at, None, stored, scale, step_size, root, decay, beta1, beta2, epsilon
+        )
     else:
-        _update(g, p, w, m, v, at, at < size, stored, scale, step_size, root, decay, beta1, beta2, epsilon)
+        _update(
+            g,
+            p,
+            w,
+            m,
+            v,
+            at,
+            at < size,
+            stored,
+            scale,
+            step_size,
+            root,
+            decay,
+            beta1,
+            beta2,
+            epsilon,
+        )
 
 
 class FusedAdamW:
@@ -96,13 +141,17 @@ class FusedAdamW:
         """
         device = masters[0].device
         self._kept = [(p, w, *mv) for p, w, mv in zip(parameters, masters, moments, strict=True)]
-        addresses = [[0 if tensor is None else tensor.data_ptr() for tensor in four] for four in self._kept]
+        addresses = [
+            [0 if tensor is None else tensor.data_ptr() for tensor in four] for four in self._kept
+        ]
         sizes = [w.numel() for w in masters]
         self._aligned = all(address % 16 == 0 for four in addresses for address in four)
         self._tensors = torch.tensor(addresses, dtype=torch.int64, device=device)
         self._sizes = torch.tensor(sizes, dtype=torch.int64, device=device)
         self._decays = torch.tensor(list(decays), dtype=torch.float32, device=device)
-        programs = [(i, block) for i, size in enumerate(sizes) for block in range(-(-size // _BLOCK))]
+        programs = [
+            (i, block) for i, size in enumerate(sizes) for block in range(-(-size // _BLOCK))
+        ]
         self._blocks = torch.tensor(programs, dtype=torch.int32, device=device).reshape(-1, 2)
         self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
         self._where: list[int] = []
@@ -113,16 +162,35 @@ class FusedAdamW:
         where = [grad.data_ptr() for grad in grads]
         if where != self._where:
             self._where = where
-            self._grads = torch.tensor(where, dtype=torch.int64).pin_memory().to(self._sizes.device, non_blocking=True)
+            self._grads = (
+                torch.tensor(where, dtype=torch.int64)
+                .pin_memory()
+                .to(self._sizes.device, non_blocking=True)
+            )
 
-    def step(self, grads: Sequence[Tensor], *, rate: Tensor, scale: Tensor, skip: Tensor, applied: Tensor) -> None:
+    def step(
+        self, grads: Sequence[Tensor], *, rate: Tensor, scale: Tensor, skip: Tensor, applied: Tensor
+    ) -> None:
         """One step on gradients times `scale`, unless `skip`; all of them device scalars, and `applied` the number of steps before."""
         self.locate(grads)
         count = applied.double() + 1
         first, second = 1 - self._beta1**count, 1 - self._beta2**count
-        numbers = torch.stack([skip.double(), scale.double(), rate.double(), rate / first, second.rsqrt()]).float()
+        numbers = torch.stack(
+            [skip.double(), scale.double(), rate.double(), rate / first, second.rsqrt()]
+        ).float()
         aligned = self._aligned and all(address % 16 == 0 for address in self._where)
         dtype = tl.bfloat16 if grads[0].dtype == torch.bfloat16 else tl.float32
         _step[(self._blocks.shape[0],)](
-            self._grads, self._tensors, self._sizes, self._blocks, self._decays, numbers, dtype, aligned, _BLOCK, self._beta1, self._beta2, self._epsilon
+            self._grads,
+            self._tensors,
+            self._sizes,
+            self._blocks,
+            self._decays,
+            numbers,
+            dtype,
+            aligned,
+            _BLOCK,
+            self._beta1,
+            self._beta2,
+            self._epsilon,
         )

@@ -49,7 +49,9 @@ def _load(base, rows, columns, there, row_stride, half: tl.constexpr, padded: tl
 
 
 @triton.jit
-def _store_rotated_back(base, x, rows, inside, row_stride, cos, sin, half: tl.constexpr, padded: tl.constexpr):  # type: ignore[no-untyped-def]
+def _store_rotated_back(
+    base, x, rows, inside, row_stride, cos, sin, half: tl.constexpr, padded: tl.constexpr
+):  # type: ignore[no-untyped-def]
     """x: [rows, 2 × padded], a gradient with respect to what was rotated; stored as that with respect to what was not."""
     first, second = tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, padded)), (0, 2, 1)))
     column = tl.arange(0, padded)[None, :]
@@ -89,7 +91,11 @@ def _attention_forward(  # type: ignore[no-untyped-def]
     qkv, out, logsum, tiles, tokens, scale, heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
 ):  # fmt: skip
     tile, head = tl.program_id(0), tl.program_id(1)
-    begin, end, first = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
+    begin, end, first = (
+        tl.load(tiles + 3 * tile),
+        tl.load(tiles + 3 * tile + 1),
+        tl.load(tiles + 3 * tile + 2),
+    )
     if first >= end:
         return
     row_stride = 6 * heads * half
@@ -104,12 +110,48 @@ def _attention_forward(  # type: ignore[no-untyped-def]
     sums = tl.zeros((own,), tl.float32)
     whole = begin + (end - begin) // other * other
     for start in range(begin, whole, other):
-        total, top, sums = _forward_block(queries, k, v, start, end, columns, there, row_stride, scale, total, top, sums, half, padded, other, False)
+        total, top, sums = _forward_block(
+            queries,
+            k,
+            v,
+            start,
+            end,
+            columns,
+            there,
+            row_stride,
+            scale,
+            total,
+            top,
+            sums,
+            half,
+            padded,
+            other,
+            False,
+        )
     if whole < end:
-        total, top, sums = _forward_block(queries, k, v, whole, end, columns, there, row_stride, scale, total, top, sums, half, padded, other, True)
+        total, top, sums = _forward_block(
+            queries,
+            k,
+            v,
+            whole,
+            end,
+            columns,
+            there,
+            row_stride,
+            scale,
+            total,
+            top,
+            sums,
+            half,
+            padded,
+            other,
+            True,
+        )
     tl.store(logsum + head * tokens + rows, top + tl.math.log2(sums), mask=inside)
     at = out + rows[:, None] * (2 * heads * half) + head * (2 * half) + columns[None, :]
-    tl.store(at, (total / sums[:, None]).to(out.dtype.element_ty), mask=inside[:, None] & there[None, :])
+    tl.store(
+        at, (total / sums[:, None]).to(out.dtype.element_ty), mask=inside[:, None] & there[None, :]
+    )
 
 
 @triton.jit
@@ -137,7 +179,11 @@ def _attention_backward_queries(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """dQ of a block of queries, and their Σ dO·O for the other kernel."""
     tile, head = tl.program_id(0), tl.program_id(1)
-    begin, end, first = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
+    begin, end, first = (
+        tl.load(tiles + 3 * tile),
+        tl.load(tiles + 3 * tile + 1),
+        tl.load(tiles + 3 * tile + 2),
+    )
     if first >= end:
         return
     row_stride, out_stride = 6 * heads * half, 2 * heads * half
@@ -156,10 +202,56 @@ def _attention_backward_queries(  # type: ignore[no-untyped-def]
     total = tl.zeros((own, 2 * padded), tl.float32)
     whole = begin + (end - begin) // other * other
     for start in range(begin, whole, other):
-        total = _queries_block(queries, grads, k, v, start, end, columns, there, row_stride, scale, logsums, deltas, total, half, padded, other, False)
+        total = _queries_block(
+            queries,
+            grads,
+            k,
+            v,
+            start,
+            end,
+            columns,
+            there,
+            row_stride,
+            scale,
+            logsums,
+            deltas,
+            total,
+            half,
+            padded,
+            other,
+            False,
+        )
     if whole < end:
-        total = _queries_block(queries, grads, k, v, whole, end, columns, there, row_stride, scale, logsums, deltas, total, half, padded, other, True)
-    _store_rotated_back(dqkv + head * (6 * half), total * softmax_scale, rows, inside, row_stride, cos, sin, half, padded)
+        total = _queries_block(
+            queries,
+            grads,
+            k,
+            v,
+            whole,
+            end,
+            columns,
+            there,
+            row_stride,
+            scale,
+            logsums,
+            deltas,
+            total,
+            half,
+            padded,
+            other,
+            True,
+        )
+    _store_rotated_back(
+        dqkv + head * (6 * half),
+        total * softmax_scale,
+        rows,
+        inside,
+        row_stride,
+        cos,
+        sin,
+        half,
+        padded,
+    )
 
 
 @triton.jit
@@ -189,7 +281,11 @@ def _attention_backward_keys(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """dK and dV of a block of keys."""
     tile, head = tl.program_id(0), tl.program_id(1)
-    begin, end, first = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
+    begin, end, first = (
+        tl.load(tiles + 3 * tile),
+        tl.load(tiles + 3 * tile + 1),
+        tl.load(tiles + 3 * tile + 2),
+    )
     if first >= end:
         return
     row_stride, out_stride = 6 * heads * half, 2 * heads * half
@@ -206,13 +302,65 @@ def _attention_backward_keys(  # type: ignore[no-untyped-def]
     whole = begin + (end - begin) // other * other
     for start in range(begin, whole, other):
         dk, dv = _keys_block(
-            q, grad, keys, values, start, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv, half, padded, other, False
+            q,
+            grad,
+            keys,
+            values,
+            start,
+            end,
+            columns,
+            there,
+            row_stride,
+            out_stride,
+            scale,
+            logsum,
+            delta,
+            dk,
+            dv,
+            half,
+            padded,
+            other,
+            False,
         )
     if whole < end:
-        dk, dv = _keys_block(q, grad, keys, values, whole, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv, half, padded, other, True)
+        dk, dv = _keys_block(
+            q,
+            grad,
+            keys,
+            values,
+            whole,
+            end,
+            columns,
+            there,
+            row_stride,
+            out_stride,
+            scale,
+            logsum,
+            delta,
+            dk,
+            dv,
+            half,
+            padded,
+            other,
+            True,
+        )
     there_dv = inside[:, None] & there[None, :]
-    tl.store(dqkv + head * (6 * half) + 4 * half + rows[:, None] * row_stride + columns[None, :], dv.to(dqkv.dtype.element_ty), mask=there_dv)
-    _store_rotated_back(dqkv + head * (6 * half) + 2 * half, dk * softmax_scale, rows, inside, row_stride, cos, sin, half, padded)
+    tl.store(
+        dqkv + head * (6 * half) + 4 * half + rows[:, None] * row_stride + columns[None, :],
+        dv.to(dqkv.dtype.element_ty),
+        mask=there_dv,
+    )
+    _store_rotated_back(
+        dqkv + head * (6 * half) + 2 * half,
+        dk * softmax_scale,
+        rows,
+        inside,
+        row_stride,
+        cos,
+        sin,
+        half,
+        padded,
+    )
 
 
 def tiles(cu_seqlens: Tensor, tokens: int) -> Tensor:
@@ -220,10 +368,14 @@ def tiles(cu_seqlens: Tensor, tokens: int) -> Tensor:
     begins, ends = cu_seqlens[:-1], cu_seqlens[1:]
     blocks = (ends - begins + BLOCK - 1) // BLOCK
     through = blocks.cumsum(0, dtype=torch.int32)
-    number = torch.arange(tokens // BLOCK + begins.numel(), dtype=torch.int32, device=cu_seqlens.device)
+    number = torch.arange(
+        tokens // BLOCK + begins.numel(), dtype=torch.int32, device=cu_seqlens.device
+    )
     at = torch.searchsorted(through, number, right=True).clamp_max(begins.numel() - 1)
     first = begins[at] + (number - through[at] + blocks[at]) * BLOCK
-    return torch.where((number < through[-1])[:, None], torch.stack([begins[at], ends[at], first], 1), 0)
+    return torch.where(
+        (number < through[-1])[:, None], torch.stack([begins[at], ends[at], first], 1), 0
+    )
 
 
 class Attention(torch.autograd.Function):
@@ -241,7 +393,17 @@ class Attention(torch.autograd.Function):
         out = qkv.new_empty(tokens, heads, size)
         logsum = qkv.new_empty(heads, tokens, dtype=torch.float32)
         _attention_forward[(of_tiles.shape[0], heads)](
-            qkv, out, logsum, of_tiles, tokens, LOG2_E * size**-0.5, **_constants(qkv), own=BLOCK, other=FORWARD_BLOCK, num_warps=WARPS, num_stages=STAGES
+            qkv,
+            out,
+            logsum,
+            of_tiles,
+            tokens,
+            LOG2_E * size**-0.5,
+            **_constants(qkv),
+            own=BLOCK,
+            other=FORWARD_BLOCK,
+            num_warps=WARPS,
+            num_stages=STAGES,
         )
         ctx.save_for_backward(qkv, out, logsum, cos, sin, of_tiles)
         return out
@@ -252,9 +414,22 @@ class Attention(torch.autograd.Function):
         tokens, heads, _, size = qkv.shape
         grad, dqkv, delta = grad.contiguous(), torch.empty_like(qkv), torch.empty_like(logsum)
         scales = (LOG2_E * size**-0.5, size**-0.5)
-        grid, shape = (of_tiles.shape[0], heads), {**_constants(qkv), "own": BLOCK, "other": BACKWARD_BLOCK, "num_warps": WARPS, "num_stages": STAGES}
-        _attention_backward_queries[grid](qkv, out, grad, dqkv, logsum, delta, cos, sin, of_tiles, tokens, *scales, **shape)
-        _attention_backward_keys[grid](qkv, grad, dqkv, logsum, delta, cos, sin, of_tiles, tokens, *scales, **shape)
+        grid, shape = (
+            (of_tiles.shape[0], heads),
+            {
+                **_constants(qkv),
+                "own": BLOCK,
+                "other": BACKWARD_BLOCK,
+                "num_warps": WARPS,
+                "num_stages": STAGES,
+            },
+        )
+        _attention_backward_queries[grid](
+            qkv, out, grad, dqkv, logsum, delta, cos, sin, of_tiles, tokens, *scales, **shape
+        )
+        _attention_backward_keys[grid](
+            qkv, grad, dqkv, logsum, delta, cos, sin, of_tiles, tokens, *scales, **shape
+        )
         return dqkv, None, None, None
 
 

@@ -27,7 +27,14 @@ def _gate(x, tanh: tl.constexpr):  # type: ignore[no-untyped-def]
         return tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)), x * 0.0
     bell = tl.exp(-0.5 * x * x)
     t = 1 / (1 + 0.23164189 * tl.abs(x))
-    tail = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))) * bell
+    tail = (
+        t
+        * (
+            0.127414796
+            + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))
+        )
+        * bell
+    )
     return tl.where(x > 0, 1 - tail, tail), bell
 
 
@@ -41,12 +48,24 @@ def _slope(x, tanh: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _gelu_forward(x, bias, out, tokens, size: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, tanh: tl.constexpr):  # type: ignore[no-untyped-def]
+def _gelu_forward(
+    x,
+    bias,
+    out,
+    tokens,
+    size: tl.constexpr,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    tanh: tl.constexpr,
+):  # type: ignore[no-untyped-def]
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     inside = (row < tokens)[:, None] & (column < size)[None, :]
     at = row.to(tl.int64)[:, None] * size + column[None, :]
-    value = tl.load(x + at, mask=inside).to(tl.float32) + tl.load(bias + column, mask=column < size).to(tl.float32)[None, :]
+    value = (
+        tl.load(x + at, mask=inside).to(tl.float32)
+        + tl.load(bias + column, mask=column < size).to(tl.float32)[None, :]
+    )
     tl.store(out + at, (value * _gate(value, tanh)[0]).to(out.dtype.element_ty), mask=inside)
 
 
@@ -76,7 +95,9 @@ class BiasGelu(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, bias: Tensor, tanh: bool) -> Tensor:
         tokens, size = x.shape
         out = torch.empty_like(x)
-        _gelu_forward[(triton.cdiv(tokens, _ROWS), triton.cdiv(size, _COLUMNS))](x, bias, out, tokens, size, _ROWS, _COLUMNS, tanh)
+        _gelu_forward[(triton.cdiv(tokens, _ROWS), triton.cdiv(size, _COLUMNS))](
+            x, bias, out, tokens, size, _ROWS, _COLUMNS, tanh
+        )
         ctx.save_for_backward(x, bias)
         ctx.tanh = tanh
         return out
@@ -86,6 +107,21 @@ class BiasGelu(torch.autograd.Function):
         x, bias = ctx.saved_tensors
         tokens, size = x.shape
         chunks = triton.cdiv(tokens, _CHUNK)
-        grad, sums = torch.empty_like(x), torch.empty(chunks, size, dtype=torch.float32, device=x.device)
-        _gelu_backward[(chunks, triton.cdiv(size, _COLUMNS))](x, bias, grad_out.contiguous(), grad, sums, tokens, size, _ROWS, _COLUMNS, _CHUNK, ctx.tanh)
+        grad, sums = (
+            torch.empty_like(x),
+            torch.empty(chunks, size, dtype=torch.float32, device=x.device),
+        )
+        _gelu_backward[(chunks, triton.cdiv(size, _COLUMNS))](
+            x,
+            bias,
+            grad_out.contiguous(),
+            grad,
+            sums,
+            tokens,
+            size,
+            _ROWS,
+            _COLUMNS,
+            _CHUNK,
+            ctx.tanh,
+        )
         return grad, sums.sum(0).to(bias.dtype), None

@@ -19,12 +19,27 @@ _PROGRAMS: Final = 16 * _MULTIPROCESSORS
 
 
 @triton.jit
-def _norm_forward(x, update, bias, weight, shift, total, out, means, inverses, epsilon, size: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+def _norm_forward(
+    x,
+    update,
+    bias,
+    weight,
+    shift,
+    total,
+    out,
+    means,
+    inverses,
+    epsilon,
+    size: tl.constexpr,
+    block: tl.constexpr,
+):  # type: ignore[no-untyped-def]
     row = tl.program_id(0)
     column = tl.arange(0, block)
     there = column < size
     at = row.to(tl.int64) * size + column
-    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32) + tl.load(update + at, mask=there, other=0.0).to(tl.float32)
+    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32) + tl.load(
+        update + at, mask=there, other=0.0
+    ).to(tl.float32)
     if bias is not None:
         value += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)
     rounded = value.to(total.dtype.element_ty)
@@ -61,7 +76,9 @@ def _norm_backward(total, grad_total, grad_out, weight, means, inverses, grad, s
         of_weight += dy * normal
         of_shift += dy
         dy *= scale
-        dx = (dy - tl.sum(dy, 0) / size - normal * (tl.sum(dy * normal, 0) / size)) * inverse + around
+        dx = (
+            dy - tl.sum(dy, 0) / size - normal * (tl.sum(dy * normal, 0) / size)
+        ) * inverse + around
         if has_bias:
             of_bias += dx
         tl.store(grad + at, dx.to(grad.dtype.element_ty), mask=there)
@@ -76,12 +93,36 @@ class AddNorm(torch.autograd.Function):
     """x + update + bias, [T, D], and its LayerNorm. The bias may be None."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, update: Tensor, bias: Tensor | None, weight: Tensor, shift: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        update: Tensor,
+        bias: Tensor | None,
+        weight: Tensor,
+        shift: Tensor,
+        epsilon: float,
+    ) -> tuple[Tensor, Tensor]:
         x, update = x.contiguous(), update.contiguous()
         tokens, size = x.shape
         total, out = torch.empty_like(x), torch.empty_like(x)
-        means, inverses = (torch.empty(tokens, dtype=torch.float32, device=x.device) for _ in range(2))
-        _norm_forward[(tokens,)](x, update, bias, weight, shift, total, out, means, inverses, epsilon, size, triton.next_power_of_2(size), num_warps=2)
+        means, inverses = (
+            torch.empty(tokens, dtype=torch.float32, device=x.device) for _ in range(2)
+        )
+        _norm_forward[(tokens,)](
+            x,
+            update,
+            bias,
+            weight,
+            shift,
+            total,
+            out,
+            means,
+            inverses,
+            epsilon,
+            size,
+            triton.next_power_of_2(size),
+            num_warps=2,
+        )
         ctx.save_for_backward(total, weight, means, inverses)
         ctx.has_bias = bias is not None
         return total, out
@@ -91,9 +132,24 @@ class AddNorm(torch.autograd.Function):
         total, weight, means, inverses = ctx.saved_tensors
         tokens, size = total.shape
         block = triton.next_power_of_2(size)
-        programs, warps = max(_PROGRAMS * 512 // block, _MULTIPROCESSORS), max(block // 1024, 1)  # the best of those tried
-        grad, sums = torch.empty_like(total), torch.empty(2 + ctx.has_bias, programs, size, dtype=torch.float32, device=total.device)
-        tensors = (total, grad_total.contiguous(), grad_out.contiguous(), weight, means, inverses, grad, sums)
+        programs, warps = (
+            max(_PROGRAMS * 512 // block, _MULTIPROCESSORS),
+            max(block // 1024, 1),
+        )  # the best of those tried
+        grad, sums = (
+            torch.empty_like(total),
+            torch.empty(2 + ctx.has_bias, programs, size, dtype=torch.float32, device=total.device),
+        )
+        tensors = (
+            total,
+            grad_total.contiguous(),
+            grad_out.contiguous(),
+            weight,
+            means,
+            inverses,
+            grad,
+            sums,
+        )
         _norm_backward[(programs,)](*tensors, tokens, ctx.has_bias, size, block, num_warps=warps)
         of_weight, of_shift, *of_bias = sums.sum(1).to(weight.dtype).unbind()
         return grad, grad, of_bias[0] if of_bias else None, of_weight, of_shift, None

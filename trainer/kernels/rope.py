@@ -15,7 +15,16 @@ from torch import Tensor
 
 
 @triton.jit
-def _rotate(qkv, cos, sin, heads: tl.constexpr, half: tl.constexpr, half_padded: tl.constexpr, block: tl.constexpr, inverse: tl.constexpr):  # type: ignore[no-untyped-def]
+def _rotate(
+    qkv,
+    cos,
+    sin,
+    heads: tl.constexpr,
+    half: tl.constexpr,
+    half_padded: tl.constexpr,
+    block: tl.constexpr,
+    inverse: tl.constexpr,
+):  # type: ignore[no-untyped-def]
     """One token's Q and K of block / 2 heads. qkv: [T, heads, 3, 2 × half]; cos, sin: float32[T, half]."""
     token = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * block + tl.arange(0, block)[:, None]  # Q and K of each head by turns
@@ -25,7 +34,9 @@ def _rotate(qkv, cos, sin, heads: tl.constexpr, half: tl.constexpr, half_padded:
     s = tl.load(sin + token * half + column, mask=column < half, other=0.0)
     if inverse:
         s = -s
-    first = qkv + token * (6 * heads * half) + (row // 2) * (6 * half) + (row % 2) * (2 * half) + column
+    first = (
+        qkv + token * (6 * heads * half) + (row // 2) * (6 * half) + (row % 2) * (2 * half) + column
+    )
     a = tl.load(first, mask=inside).to(tl.float32)
     b = tl.load(first + half, mask=inside).to(tl.float32)
     tl.store(first, (a * c - b * s).to(qkv.dtype.element_ty), mask=inside)
@@ -36,7 +47,9 @@ def rotate_(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> 
     """Q and K of [T, H, 3, R], where they are. cos, sin: float32[T, R / 2]."""
     tokens, heads, _, size = qkv.shape
     block = min(triton.next_power_of_2(2 * heads), 64)
-    _rotate[(tokens, triton.cdiv(2 * heads, block))](qkv, cos, sin, heads, size // 2, triton.next_power_of_2(size // 2), block, inverse)
+    _rotate[(tokens, triton.cdiv(2 * heads, block))](
+        qkv, cos, sin, heads, size // 2, triton.next_power_of_2(size // 2), block, inverse
+    )
 
 
 class RotateQKV(torch.autograd.Function):
@@ -54,7 +67,14 @@ class RotateQKV(torch.autograd.Function):
         # attention gives the three as views of one tensor if it got them so; then there is nothing to put together
         tokens, heads, size = dq.shape
         strides, step = (3 * heads * size, 3 * size, 1), size * dq.element_size()
-        together = dq.stride() == dk.stride() == dv.stride() == strides and dk.data_ptr() - dq.data_ptr() == dv.data_ptr() - dk.data_ptr() == step
-        dqkv = dq.as_strided((tokens, heads, 3, size), (strides[0], strides[1], size, 1)) if together else torch.stack((dq, dk, dv), 2)
+        together = (
+            dq.stride() == dk.stride() == dv.stride() == strides
+            and dk.data_ptr() - dq.data_ptr() == dv.data_ptr() - dk.data_ptr() == step
+        )
+        dqkv = (
+            dq.as_strided((tokens, heads, 3, size), (strides[0], strides[1], size, 1))
+            if together
+            else torch.stack((dq, dk, dv), 2)
+        )
         rotate_(dqkv, *ctx.saved_tensors, inverse=True)
         return dqkv, None, None

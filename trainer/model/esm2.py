@@ -50,7 +50,11 @@ class Sequences:
     @staticmethod
     def padded(lengths: Tensor, columns: int) -> Sequences:
         """S rows of `columns` tokens, row i with its first lengths[i] real."""
-        return Sequences(torch.arange(lengths.numel() + 1, dtype=torch.int32, device=lengths.device) * columns, columns, lengths.int())
+        return Sequences(
+            torch.arange(lengths.numel() + 1, dtype=torch.int32, device=lengths.device) * columns,
+            columns,
+            lengths.int(),
+        )
 
 
 class Esm2(nn.Module):
@@ -58,7 +62,9 @@ class Esm2(nn.Module):
 
     inv_freq: Tensor
 
-    def __init__(self, options: ModelOptions, compute: ComputeOptions, layer: Any, slices: Slices) -> None:
+    def __init__(
+        self, options: ModelOptions, compute: ComputeOptions, layer: Any, slices: Slices
+    ) -> None:
         super().__init__()
         self._slices = slices
         d = options.hidden_size
@@ -75,10 +81,14 @@ class Esm2(nn.Module):
         self.register_buffer("inv_freq", torch.empty(options.head_size // 2, dtype=torch.float32))
         # for contacts from attention maps, which are fitted after training: kept for who imports and exports, never computed here
         self.contact_head = nn.Module()
-        self.contact_head.register_buffer("weight", torch.empty(1, options.layers * options.heads, dtype=torch.float32))
+        self.contact_head.register_buffer(
+            "weight", torch.empty(1, options.layers * options.heads, dtype=torch.float32)
+        )
         self.contact_head.register_buffer("bias", torch.empty(1, dtype=torch.float32))
 
-    def forward(self, input_ids_T: Tensor, sequences: Sequences, index_M: Tensor | None = None) -> Tensor:
+    def forward(
+        self, input_ids_T: Tensor, sequences: Sequences, index_M: Tensor | None = None
+    ) -> Tensor:
         """Logits float32[M, V] at index_M, places in this rank's slice, or float32[t, V] at every token of it.
 
         Args:
@@ -97,7 +107,9 @@ class Esm2(nn.Module):
             x_tD, update_tD = layer(x_tD, update_tD, context)
         x_tD = x_tD + update_tD
         if index_M is not None:
-            x_tD = x_tD.index_select(0, index_M)  # normalising and projecting 15 % of the tokens is enough to train
+            x_tD = x_tD.index_select(
+                0, index_M
+            )  # normalising and projecting 15 % of the tokens is enough to train
         return self.head(self.norm(x_tD), self.embedding)
 
     def _embed(self, input_ids_T: Tensor, sequences: Sequences, span_T: Tensor) -> Tensor:
@@ -106,7 +118,9 @@ class Esm2(nn.Module):
         before = F.pad(masked_T.cumsum(0, dtype=torch.int32), (1, 0))
         masked_S = before[sequences.cu_seqlens[1:]] - before[sequences.cu_seqlens[:-1]]
         lengths_S = sequences.cu_seqlens.diff() if sequences.lengths is None else sequences.lengths
-        scale_S = (1 - MASK_RATIO_OF_TRAINING) / (1 - masked_S / lengths_S)  # an empty span's is NaN and belongs to no token
+        scale_S = (1 - MASK_RATIO_OF_TRAINING) / (
+            1 - masked_S / lengths_S
+        )  # an empty span's is NaN and belongs to no token
         scale_T = scale_S[span_T].masked_fill(masked_T, 0.0)
         x_tD = F.embedding(self._slices.own(input_ids_T), self.embedding)
         return (x_tD * self._slices.own(scale_T)[:, None]).to(x_tD.dtype)
@@ -146,7 +160,11 @@ class Head(nn.Module):
 
 def tensor_name(name: str) -> str:
     """A parameter's name as Transformer Engine's LayerNormLinear and LayerNormMLP have it, whatever modules those parts are built of."""
-    return re.sub(r"\.fc1\.(layer_norm_\w+)$", r".\1", re.sub(r"\.fc([12])\.(weight|bias)$", r".fc\1_\2", name))
+    return re.sub(
+        r"\.fc1\.(layer_norm_\w+)$",
+        r".\1",
+        re.sub(r"\.fc([12])\.(weight|bias)$", r".fc\1_\2", name),
+    )
 
 
 def rope_frequencies(head_size: int) -> Tensor:

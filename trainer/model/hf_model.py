@@ -47,7 +47,12 @@ class ThdpackEsmConfig(PreTrainedConfig):
 
     @property
     def options(self) -> ModelOptions:
-        return ModelOptions(layers=self.num_hidden_layers, hidden_size=self.hidden_size, heads=self.num_attention_heads, ffn_size=self.intermediate_size)
+        return ModelOptions(
+            layers=self.num_hidden_layers,
+            hidden_size=self.hidden_size,
+            heads=self.num_attention_heads,
+            ffn_size=self.intermediate_size,
+        )
 
 
 class ThdpackEsmForMaskedLM(PreTrainedModel):
@@ -61,10 +66,17 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         super().__init__(config)
         device = torch.empty(0).device
         target = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
-        compute = precision.resolve(ComputeOptions(backend=config.backend, precision="fp32"), target)
+        compute = precision.resolve(
+            ComputeOptions(backend=config.backend, precision="fp32"), target
+        )
         self.model = build(config.options, compute)
         if device.type != "meta":  # from_pretrained makes models there, and fills them itself
-            fill(self.model, {}, seed=0, parallel=alone(target if compute.backend == "te" else device))
+            fill(
+                self.model,
+                {},
+                seed=0,
+                parallel=alone(target if compute.backend == "te" else device),
+            )
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -73,7 +85,15 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
             for name, tensor in self.model.named_tensors():
                 if not getattr(tensor, "_is_hf_initialized", False):
                     with torch.no_grad():
-                        tensor.copy_(draw(name, tensor.shape, self.config.options, seed=0, device=tensor.device))
+                        tensor.copy_(
+                            draw(
+                                name,
+                                tensor.shape,
+                                self.config.options,
+                                seed=0,
+                                device=tensor.device,
+                            )
+                        )
 
     @classmethod
     def from_esm(cls, folder: str | Path, **config: Any) -> Self:
@@ -83,7 +103,11 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
             InputError: there is none, or it is not ESM-2.
         """
         options, tensors = huggingface.load(folder)
-        shape = {"hidden_size": options.hidden_size, "num_hidden_layers": options.layers, "num_attention_heads": options.heads}
+        shape = {
+            "hidden_size": options.hidden_size,
+            "num_hidden_layers": options.layers,
+            "num_attention_heads": options.heads,
+        }
         model = cls(cls.config_class(**shape, intermediate_size=options.ffn_size, **config))
         with torch.no_grad():
             for name, tensor in model.model.named_tensors():
@@ -97,7 +121,11 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Without Transformer Engine's `_extra_state`, which is a pickle."""
-        return {name: value for name, value in super().state_dict(*args, **kwargs).items() if not name.endswith("_extra_state")}
+        return {
+            name: value
+            for name, value in super().state_dict(*args, **kwargs).items()
+            if not name.endswith("_extra_state")
+        }
 
     def forward(
         self,
@@ -120,15 +148,21 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         rows, columns = input_ids.shape
         if cu_seq_lens_q is not None:
             if rows != 1:
-                raise ValueError(f"input_ids has {rows} rows, with cu_seq_lens_q it is one packed row")
+                raise ValueError(
+                    f"input_ids has {rows} rows, with cu_seq_lens_q it is one packed row"
+                )
             sequences = Sequences(cu_seq_lens_q.int(), max_length_q or columns)
         else:
             mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
             if bool((mask.diff(dim=1) > 0).any()):
                 raise ValueError("attention_mask has padding before tokens; pad on the right")
             sequences = Sequences.padded(mask.sum(1), columns)
-        with torch.cuda.device_of(input_ids):  # Triton launches kernels on the current device, wherever tensors are
-            logits = self.model(input_ids.flatten(), sequences)[:, :VOCABULARY].unflatten(0, (rows, columns))
+        with torch.cuda.device_of(
+            input_ids
+        ):  # Triton launches kernels on the current device, wherever tensors are
+            logits = self.model(input_ids.flatten(), sequences)[:, :VOCABULARY].unflatten(
+                0, (rows, columns)
+            )
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
         return MaskedLMOutput(loss=loss, logits=logits)
 

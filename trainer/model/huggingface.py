@@ -23,7 +23,14 @@ from schemas.vocabulary import ESM2
 from trainer.checkpoints.atomic_write import PARTIAL, publish, sync, write
 from trainer.config import ComputeOptions
 from trainer.model.esm2 import PADDED_VOCABULARY, VOCABULARY
-from trainer.model.huggingface_checks import REQUIRED, check_name, check_shapes, check_tensors, options_of, renamed
+from trainer.model.huggingface_checks import (
+    REQUIRED,
+    check_name,
+    check_shapes,
+    check_tensors,
+    options_of,
+    renamed,
+)
 from trainer.model.initialize import build
 
 WEIGHTS: Final = "model.safetensors"
@@ -62,21 +69,34 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
     Raises:
         KeyError: one is missing.
     """
-    ours = {"embedding": F.pad(tensors["esm.embeddings.word_embeddings.weight"].float(), (0, 0, 0, PADDED_VOCABULARY - VOCABULARY))}
+    ours = {
+        "embedding": F.pad(
+            tensors["esm.embeddings.word_embeddings.weight"].float(),
+            (0, 0, 0, PADDED_VOCABULARY - VOCABULARY),
+        )
+    }
     for name, theirs in _WHOLE.items():
-        if theirs in tensors or not name.startswith("contact_head"):  # a checkpoint may have been saved without
+        if theirs in tensors or not name.startswith(
+            "contact_head"
+        ):  # a checkpoint may have been saved without
             ours[name] = tensors[theirs].float()
     for i in range(options.layers):
         layer = f"esm.encoder.layer.{i}."
         for name, theirs in _OF_LAYER.items():
             ours[f"layers.{i}.{name}"] = tensors[layer + theirs].float()
         for kind in ("weight", "bias"):
-            parts = torch.stack([tensors[f"{layer}attention.self.{part}.{kind}"].float() for part in _QKV])
+            parts = torch.stack(
+                [tensors[f"{layer}attention.self.{part}.{kind}"].float() for part in _QKV]
+            )
             # [3, H × R, …] → [H, 3, R, …]: a head's query, key and value stand together
             by_head = parts.unflatten(1, (options.heads, options.head_size)).transpose(0, 1)
             ours[f"layers.{i}.layernorm_qkv.{kind}"] = by_head.flatten(0, 2).contiguous()
     # once for the model, once a layer, or with a literal "*" for the layer: as transformers of different ages wrote it
-    rotary = [tensors[name].float() for name in sorted(tensors) if name.endswith("rotary_embeddings.inv_freq")]
+    rotary = [
+        tensors[name].float()
+        for name in sorted(tensors)
+        if name.endswith("rotary_embeddings.inv_freq")
+    ]
     if any(not torch.equal(rotary[0], other) for other in rotary):
         raise KeyError("one inv_freq: its layers have different ones")
     if rotary:
@@ -86,7 +106,10 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
 
 def to_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Tensor]:
     """EsmForMaskedLM's tensors out of ours, whole ones."""
-    theirs = {"esm.embeddings.word_embeddings.weight": tensors["embedding"][:VOCABULARY].clone(), _INV_FREQ: tensors["inv_freq"]}
+    theirs = {
+        "esm.embeddings.word_embeddings.weight": tensors["embedding"][:VOCABULARY].clone(),
+        _INV_FREQ: tensors["inv_freq"],
+    }
     for name, esm_name in _WHOLE.items():
         theirs[esm_name] = tensors[name]
     for i in range(options.layers):
@@ -94,7 +117,9 @@ def to_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Te
         for name, esm_name in _OF_LAYER.items():
             theirs[layer + esm_name] = tensors[f"layers.{i}.{name}"]
         for kind in ("weight", "bias"):
-            fused = tensors[f"layers.{i}.layernorm_qkv.{kind}"].unflatten(0, (options.heads, 3, options.head_size))
+            fused = tensors[f"layers.{i}.layernorm_qkv.{kind}"].unflatten(
+                0, (options.heads, 3, options.head_size)
+            )
             for part, value in zip(_QKV, fused.transpose(0, 1), strict=True):
                 theirs[f"{layer}attention.self.{part}.{kind}"] = value.flatten(0, 1)
     return {name: tensor.detach().float().contiguous() for name, tensor in theirs.items()}
@@ -119,10 +144,23 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
         found = from_esm(tensors, options)
         check_tensors(tensors, tensors.used, config, source)
     except KeyError as error:
-        raise InputError(f"its weights are not those of an EsmForMaskedLM: {error.args[0]} is missing", source=source) from error
+        raise InputError(
+            f"its weights are not those of an EsmForMaskedLM: {error.args[0]} is missing",
+            source=source,
+        ) from error
     except (RuntimeError, OSError, SafetensorError) as error:
-        raise InputError(f"its weights cannot be read, or do not have the shapes that config.json says: {error}", source=source) from error
-    check_shapes(found, {name: tensor.shape for name, tensor in build(options, ComputeOptions(backend="torch")).named_tensors()}, source)
+        raise InputError(
+            f"its weights cannot be read, or do not have the shapes that config.json says: {error}",
+            source=source,
+        ) from error
+    check_shapes(
+        found,
+        {
+            name: tensor.shape
+            for name, tensor in build(options, ComputeOptions(backend="torch")).named_tensors()
+        },
+        source,
+    )
     return options, found
 
 
@@ -157,7 +195,9 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
                 yield name, tensors.get_tensor(name)
 
 
-def export(folder: str | Path, tensors: Mapping[str, Tensor], options: ModelOptions, *, max_seq_len: int) -> None:
+def export(
+    folder: str | Path, tensors: Mapping[str, Tensor], options: ModelOptions, *, max_seq_len: int
+) -> None:
     """Write a folder that `AutoModelForMaskedLM.from_pretrained` and `AutoTokenizer.from_pretrained` load.
 
     Args:
@@ -179,7 +219,11 @@ def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         if parts[-1] and sum(t.nbytes for t in parts[-1].values()) + tensor.nbytes > _SHARD_BYTES:
             parts.append({})
         parts[-1][name] = tensor
-    names = [WEIGHTS] if len(parts) == 1 else [f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))]
+    names = (
+        [WEIGHTS]
+        if len(parts) == 1
+        else [f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))]
+    )
     for name, part in zip(names, parts, strict=True):
         partial = folder / f"{name}{PARTIAL}"
         save_file(part, partial, metadata={"format": "pt"})
@@ -188,11 +232,20 @@ def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     if len(parts) > 1:
         total = sum(tensor.nbytes for tensor in tensors.values())
         where = {name: file for file, part in zip(names, parts, strict=True) for name in part}
-        write(folder / _INDEX, json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=1))
+        write(
+            folder / _INDEX,
+            json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=1),
+        )
 
 
 def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:
-    special = {"cls_token": "<cls>", "eos_token": "<eos>", "mask_token": "<mask>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    special = {
+        "cls_token": "<cls>",
+        "eos_token": "<eos>",
+        "mask_token": "<mask>",
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+    }
     config = {
         **REQUIRED,
         "architectures": ["EsmForMaskedLM"],
@@ -203,7 +256,8 @@ def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:
         "initializer_range": 0.02,
         "intermediate_size": options.ffn_size,
         "is_folding_model": False,
-        "max_position_embeddings": max_seq_len + 2,  # of learned positions, which start at 2; nothing is sized by it here
+        "max_position_embeddings": max_seq_len
+        + 2,  # of learned positions, which start at 2; nothing is sized by it here
         "num_attention_heads": options.heads,
         "num_hidden_layers": options.layers,
         "dtype": "float32",
@@ -211,6 +265,9 @@ def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:
     return {
         "vocab.txt": "\n".join(ESM2.tokens),
         "special_tokens_map.json": json.dumps(special, indent=1),
-        "tokenizer_config.json": json.dumps({**special, "model_max_length": max_seq_len, "tokenizer_class": "EsmTokenizer"}, indent=1),
+        "tokenizer_config.json": json.dumps(
+            {**special, "model_max_length": max_seq_len, "tokenizer_class": "EsmTokenizer"},
+            indent=1,
+        ),
         "config.json": json.dumps(config, indent=1, sort_keys=True),
     }

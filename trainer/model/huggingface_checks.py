@@ -58,7 +58,9 @@ _COMPUTED: Final[Mapping[str, tuple[Any, str]]] = {
 good as false."""
 _EMBEDDING: Final = "esm.embeddings.word_embeddings.weight"
 _DECODER: Final = ("lm_head.decoder.weight", "lm_head.decoder.bias")
-_UNUSED: Final = re.compile(r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq")
+_UNUSED: Final = re.compile(
+    r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq"
+)
 """Tensors that transformers does not compute with either, in a model with rotary embeddings; but for
 inv_freq, which is taken separately."""
 _FREQUENCIES: Final = 10_000.0
@@ -82,11 +84,17 @@ def options_of(config: Any, source: str) -> ModelOptions:
         raise InputError("config.json holds no object", source=source)
     for key, expected in REQUIRED.items():
         if config.get(key) != expected:
-            raise InputError(f"config.json has {key} {config.get(key)!r}, ESM-2 has {expected!r}", source=source)
+            raise InputError(
+                f"config.json has {key} {config.get(key)!r}, ESM-2 has {expected!r}", source=source
+            )
     for key, (expected, why) in _COMPUTED.items():
         value = config.get(key, _DEFAULTS[key])
         if (value or expected) != expected:
-            how = "" if key in config else f", for it lacks the key and transformers' default is {_DEFAULTS[key]}"
+            how = (
+                ""
+                if key in config
+                else f", for it lacks the key and transformers' default is {_DEFAULTS[key]}"
+            )
             raise InputError(f"config.json has {key} {value!r}{how}: {why}", source=source)
     try:
         shape = msgspec.convert(config, _Shape)
@@ -111,12 +119,16 @@ def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         new = re.sub(r"\.beta$", ".bias", re.sub(r"\.gamma$", ".weight", name))
         if new in found or (new != name and new in tensors):
-            raise InputError(f"its weights have both {new} and its other name {name}", source=source)
+            raise InputError(
+                f"its weights have both {new} and its other name {name}", source=source
+            )
         found[new] = tensor
     return found
 
 
-def check_tensors(tensors: Mapping[str, Tensor], used: set[str], config: Mapping[str, Any], source: str) -> None:
+def check_tensors(
+    tensors: Mapping[str, Tensor], used: set[str], config: Mapping[str, Any], source: str
+) -> None:
     """Raises: InputError, for a tensor that would be left out though the model computes with it, or that
     is not finite.
 
@@ -124,22 +136,33 @@ def check_tensors(tensors: Mapping[str, Tensor], used: set[str], config: Mapping
         used: names of those that are imported.
     """
     embedding = tensors[_EMBEDDING]
-    decoder = tensors.get(_DECODER[0], None if config.get("tie_word_embeddings", True) else torch.empty(0))
-    if decoder is not None and not (decoder.shape == embedding.shape and torch.equal(decoder, embedding)):
+    decoder = tensors.get(
+        _DECODER[0], None if config.get("tie_word_embeddings", True) else torch.empty(0)
+    )
+    if decoder is not None and not (
+        decoder.shape == embedding.shape and torch.equal(decoder, embedding)
+    ):
         raise InputError(
             "its decoder is not tied to its embedding (tie_word_embeddings, lm_head.decoder.weight), as ESM-2's is",
             source=source,
         )
     bias = tensors.get(_DECODER[1])
     if bias is not None and not torch.equal(bias, tensors["lm_head.bias"]):
-        raise InputError("its decoder has a bias of its own (lm_head.decoder.bias), beside lm_head.bias", source=source)
-    left = sorted(name for name in set(tensors) - used - set(_DECODER) if not _UNUSED.fullmatch(name))
+        raise InputError(
+            "its decoder has a bias of its own (lm_head.decoder.bias), beside lm_head.bias",
+            source=source,
+        )
+    left = sorted(
+        name for name in set(tensors) - used - set(_DECODER) if not _UNUSED.fullmatch(name)
+    )
     if left:
         raise InputError(
             f"its weights hold {left[0]} and {len(left) - 1} more that ESM-2 does not have: what they do would be lost",
             source=source,
         )
-    if (config.get("rope_theta") or _FREQUENCIES) != _FREQUENCIES and not any(name.endswith("inv_freq") for name in tensors):
+    if (config.get("rope_theta") or _FREQUENCIES) != _FREQUENCIES and not any(
+        name.endswith("inv_freq") for name in tensors
+    ):
         raise InputError(
             f"config.json has rope_theta {config['rope_theta']}, ESM-2 has {_FREQUENCIES}, and the weights hold no inv_freq",
             source=source,
@@ -149,7 +172,9 @@ def check_tensors(tensors: Mapping[str, Tensor], used: set[str], config: Mapping
             raise InputError(f"{name} holds numbers that are not finite", source=source)
 
 
-def check_shapes(found: Mapping[str, Tensor], expected: Mapping[str, torch.Size], source: str) -> None:
+def check_shapes(
+    found: Mapping[str, Tensor], expected: Mapping[str, torch.Size], source: str
+) -> None:
     """Raises: InputError, for a tensor of ours whose shape is not the one that config.json means."""
     for name, tensor in found.items():
         if tensor.shape != expected.get(name):

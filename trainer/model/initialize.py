@@ -40,7 +40,9 @@ def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None 
     return model
 
 
-def draw(name: str, shape: torch.Size, options: ModelOptions, *, seed: int, device: torch.device) -> Tensor:
+def draw(
+    name: str, shape: torch.Size, options: ModelOptions, *, seed: int, device: torch.device
+) -> Tensor:
     """Initial value of a tensor, float32: matrices N(0, 0.02²), norms 1, biases 0, and 0 for tokens that do not exist or are padding."""
     if name == "inv_freq":
         return rope_frequencies(options.head_size).to(device)
@@ -48,7 +50,9 @@ def draw(name: str, shape: torch.Size, options: ModelOptions, *, seed: int, devi
         return torch.ones(shape, device=device)
     if len(shape) < 2 or name.startswith("contact_head"):
         return torch.zeros(shape, device=device)
-    generator = torch.Generator(device).manual_seed(xxhash.xxh3_64_intdigest(f"{seed} {name}".encode()) >> 1)
+    generator = torch.Generator(device).manual_seed(
+        xxhash.xxh3_64_intdigest(f"{seed} {name}".encode()) >> 1
+    )
     value = torch.empty(shape, device=device).normal_(0.0, INIT_STD, generator=generator)
     if name == "embedding":
         value[VOCABULARY:] = 0.0
@@ -57,7 +61,9 @@ def draw(name: str, shape: torch.Size, options: ModelOptions, *, seed: int, devi
 
 
 @torch.no_grad()
-def fill(model: Esm2, values: Mapping[str, Tensor], *, seed: int, parallel: Parallel) -> dict[str, Tensor]:
+def fill(
+    model: Esm2, values: Mapping[str, Tensor], *, seed: int, parallel: Parallel
+) -> dict[str, Tensor]:
     """Give a model of the meta device memory and values, on the device of `parallel`.
 
     Args:
@@ -70,9 +76,15 @@ def fill(model: Esm2, values: Mapping[str, Tensor], *, seed: int, parallel: Para
     precision.quantize_parameters(model)
     masters = {}
     for name, tensor in model.named_tensors():
-        whole = parallel.from_main(values[name]) if name in values else draw(name, tensor.shape, model.options, seed=seed, device=device)
+        whole = (
+            parallel.from_main(values[name])
+            if name in values
+            else draw(name, tensor.shape, model.options, seed=seed, device=device)
+        )
         if isinstance(tensor, DTensor):
-            whole = distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
+            whole = distribute_tensor(
+                whole, tensor.device_mesh, tensor.placements, src_data_rank=None
+            )
         tensor.copy_(whole)
         if tensor.dtype != torch.float32:
             masters[name] = whole

@@ -68,7 +68,9 @@ class Context:
 
 def is_ours(qkv: Tensor, sequences: Sequences) -> bool:
     """Whether our attention kernel takes this QKV [T, H, 3, R], or Transformer Engine's does."""
-    fits = sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS
+    fits = (
+        sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS
+    )
     return sequences.lengths is None and qkv.dtype == torch.bfloat16 and fits
 
 
@@ -83,9 +85,13 @@ class NormLinear(te.Linear):  # type: ignore[misc]
         self.layer_norm_weight = nn.Parameter(torch.empty(features))
         self.layer_norm_bias = nn.Parameter(torch.empty(features))
 
-    def forward(self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor | None = None) -> tuple[Tensor, Any]:
+    def forward(
+        self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
         """x + update + bias, and what is made of it; with `return_bias`, a pair of that and the bias which is still to be added."""
-        x_tD, normal_tD = AddNorm.apply(x_tD, update_tD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON)
+        x_tD, normal_tD = AddNorm.apply(
+            x_tD, update_tD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON
+        )
         return x_tD, super().forward(normal_tD)
 
 
@@ -109,7 +115,9 @@ class Layer(nn.Module):
         super().__init__()
         d, self.heads, self.recompute = options.hidden_size, options.heads, recompute
         self.layernorm_qkv = NormLinear(d, 3 * d)
-        self.attention = te.DotProductAttention(slices.heads(options.heads), options.head_size, attention_dropout=0.0)
+        self.attention = te.DotProductAttention(
+            slices.heads(options.heads), options.head_size, attention_dropout=0.0
+        )
         self.proj = te.Linear(d, d, device="meta", return_bias=True)
         self.layernorm_mlp = FeedForward(options)
 

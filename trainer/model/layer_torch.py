@@ -56,11 +56,16 @@ class Context:
     def _attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
         """Attention with scaled_dot_product_attention, on queries that are scaled already."""
         if self.mask is not None:
-            rows = (q.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2) for q in (q_THR, k_THR, v_THR))
+            rows = (
+                q.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2)
+                for q in (q_THR, k_THR, v_THR)
+            )
             out = F.scaled_dot_product_attention(*rows, attn_mask=self.mask, scale=1.0)
             return out.transpose(1, 2).flatten(0, 1)
         if not self.lengths:
-            self.lengths = self.sequences.cu_seqlens.diff().tolist()  # on a GPU in fp32: waits for it, once a row
+            self.lengths = (
+                self.sequences.cu_seqlens.diff().tolist()
+            )  # on a GPU in fp32: waits for it, once a row
         each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
         # with a batch of one: without a batch, torch writes out all scores, 4 GB a head for the longest proteins
         batches = ((t.transpose(0, 1)[None] for t in qkv) for qkv in each if qkv[0].numel())
@@ -71,7 +76,9 @@ class Context:
         """Rotary embedding in fp32, times `scale`: first half of a head against its second half."""
         with torch.autocast(x_THR.device.type, enabled=False):
             first, second = x_THR.float().chunk(2, dim=-1)
-            turned = torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
+            turned = torch.cat(
+                (first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1
+            )
             if scale != 1.0:
                 turned = turned * scale
         return turned.to(x_THR.dtype)
@@ -88,7 +95,13 @@ class NormLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(F.layer_norm(x, self.weight.shape[1:], self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON), self.weight, self.bias)
+        return F.linear(
+            F.layer_norm(
+                x, self.weight.shape[1:], self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON
+            ),
+            self.weight,
+            self.bias,
+        )
 
 
 class FeedForward(nn.Module):

@@ -84,7 +84,13 @@ class _Statistics:
             return
         found, number = _NAME.fullmatch(name), float(value)
         layer, tensor, statistic = found.groups() if found else (name, "", "")
-        line = {"step": step, "layer": layer, "tensor": tensor, "statistic": statistic, "value": number if math.isfinite(number) else None}
+        line = {
+            "step": step,
+            "layer": layer,
+            "tensor": tensor,
+            "statistic": statistic,
+            "value": number if math.isfinite(number) else None,
+        }
         self._file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:
@@ -124,9 +130,13 @@ def statistics(options: TrainOptions, parallel: Parallel) -> Iterator[_Statistic
 def check(options: TrainOptions, *, installed: bool) -> None:
     """Raises: ValueError, if the options do not go together or nvdlfw_inspect is not installed; says what to do."""
     if options.compute.backend != "te":
-        raise ValueError(f"--tensor-statistics looks into Transformer Engine's layers, and --backend {options.compute.backend} has none: leave it out")
+        raise ValueError(
+            f"--tensor-statistics looks into Transformer Engine's layers, and --backend {options.compute.backend} has none: leave it out"
+        )
     if options.compute.cuda_graph:
-        raise ValueError("--tensor-statistics and --cuda-graph do not go together: a graph replays kernels and asks nobody; leave one out")
+        raise ValueError(
+            "--tensor-statistics and --cuda-graph do not go together: a graph replays kernels and asks nobody; leave one out"
+        )
     if not installed:
         raise ValueError("--tensor-statistics needs nvdlfw_inspect: pip install nvdlfw-inspect")
 
@@ -144,15 +154,31 @@ def _initialize(folder: Path, collected: _Statistics) -> None:
     features = Path(transformer_engine.__file__).parent / "debug" / "features"
     config = folder / "config.yaml"
     try:
-        inspect.initialize(config_file=str(config), feature_dirs=[str(features)], statistics_logger=Lines(), log_dir=str(folder))
-    except (AssertionError, TypeError, yaml.YAMLError) as error:  # what is raised for a file that somebody changed
-        raise ValueError(f"{config}: {error}; mend it, or remove it to have it written again") from error
+        inspect.initialize(
+            config_file=str(config),
+            feature_dirs=[str(features)],
+            statistics_logger=Lines(),
+            log_dir=str(folder),
+        )
+    except (
+        AssertionError,
+        TypeError,
+        yaml.YAMLError,
+    ) as error:  # what is raised for a file that somebody changed
+        raise ValueError(
+            f"{config}: {error}; mend it, or remove it to have it written again"
+        ) from error
 
 
 def configuration(options: TrainOptions) -> str:
     """config.yaml: statistics of all layers, and how the numbers fit their format of those that compute in a low precision."""
     low = precision.low_layers(options.compute, options.model.layers)
-    sections = [_section(options, [number for number, is_low in enumerate(low) if is_low == wanted], low=wanted) for wanted in (True, False)]
+    sections = [
+        _section(
+            options, [number for number, is_low in enumerate(low) if is_low == wanted], low=wanted
+        )
+        for wanted in (True, False)
+    ]
     return _HEADER + "".join(sections)
 
 
@@ -166,10 +192,16 @@ def _section(options: TrainOptions, layers: list[int], *, low: bool) -> str:
         "  layers:",
         f"    layer_name_regex_pattern: '{pattern}'",
         "  transformer_engine:",
-        *_feature("LogTensorStats", dict.fromkeys(_TENSORS, ("min", "max", "mean", "l2_norm")), options.output.tensor_statistics),
+        *_feature(
+            "LogTensorStats",
+            dict.fromkeys(_TENSORS, ("min", "max", "mean", "l2_norm")),
+            options.output.tensor_statistics,
+        ),
     ]
     if low:
-        feature = "LogNvfp4TensorStats" if options.compute.precision == "nvfp4" else "LogFp8TensorStats"
+        feature = (
+            "LogNvfp4TensorStats" if options.compute.precision == "nvfp4" else "LogFp8TensorStats"
+        )
         lines += _feature(feature, _fits(options), options.output.tensor_statistics)
     return "\n".join(lines) + "\n"
 
@@ -189,5 +221,9 @@ def _fits(options: TrainOptions) -> dict[str, tuple[str, ...]]:
 def _feature(name: str, tensors: dict[str, tuple[str, ...]], every: int) -> list[str]:
     lines = [f"    {name}:", "      enabled: true", "      tensors_struct:"]
     for tensor, wanted in tensors.items():
-        lines += [f"        - tensor: {tensor}", f"          stats: [{', '.join(wanted)}]", f"          freq: {every}"]
+        lines += [
+            f"        - tensor: {tensor}",
+            f"          stats: [{', '.join(wanted)}]",
+            f"          freq: {every}",
+        ]
     return lines

@@ -30,7 +30,15 @@ from trainer.distributed.topology import Parallel
 from trainer.model.esm2 import PADDED_VOCABULARY
 from trainer.validate import Validation
 
-PEAK_TFLOPS: Final = {"A100": 312.0, "H100": 989.4, "H200": 989.4, "GH200": 989.4, "B200": 2250.0, "GB200": 2500.0, "L40S": 362.0}
+PEAK_TFLOPS: Final = {
+    "A100": 312.0,
+    "H100": 989.4,
+    "H200": 989.4,
+    "GH200": 989.4,
+    "B200": 2250.0,
+    "GB200": 2500.0,
+    "L40S": 362.0,
+}
 """Dense bf16, SXM where there are several. The longest name that a device's name contains counts."""
 
 
@@ -38,7 +46,11 @@ def model_flops(model: ModelOptions, *, tokens: float, squares: float, predicted
     """FLOPs of forward and backward. squares: Σ length²."""
     d = model.hidden_size
     layer = 4 * d * d + 2 * d * model.ffn_size
-    return 6 * model.layers * layer * tokens + 12 * model.layers * d * squares + 6 * (d * d + d * PADDED_VOCABULARY) * predicted
+    return (
+        6 * model.layers * layer * tokens
+        + 12 * model.layers * d * squares
+        + 6 * (d * d + d * PADDED_VOCABULARY) * predicted
+    )
 
 
 def peak_flops(options: TrainOptions, device: torch.device) -> float:
@@ -46,7 +58,13 @@ def peak_flops(options: TrainOptions, device: torch.device) -> float:
     if options.output.peak_tflops or device.type != "cuda":
         return options.output.peak_tflops * 1e12
     name = torch.cuda.get_device_name(device)
-    return max(((len(known), peak) for known, peak in PEAK_TFLOPS.items() if known in name), default=(0, 0.0))[1] * 1e12
+    return (
+        max(
+            ((len(known), peak) for known, peak in PEAK_TFLOPS.items() if known in name),
+            default=(0, 0.0),
+        )[1]
+        * 1e12
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +96,9 @@ class Line:
 class Meter:
     """Gathers a step's numbers on the device, and makes a Line of them every few steps."""
 
-    def __init__(self, options: TrainOptions, parallel: Parallel, *, step: int, tokens: int) -> None:
+    def __init__(
+        self, options: TrainOptions, parallel: Parallel, *, step: int, tokens: int
+    ) -> None:
         """step, tokens: of the run so far."""
         self._options, self._parallel = options, parallel
         self._peak = peak_flops(options, parallel.device)
@@ -87,9 +107,13 @@ class Meter:
         self._worst = torch.zeros((), dtype=torch.float64, device=parallel.device)
         self._clock = _Clock(parallel.device)
         self._waited = 0.0
-        self._pending: tuple[int, float, float, Tensor] | None = None  # step, rate, waited, numbers on their way to the host
+        self._pending: tuple[int, float, float, Tensor] | None = (
+            None  # step, rate, waited, numbers on their way to the host
+        )
 
-    def step(self, step: int, *, scalars: Tensor, counts: Tensor, rate: float, waited: float, flush: bool) -> list[Line]:
+    def step(
+        self, step: int, *, scalars: Tensor, counts: Tensor, rate: float, waited: float, flush: bool
+    ) -> list[Line]:
         """Count a step. A Line comes one step after it was due, or at once with `flush`.
 
         Args:
@@ -123,7 +147,9 @@ class Meter:
         steps = step - self._begun
         self._begun, self._tokens = step, self._tokens + int(tokens)
         wait, self._waited = waited - self._waited, waited
-        flops = model_flops(self._options.model, tokens=tokens, squares=squares, predicted=predicted)
+        flops = model_flops(
+            self._options.model, tokens=tokens, squares=squares, predicted=predicted
+        )
         devices = self._parallel.world_size
         on_gpu = self._parallel.device.type == "cuda"
         line = Line(
@@ -189,7 +215,12 @@ class Report:
         self._writes = parallel.is_main
         self._console = Console(stderr=True, quiet=not self._writes)
         self._progress = Progress(
-            TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"), console=self._console
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=self._console,
         )
         self._live = self._console.is_terminal
         self._task = self._progress.add_task("", total=options.optimizer.steps, completed=step)
@@ -208,7 +239,12 @@ class Report:
             self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         if self._writes and self._live:
             self._progress.stop()
         if self._writes:
@@ -233,7 +269,16 @@ class Report:
             self.say(f"step {line.step:,} · {text}")
 
     def validation(self, step: int, found: Validation) -> None:
-        self._write("valid", step, {"loss": found.loss, "perplexity": found.perplexity, "accuracy": found.accuracy, "tokens": found.tokens})
+        self._write(
+            "valid",
+            step,
+            {
+                "loss": found.loss,
+                "perplexity": found.perplexity,
+                "accuracy": found.accuracy,
+                "tokens": found.tokens,
+            },
+        )
         self.say(
             f"step {step:,} · validation: loss {found.loss:.4f} · perplexity {found.perplexity:.3f} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
         )
@@ -241,11 +286,21 @@ class Report:
     def _write(self, kind: str, step: int, values: dict[str, Any]) -> None:
         if not self._writes:
             return
-        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()}
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
         self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         self._file.flush()
         for sink in self._sinks:
-            sink.write({f"{kind}/{name}": value for name, value in values.items() if name != "step" and value is not None}, step)
+            sink.write(
+                {
+                    f"{kind}/{name}": value
+                    for name, value in values.items()
+                    if name != "step" and value is not None
+                },
+                step,
+            )
 
 
 def continued(path: Path, step: int) -> TextIO:
@@ -267,7 +322,9 @@ class _TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ValueError("--tensorboard needs the package tensorboard: pip install tensorboard") from error
+            raise ValueError(
+                "--tensorboard needs the package tensorboard: pip install tensorboard"
+            ) from error
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
     def write(self, values: dict[str, Any], step: int) -> None:
@@ -283,14 +340,23 @@ class _WeightsAndBiases:
         try:
             import wandb
         except ImportError as error:
-            raise ValueError("--wandb-project needs the package wandb: pip install wandb") from error
+            raise ValueError(
+                "--wandb-project needs the package wandb: pip install wandb"
+            ) from error
         # one run there for one run here: its id is kept in the run's folder
         identity = out / "wandb-id"
         if not identity.exists():
             identity.write_text(secrets.token_hex(8))
         sys.argv = [without_credentials(word) for word in sys.argv]  # which wandb sends too
         project, config = options.output.wandb_project, asdict(options.public())
-        self._run = wandb.init(project=project, name=out.name, id=identity.read_text(), resume="allow", dir=str(out), config=config)
+        self._run = wandb.init(
+            project=project,
+            name=out.name,
+            id=identity.read_text(),
+            resume="allow",
+            dir=str(out),
+            config=config,
+        )
 
     def write(self, values: dict[str, Any], step: int) -> None:
         self._run.log(values, step=step)

@@ -25,10 +25,16 @@ def profiler(options: TrainOptions, parallel: Parallel) -> Iterator[Any]:
     if not (options.output.profile and parallel.is_main):
         yield _Off()
         return
-    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
+    activities = [ProfilerActivity.CPU] + (
+        [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+    )
     path = Path(options.output.out) / "trace.json"
     plan = schedule(wait=8, warmup=2, active=3, repeat=1)
-    with torch.profiler.profile(activities=activities, schedule=plan, on_trace_ready=lambda trace: trace.export_chrome_trace(str(path))) as trace:
+    with torch.profiler.profile(
+        activities=activities,
+        schedule=plan,
+        on_trace_ready=lambda trace: trace.export_chrome_trace(str(path)),
+    ) as trace:
         yield trace
     if not path.exists():
         print(f"no {path}: the run had fewer than 13 steps", file=sys.stderr)

@@ -17,7 +17,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from pipeline.build.array_jobs.task_list_file import read_list
-from pipeline.build.build_dataset import Build, Built, existing_dataset, refuse_if_other, refuse_other_plan, workers_of
+from pipeline.build.build_dataset import (
+    Build,
+    Built,
+    existing_dataset,
+    refuse_if_other,
+    refuse_other_plan,
+    workers_of,
+)
 from pipeline.build.build_plan import PLAN, Plan, absolute, comes_of, plan, plan_digest
 from pipeline.build.destination.destination import Site, missing_file, site_of
 from pipeline.build.map_stage.map_results import Mapped, load_mapped, mapped_of, of_maps
@@ -72,7 +79,10 @@ class TaskList:
     @property
     def counts(self) -> dict[str, int]:
         """Tasks of each stage."""
-        return {"map": len(self.plan.ranges) + len(self.plan.hashed), "reduce": self.plan.partitions}
+        return {
+            "map": len(self.plan.ranges) + len(self.plan.hashed),
+            "reduce": self.plan.partitions,
+        }
 
     @property
     def maps(self) -> list[MapTask]:
@@ -87,7 +97,14 @@ class TaskList:
 
     def to_json(self) -> dict[str, Any]:
         plan = {**asdict(self.plan), "passed_over": []}
-        return {"thdpack": __version__, "code": code_digest(), "digest": self.digest, "mark": self.site.mark, "options": asdict(self.options), "plan": plan}
+        return {
+            "thdpack": __version__,
+            "code": code_digest(),
+            "digest": self.digest,
+            "mark": self.site.mark,
+            "options": asdict(self.options),
+            "plan": plan,
+        }
 
     @property
     def digest(self) -> str:
@@ -104,21 +121,29 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
     """
     _refuse_secrets(options.out, *options.inputs)
     if options.scratch is not None:
-        raise BuildError("--scratch is a folder of this machine, and tasks of a list run on others: leave it out")
+        raise BuildError(
+            "--scratch is a folder of this machine, and tasks of a list run on others: leave it out"
+        )
     if "-" in options.inputs:
-        raise BuildError("standard input is there for one process only; write it to a file for a task list")
+        raise BuildError(
+            "standard input is there for one process only; write it to a file for a task list"
+        )
     refuse_inside(options.out, options.inputs)
     site = site_of(options.out)
     existing = existing_dataset(site, options)
     with site.held():
         planned = plan(options)
-        _refuse_secrets(*(source.url for source in planned.sources))  # those that stand in a list, too
+        _refuse_secrets(
+            *(source.url for source in planned.sources)
+        )  # those that stand in a list, too
         for line in planned.passed_over:
             report.note(f"passed over {without_credentials(line)}")
         refuse_other_plan(site, options, planned)
         if existing is not None:
             refuse_if_other(existing, options, planned.sources, site.out.where())
-        listed = TaskList(options=options, plan=replace(absolute(planned), passed_over=()), site=site)
+        listed = TaskList(
+            options=options, plan=replace(absolute(planned), passed_over=()), site=site
+        )
         with site.out.written(PLAN) as file:
             file.write(signed(listed.to_json()))
     return listed
@@ -132,7 +157,9 @@ def _refuse_secrets(*urls: str) -> None:
     """
     for url in urls:
         if holds_secret(url):
-            raise BuildError(f"{without_credentials(url)}: credentials in a URL would be written into the task list; give them by the environment")
+            raise BuildError(
+                f"{without_credentials(url)}: credentials in a URL would be written into the task list; give them by the environment"
+            )
 
 
 def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
@@ -148,18 +175,26 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
     if content is None:
         there = site.manifest()
         if there is None:
-            raise DatasetError(f"{where}: nothing is planned here; run `thdpack plan-tasks … --out {where}` first")
+            raise DatasetError(
+                f"{where}: nothing is planned here; run `thdpack plan-tasks … --out {where}` first"
+            )
         if digest is None or comes_of(Manifest.from_json(there, where=where), digest):
             return None
-        raise DatasetError(f"{where}: plan {digest} is gone, and the dataset here is another one's: somebody built it with --overwrite; plan elsewhere")
+        raise DatasetError(
+            f"{where}: plan {digest} is gone, and the dataset here is another one's: somebody built it with --overwrite; plan elsewhere"
+        )
     noted = read_list(content, site.out.where(PLAN))
     if digest is not None and noted.digest != digest:
-        raise BuildError(f"{where}: another plan is here ({noted.digest}), not {digest}: somebody planned with --overwrite; plan elsewhere")
+        raise BuildError(
+            f"{where}: another plan is here ({noted.digest}), not {digest}: somebody planned with --overwrite; plan elsewhere"
+        )
     site.began(noted.mark)
     return TaskList(options=noted.options, plan=noted.plan, site=site)
 
 
-def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter) -> int:
+def run_tasks(
+    listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter
+) -> int:
     """Run task `index` of a stage (None: of the whole list), or with `every` all tasks ≡ index mod every; how many there were.
 
     Raises:
@@ -175,11 +210,15 @@ def run_tasks(listed: TaskList, stage: str | None, index: int, every: int | None
     return len(tasks)
 
 
-def _run_mended(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter) -> None:
+def _run_mended(
+    listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter
+) -> None:
     """Run tasks, and before them again those whose spills were damaged meanwhile."""
 
     def run(chosen: Sequence[Task[Any]]) -> None:
-        executor.run(partial(run_once, out=listed.out), chosen, lambda _, outcome: None, report.advance)
+        executor.run(
+            partial(run_once, out=listed.out), chosen, lambda _, outcome: None, report.advance
+        )
 
     def run_again(name: str) -> None:
         run([task for task in (*listed.maps, *tasks) if task.name == name])
@@ -207,19 +246,34 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
             reduces = reduce_tasks(job, listed.plan.partitions)
 
             def run_again(name: str) -> None:  # a rest task runs with the commit
-                _run_mended(listed, [task for task in reduces if task.name == name], executor, report)
+                _run_mended(
+                    listed, [task for task in reduces if task.name == name], executor, report
+                )
 
-            return mended(lambda: build.finish(job, mapped, _results(listed, "reduce", reduces)), run_again, listed.work, report)
+            return mended(
+                lambda: build.finish(job, mapped, _results(listed, "reduce", reduces)),
+                run_again,
+                listed.work,
+                report,
+            )
 
 
-def _chosen(listed: TaskList, stage: str | None, index: int, every: int | None) -> Sequence[Task[Any]]:
+def _chosen(
+    listed: TaskList, stage: str | None, index: int, every: int | None
+) -> Sequence[Task[Any]]:
     """The tasks that an index stands for."""
     counts = listed.counts
     total = sum(counts.values()) if stage is None else counts[stage]
     if stage is None:
-        stage, index, total = ("map", index, counts["map"]) if index < counts["map"] else ("reduce", index - counts["map"], counts["reduce"])
+        stage, index, total = (
+            ("map", index, counts["map"])
+            if index < counts["map"]
+            else ("reduce", index - counts["map"], counts["reduce"])
+        )
     if every is None and index >= total:
-        raise DatasetError(f"{listed.out.where()}: --index is beyond the list of {' + '.join(f'{n} {name}' for name, n in counts.items())} tasks")
+        raise DatasetError(
+            f"{listed.out.where()}: --index is beyond the list of {' + '.join(f'{n} {name}' for name, n in counts.items())} tasks"
+        )
     indices = range(index, total, every or total)
     if stage == "map":
         mapping: list[Task[Any]] = [*listed.maps, *listed.hashes]
@@ -239,7 +293,10 @@ def _refuse_if_changed(source: Source) -> None:
         InputError: its size, time or etag is another.
     """
     if not unchanged(source):
-        raise InputError("changed since the tasks were planned (content, permissions or links); plan again, with --overwrite", source=source.url)
+        raise InputError(
+            "changed since the tasks were planned (content, permissions or links); plan again, with --overwrite",
+            source=source.url,
+        )
 
 
 def _is_this(existing: Manifest, listed: TaskList, mapped: Mapped) -> bool:
@@ -254,7 +311,9 @@ def _is_this(existing: Manifest, listed: TaskList, mapped: Mapped) -> bool:
     if existing.build == mapped.build and problem is None:
         return True
     problem = problem or "the inputs changed since this dataset was built"
-    raise DatasetError(f"{listed.out.where()}: {problem}; choose another --out, or replace it with --overwrite when planning")
+    raise DatasetError(
+        f"{listed.out.where()}: {problem}; choose another --out, or replace it with --overwrite when planning"
+    )
 
 
 def _mapped(listed: TaskList) -> Mapped:
@@ -298,5 +357,7 @@ def _results(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> lis
     missing = [str(i) for i, result in enumerate(found) if result is None]
     if missing:
         named = ",".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
-        raise BuildError(f"{out.where()}: {len(missing)} of {len(tasks)} {stage} tasks have not finished (--stage {stage} --index {named}); run them first")
+        raise BuildError(
+            f"{out.where()}: {len(missing)} of {len(tasks)} {stage} tasks have not finished (--stage {stage} --index {named}); run them first"
+        )
     return [result for result in found if result is not None]

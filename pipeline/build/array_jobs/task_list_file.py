@@ -36,11 +36,19 @@ def read_list(content: bytes, where: str) -> NotedList:
     if noted is None:
         raise BuildError(f"{where}: not a task list of thdpack {__version__}, or damaged; {again}")
     if noted.thdpack != __version__:
-        raise BuildError(f"{where}: planned by thdpack {noted.thdpack}, this is {__version__}; {again}")
+        raise BuildError(
+            f"{where}: planned by thdpack {noted.thdpack}, this is {__version__}; {again}"
+        )
     if noted.code != code_digest():
-        here = f"planned by other code of thdpack {__version__} ({noted.code}, here {code_digest()})"
+        here = (
+            f"planned by other code of thdpack {__version__} ({noted.code}, here {code_digest()})"
+        )
         raise BuildError(f"{where}: {here}; install the same on every machine, or {again}")
-    if plan_digest(noted.options, noted.plan) != noted.digest or not _consistent(noted.plan) or noted.options.scratch is not None:
+    if (
+        plan_digest(noted.options, noted.plan) != noted.digest
+        or not _consistent(noted.plan)
+        or noted.options.scratch is not None
+    ):
         raise BuildError(f"{where}: contradicts itself; {again}")
     return noted
 
@@ -48,4 +56,7 @@ def read_list(content: bytes, where: str) -> NotedList:
 def _consistent(planned: Plan) -> bool:
     """Whether every range is one of a source of the plan."""
     ranges = (*planned.ranges, *planned.hashed)
-    return planned.partitions > 0 and all(0 <= s < len(planned.sources) and 0 <= begin <= end <= planned.sources[s].bytes for s, begin, end in ranges)
+    return planned.partitions > 0 and all(
+        0 <= s < len(planned.sources) and 0 <= begin <= end <= planned.sources[s].bytes
+        for s, begin, end in ranges
+    )

@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.bucket_kernel import gather
 
 
-def gathered(values: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], kind: pa.DataType) -> pa.Array:
+def gathered(
+    values: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], kind: pa.DataType
+) -> pa.Array:
     """The runs values[begin[i]:end[i]] as an Arrow array of `kind`, binary or large_binary."""
-    offsets = np.concatenate(([0], np.cumsum(end - begin))).astype(np.int64 if kind == pa.large_binary() else np.int32)
+    offsets = np.concatenate(([0], np.cumsum(end - begin))).astype(
+        np.int64 if kind == pa.large_binary() else np.int32
+    )
     out = np.empty(int(offsets[-1]), dtype=np.uint8)
     gather(values, begin, end, out)
     return pa.Array.from_buffers(kind, begin.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)])
@@ -24,15 +28,25 @@ def gathered(values: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[n
 
 def numeric(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """Numbers as an Arrow array of their type, no copy where they lie end to end; null where not `valid`."""
-    nulls = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [nulls, pa.py_buffer(np.ascontiguousarray(values))])
+    nulls = (
+        None
+        if valid is None or valid.all()
+        else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    )
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype),
+        values.size,
+        [nulls, pa.py_buffer(np.ascontiguousarray(values))],
+    )
 
 
 def texts(words: Sequence[str]) -> pa.Array:
     """Words as a string array."""
     encoded = [word.encode() for word in words]
     edges = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
-    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(edges), pa.py_buffer(b"".join(encoded))])
+    return pa.Array.from_buffers(
+        pa.string(), len(encoded), [None, pa.py_buffer(edges), pa.py_buffer(b"".join(encoded))]
+    )
 
 
 def runs(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -40,7 +54,9 @@ def runs(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     if len(array) == 0:
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
     width = np.int64 if array.type == pa.large_binary() else np.int32
-    edges = np.frombuffer(array.buffers()[1], dtype=width)[array.offset : array.offset + len(array) + 1]
+    edges = np.frombuffer(array.buffers()[1], dtype=width)[
+        array.offset : array.offset + len(array) + 1
+    ]
     data = array.buffers()[2]
     values = np.empty(0, dtype=np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8)
     return values[edges[0] :], edges.astype(np.int64) - edges[0]

@@ -3,10 +3,22 @@
 import numpy as np
 from numpy.typing import NDArray
 
-def gather(values: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+def gather(
+    values: NDArray[np.uint8],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> None:
     """Copy the runs values[begin[i]:end[i]] one after another into `out`, uint8[Σ (end - begin)]."""
 
-def fill_cu_seqlens(spans: NDArray[np.int64], count: NDArray[np.int64], pieces: NDArray[np.int64], capacity: int, piece: int, cu: NDArray[np.int32]) -> None:
+def fill_cu_seqlens(
+    spans: NDArray[np.int64],
+    count: NDArray[np.int64],
+    pieces: NDArray[np.int64],
+    capacity: int,
+    piece: int,
+    cu: NDArray[np.int32],
+) -> None:
     """Write the cu_seqlens of B buckets end to end.
 
     Args:

@@ -3,7 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-def xxh3_128_digests(values: NDArray[np.uint8], ends: NDArray[np.int64], digests: NDArray[np.uint8]) -> None:
+def xxh3_128_digests(
+    values: NDArray[np.uint8], ends: NDArray[np.int64], digests: NDArray[np.uint8]
+) -> None:
     """Write the digest of each run values[ends[i-1]:ends[i]] into `digests`, uint8[16 · N], as `xxhash.xxh3_128_digest` gives it."""
 
 def count_values(values: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:

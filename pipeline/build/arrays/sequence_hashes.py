@@ -30,7 +30,9 @@ def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArr
     return digests.view(HASH)
 
 
-def first_piece_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64], hashes: NDArray[np.void], most: int) -> NDArray[np.void]:
+def first_piece_hashes(
+    tokens: NDArray[np.uint8], ends: NDArray[np.int64], hashes: NDArray[np.void], most: int
+) -> NDArray[np.void]:
     """xxh3_128 of the first `most` residue tokens of each sequence: of all that training sees of a cropped one. What decides partition and split.
 
     Args:
@@ -60,7 +62,9 @@ def in_valid(hashes: NDArray[np.void], fraction: float) -> NDArray[np.bool_]:
     return (hashes["low"].astype(np.uint64) >> np.uint64(11)) < np.uint64(round(fraction * 2**53))
 
 
-def shuffle_keys(hashes: NDArray[np.void], ordinals: NDArray[np.int64], pieces: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+def shuffle_keys(
+    hashes: NDArray[np.void], ordinals: NDArray[np.int64], pieces: NDArray[np.int64], seed: int
+) -> NDArray[np.uint64]:
     """Sort keys of the global shuffle, uint64[N]: SplitMix64's finalizer applied to one input after another."""
     key = mix(np.full(hashes.size, seed, dtype=np.uint64))
     for part in (hashes["high"], hashes["low"], ordinals, pieces):

@@ -136,7 +136,9 @@ class ObjectSite:
         except LostRaceError:
             raise
         except (DatasetError, BuildError) as error:
-            if not self._committed and self.out.mark(MANIFEST_NAME) != self.mark:  # the other build took our common work away when it was done
+            if (
+                not self._committed and self.out.mark(MANIFEST_NAME) != self.mark
+            ):  # the other build took our common work away when it was done
                 raise _lost(self.out) from error
             raise
 
@@ -155,18 +157,30 @@ class ObjectSite:
         import pyarrow as pa
 
         sources = [[s.name, s.fingerprint, s.format, s.compression] for s in planned.sources]
-        plan = {"options": options.shape(), "sources": sources, "ranges": planned.ranges, "partitions": planned.partitions}
+        plan = {
+            "options": options.shape(),
+            "sources": sources,
+            "ranges": planned.ranges,
+            "partitions": planned.partitions,
+        }
         versions = {"thdpack": __version__, "code": code_digest(), "pyarrow": pa.__version__}
         digest = xxhash.xxh3_64_hexdigest(json.dumps({**plan, **versions}, sort_keys=True).encode())
         if options.scratch is None:
             return self.out.sub(f"{WORK}/{digest}")
-        path = Path(options.scratch) / f"thdpack-{digest}-{xxhash.xxh3_64_hexdigest(self.out.url.encode())}"
+        path = (
+            Path(options.scratch)
+            / f"thdpack-{digest}-{xxhash.xxh3_64_hexdigest(self.out.url.encode())}"
+        )
         if path.is_symlink():
-            raise BuildError(f"{path} is a link; a build removes its work from folders of its own only: remove the link, or choose another --scratch")
+            raise BuildError(
+                f"{path} is a link; a build removes its work from folders of its own only: remove the link, or choose another --scratch"
+            )
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BuildError(f"cannot write to --scratch {options.scratch}: {error.strerror}") from error
+            raise BuildError(
+                f"cannot write to --scratch {options.scratch}: {error.strerror}"
+            ) from error
         return LocalFolder(path, path)
 
     def commit(self, manifest: Manifest) -> None:
@@ -176,8 +190,12 @@ class ObjectSite:
             raise _lost(self.out, manifest) from error
         self._committed = True
         gone = None if self.mark is None else missing_file(manifest, self.out)
-        if gone is not None:  # a build that replaced an earlier dataset of the same names was still removing that one's files
-            raise BuildError(f"{gone}; another build removed it meanwhile: run the same command again, with --overwrite")
+        if (
+            gone is not None
+        ):  # a build that replaced an earlier dataset of the same names was still removing that one's files
+            raise BuildError(
+                f"{gone}; another build removed it meanwhile: run the same command again, with --overwrite"
+            )
 
     def _plan_of(self, manifest: Manifest) -> list[str]:
         """The task list, if it was this dataset's: another's is worked off by others."""
@@ -191,12 +209,25 @@ class ObjectSite:
             BuildError: another build committed meanwhile, of files that were being removed here.
         """
         ours = manifest.to_json().encode()
-        replaced = {entry.name for entry in self._replaced} - {entry.name for entry in manifest.files()}
+        replaced = {entry.name for entry in self._replaced} - {
+            entry.name for entry in manifest.files()
+        }
         try:
-            if self.out.content(MANIFEST_NAME) != ours:  # replaced again: what was removed for our sake may be the new one's
+            if (
+                self.out.content(MANIFEST_NAME) != ours
+            ):  # replaced again: what was removed for our sake may be the new one's
                 replaced = set()
             with ThreadPoolExecutor(AT_ONCE) as threads:
-                list(threads.map(self.out.remove, [*sorted(replaced), *([self._spooled] if self._spooled else []), *self._plan_of(manifest)]))
+                list(
+                    threads.map(
+                        self.out.remove,
+                        [
+                            *sorted(replaced),
+                            *([self._spooled] if self._spooled else []),
+                            *self._plan_of(manifest),
+                        ],
+                    )
+                )
             if isinstance(work, LocalFolder):
                 shutil.rmtree(work.path, ignore_errors=True)
             else:
@@ -204,7 +235,15 @@ class ObjectSite:
         except (BuildError, DatasetError) as error:  # the dataset is there, and whole
             not_removed(error)
         now = self.out.content(MANIFEST_NAME) if replaced else ours
-        if now is not None and now != ours and replaced & {entry.name for entry in Manifest.from_json(now, where=self.out.where(MANIFEST_NAME)).files()}:
+        if (
+            now is not None
+            and now != ours
+            and replaced
+            & {
+                entry.name
+                for entry in Manifest.from_json(now, where=self.out.where(MANIFEST_NAME)).files()
+            }
+        ):
             where = self.out.where()
             raise BuildError(
                 f"{where}: another build committed files here that this one was removing; that dataset is damaged: build it again with --overwrite"
@@ -223,4 +262,6 @@ def missing_file(manifest: Manifest, out: Folder) -> str | None:
 
 def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:
     ours = f"; what this one wrote (*/{manifest.build}-*) is part of no dataset" if manifest else ""
-    return BuildError(f"{out.where()}: another build committed a dataset here while this one ran; that one stays, nothing of this one is in it{ours}")
+    return BuildError(
+        f"{out.where()}: another build committed a dataset here while this one ran; that one stays, nothing of this one is in it{ours}"
+    )

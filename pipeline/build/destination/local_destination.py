@@ -82,7 +82,9 @@ class LocalSite:
         finally:
             os.close(descriptor)
         if self._cleared:
-            with suppress(OSError):  # somebody is here again; or NFS, which keeps what was open a little longer
+            with suppress(
+                OSError
+            ):  # somebody is here again; or NFS, which keeps what was open a little longer
                 self._scratch.rmdir()
 
     def _refuse_links(self) -> None:
@@ -93,7 +95,9 @@ class LocalSite:
         """
         for folder in (self.path / name for name in _FOLDERS):
             if folder.is_symlink():
-                raise BuildError(f"{folder} is a link; a build writes to and removes from folders of its own only: remove the link, or choose another --out")
+                raise BuildError(
+                    f"{folder} is a link; a build writes to and removes from folders of its own only: remove the link, or choose another --out"
+                )
 
     def _lock(self, descriptor: int, how: int) -> None:
         """Lock the file that a descriptor is of, unless another build has.
@@ -107,9 +111,13 @@ class LocalSite:
         except (BlockingIOError, FileNotFoundError):
             ours = False
         except OSError as error:
-            raise BuildError(f"{self.path}: cannot be locked ({error.strerror}): this file system, or its mount, has to know flock") from error
+            raise BuildError(
+                f"{self.path}: cannot be locked ({error.strerror}): this file system, or its mount, has to know flock"
+            ) from error
         if not ours:  # or it was another build's, which took it away when it ended
-            raise BuildError(f"{self.path}: another build is running here; wait for it, or choose another --out")
+            raise BuildError(
+                f"{self.path}: another build is running here; wait for it, or choose another --out"
+            )
 
     def spool(self, options: PreprocessOptions) -> str | None:
         spooled = spool_stdin(options, self._scratch)
@@ -131,11 +139,27 @@ class LocalSite:
     def clear(self, manifest: Manifest, work: Folder) -> None:
         named = {entry.name for entry in manifest.files()}
         try:
-            (self.path / PLAN).unlink(missing_ok=True)  # first: killed after this, it is known to be done
-            files = [path for folder in ("train", "valid", "records") for path in (self.path / folder).glob("*")]
-            left = [path for path in files if _OURS.fullmatch(path.name) and str(path.relative_to(self.path)) not in named]
-            there = [path for path in self._scratch.iterdir() if path.name != "lock"]  # which is ours until we leave
-            left += [path for path in there if _WORK_FILE.fullmatch(path.name) or _UNFINISHED.fullmatch(path.name)]
+            (self.path / PLAN).unlink(
+                missing_ok=True
+            )  # first: killed after this, it is known to be done
+            files = [
+                path
+                for folder in ("train", "valid", "records")
+                for path in (self.path / folder).glob("*")
+            ]
+            left = [
+                path
+                for path in files
+                if _OURS.fullmatch(path.name) and str(path.relative_to(self.path)) not in named
+            ]
+            there = [
+                path for path in self._scratch.iterdir() if path.name != "lock"
+            ]  # which is ours until we leave
+            left += [
+                path
+                for path in there
+                if _WORK_FILE.fullmatch(path.name) or _UNFINISHED.fullmatch(path.name)
+            ]
             with ThreadPoolExecutor(_AT_ONCE) as threads:  # the kernel gives back a GB in 0.1 s
                 list(threads.map(_remove, left))
         except OSError as error:
@@ -149,7 +173,9 @@ def _remove(path: Path) -> None:
 
 def not_removed(error: Exception) -> None:
     """Say that what a finished build left is still there."""
-    logging.getLogger("thdpack").warning("the dataset is complete, but what is left of earlier work could not be removed: %s", error)
+    logging.getLogger("thdpack").warning(
+        "the dataset is complete, but what is left of earlier work could not be removed: %s", error
+    )
 
 
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
@@ -157,6 +183,9 @@ def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
     if "-" not in options.inputs:
         return None
     spool = folder / "stdin"
-    with input_errors("standard input"), written_atomically(spool, scratch=folder, durable=False) as file:
+    with (
+        input_errors("standard input"),
+        written_atomically(spool, scratch=folder, durable=False) as file,
+    ):
         shutil.copyfileobj(sys.stdin.buffer, cast(BinaryIO, file), 1 << 20)
     return spool

@@ -55,7 +55,13 @@ class Mapped:
             file.write(signed(asdict(self)))
 
 
-def mapped_of(options: DatasetOptions, planned: Plan, maps: Sequence[MapTask], hashes: Sequence[HashTask], results: Sequence[MapResult | HashResult]) -> Mapped:
+def mapped_of(
+    options: DatasetOptions,
+    planned: Plan,
+    maps: Sequence[MapTask],
+    hashes: Sequence[HashTask],
+    results: Sequence[MapResult | HashResult],
+) -> Mapped:
     """Add up what the tasks of the map stage gave.
 
     Args:
@@ -76,7 +82,12 @@ def mapped_of(options: DatasetOptions, planned: Plan, maps: Sequence[MapTask], h
         if residues[i] == 0:
             raise no_residue(source)
     inputs = input_entries(sources, [*maps, *hashes], results, records)
-    return Mapped(build=build_digest(options, inputs), inputs=inputs, spills=tuple(spills), residues=sum(residues))
+    return Mapped(
+        build=build_digest(options, inputs),
+        inputs=inputs,
+        spills=tuple(spills),
+        residues=sum(residues),
+    )
 
 
 def of_maps(results: Sequence[MapResult | HashResult]) -> list[MapResult]:
@@ -85,7 +96,10 @@ def of_maps(results: Sequence[MapResult | HashResult]) -> list[MapResult]:
 
 
 def input_entries(
-    sources: Sequence[Source], tasks: Sequence[MapTask | HashTask], results: Sequence[MapResult | HashResult], records: Sequence[int]
+    sources: Sequence[Source],
+    tasks: Sequence[MapTask | HashTask],
+    results: Sequence[MapResult | HashResult],
+    records: Sequence[int],
 ) -> tuple[InputEntry, ...]:
     """What the manifest says of the inputs.
 
@@ -97,12 +111,19 @@ def input_entries(
     for task, result in zip(tasks, results, strict=True):
         pieces[task.source.url] += result.pieces
     return tuple(
-        InputEntry(name=source.name, bytes=source.bytes, xxh3_128=content_hash(pieces[source.url]), records=count)
+        InputEntry(
+            name=source.name,
+            bytes=source.bytes,
+            xxh3_128=content_hash(pieces[source.url]),
+            records=count,
+        )
         for source, count in zip(sources, records, strict=True)
     )
 
 
-_last: tuple[str, Mapped] | None = None  # where it was read from, and what: a process works on one build
+_last: tuple[str, Mapped] | None = (
+    None  # where it was read from, and what: a process works on one build
+)
 
 
 def load_mapped(work: Folder, name: str) -> Mapped:
@@ -116,10 +137,16 @@ def load_mapped(work: Folder, name: str) -> Mapped:
         return _last[1]
     content = work.content(name)
     if content is None:
-        raise BuildError(f"{work.where(name)} is not there; machines that build a dataset together need a folder that all of them see, or URLs")
+        raise BuildError(
+            f"{work.where(name)} is not there; machines that build a dataset together need a folder that all of them see, or URLs"
+        )
     found = read_signed(content, Mapped)
-    if found is None or not all(0 <= spill.source < len(found.inputs) and spill.first_ordinal >= 0 for spill in found.spills):
-        raise BuildError(f"{work.where(name)} is not what was written: a disk, memory or another program changed it; run the same command again")
+    if found is None or not all(
+        0 <= spill.source < len(found.inputs) and spill.first_ordinal >= 0 for spill in found.spills
+    ):
+        raise BuildError(
+            f"{work.where(name)} is not what was written: a disk, memory or another program changed it; run the same command again"
+        )
     _last = work.where(name), found
     return found
 

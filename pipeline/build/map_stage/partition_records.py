@@ -22,7 +22,9 @@ from schemas.errors import InputError
 from schemas.records import STATUS_CODES, Status
 from schemas.vocabulary import ESM2
 
-_KEPT, _INVALID, _TOO_SHORT, _TOO_LONG = (STATUS_CODES.index(s) for s in (Status.KEPT, Status.INVALID, Status.TOO_SHORT, Status.TOO_LONG))
+_KEPT, _INVALID, _TOO_SHORT, _TOO_LONG = (
+    STATUS_CODES.index(s) for s in (Status.KEPT, Status.INVALID, Status.TOO_SHORT, Status.TOO_LONG)
+)
 
 
 def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
@@ -34,7 +36,10 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
     """
     records = residues = unknown = 0
     pieces: list[str] = []
-    with closing(record_blocks(task, on_bytes)) as blocks, spill_written(task.work, task.spill, task.partitions) as spill:
+    with (
+        closing(record_blocks(task, on_bytes)) as blocks,
+        spill_written(task.work, task.spill, task.partitions) as spill,
+    ):
         for block, hashed in blocks:
             pieces += hashed
             if len(block):
@@ -44,7 +49,13 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
                 residues += int(block.ends[-1])
                 unknown += int(block.unknown.sum())
     assert spill.written is not None
-    return MapResult(spill=spill.written, records=records, residues=residues, unknown=unknown, pieces=tuple(pieces))
+    return MapResult(
+        spill=spill.written,
+        records=records,
+        residues=residues,
+        unknown=unknown,
+        pieces=tuple(pieces),
+    )
 
 
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
@@ -74,9 +85,18 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
     offset = int(block.offset[first])
     if task.source.format == "fasta":
         letter, line = first_unknown(task.source, offset)
-        raise InputError(f"letter {letter!r} is outside the vocabulary (--on-invalid unk would read it as <unk>)", source=task.source.url, line=line)
-    name = bytes(block.ids[block.id_ends[first - 1] if first else 0 : block.id_ends[first]]).decode()
-    raise InputError(f"record {offset} ({name}) has a letter outside the vocabulary (--on-invalid unk would read it as <unk>)", source=task.source.url)
+        raise InputError(
+            f"letter {letter!r} is outside the vocabulary (--on-invalid unk would read it as <unk>)",
+            source=task.source.url,
+            line=line,
+        )
+    name = bytes(
+        block.ids[block.id_ends[first - 1] if first else 0 : block.id_ends[first]]
+    ).decode()
+    raise InputError(
+        f"record {offset} ({name}) has a letter outside the vocabulary (--on-invalid unk would read it as <unk>)",
+        source=task.source.url,
+    )
 
 
 def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) -> None:
@@ -84,12 +104,19 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
     hashes = sequence_hashes(block.tokens, block.ends)
     status = status_of(block, task.options)
     # by what is left of a cropped record: records that training cannot tell apart meet in one partition
-    partition = partitions_of(first_piece_hashes(block.tokens, block.ends, hashes, task.options.longest_piece), task.partitions)
-    order = np.argsort(partition.astype(np.uint16) if task.partitions <= 1 << 16 else partition, kind="stable")
+    partition = partitions_of(
+        first_piece_hashes(block.tokens, block.ends, hashes, task.options.longest_piece),
+        task.partitions,
+    )
+    order = np.argsort(
+        partition.astype(np.uint16) if task.partitions <= 1 << 16 else partition, kind="stable"
+    )
     batch = pa.RecordBatch.from_arrays(
         [
             numeric(first + order),
-            gathered(block.ids, _begins(block.id_ends)[order], block.id_ends[order], pa.large_binary()),
+            gathered(
+                block.ids, _begins(block.id_ends)[order], block.id_ends[order], pa.large_binary()
+            ),
             numeric(block.offset[order]),
             numeric(block.unknown[order]),
             pa.Array.from_buffers(pa.binary(16), len(block), [None, pa.py_buffer(hashes[order])]),
@@ -100,7 +127,12 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
         schema=SPILL_SCHEMA,
     )
     edges = np.searchsorted(partition[order], np.arange(task.partitions + 1)).tolist()
-    spill.write([batch.slice(start, stop - start) for start, stop in zip(edges[:-1], edges[1:], strict=True)])
+    spill.write(
+        [
+            batch.slice(start, stop - start)
+            for start, stop in zip(edges[:-1], edges[1:], strict=True)
+        ]
+    )
 
 
 def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
@@ -123,7 +155,9 @@ def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
     out = np.empty(int(offsets[-1]) + 3, dtype=np.uint8)
     pack(block.tokens, begin, end, out)
     out[offsets[-1] :] = 0  # the kernel's scratch: the same records give the same bytes
-    return pa.Array.from_buffers(pa.large_binary(), order.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+    return pa.Array.from_buffers(
+        pa.large_binary(), order.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)]
+    )
 
 
 def _begins(ends: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -15,7 +15,9 @@ _REFUSE: Final = 0.5
 """Shares of an input's letters. Proteins are far below the first: X, B, Z, U and O are in the vocabulary."""
 
 
-def unknown_shares(options: DatasetOptions, planned: Plan, results: Sequence[MapResult]) -> list[str]:
+def unknown_shares(
+    options: DatasetOptions, planned: Plan, results: Sequence[MapResult]
+) -> list[str]:
     """A line for each input of which more than a few percent became `<unk>`.
 
     Args:
@@ -36,6 +38,10 @@ def unknown_shares(options: DatasetOptions, planned: Plan, results: Sequence[Map
                 source=source.url,
             )
         if count > _WARN * among:
-            fate = "their records are left out" if options.on_invalid == "skip" else "they become <unk>"
+            fate = (
+                "their records are left out"
+                if options.on_invalid == "skip"
+                else "they become <unk>"
+            )
             lines.append(f"{source.url}: {said}; {fate}")
     return lines

@@ -21,7 +21,9 @@ def order_of_rests(sequences: Sequences) -> NDArray[np.int64]:
     return np.lexsort((sequences.start, sequences.ordinal, sequences.key))
 
 
-def without_duplicates(status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+def without_duplicates(
+    status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64]
+) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Status of each record, and for duplicates the ordinal of the record that stays (else -1).
 
     Args:
@@ -39,7 +41,9 @@ def without_duplicates(status: NDArray[np.int8], hashes: NDArray[np.void], ordin
     in_run = np.concatenate((equal, [False])) | np.concatenate(([False], equal))
     order = order[in_run]
     order = order[np.lexsort((order, low[order], high[order]))]
-    same = np.concatenate(([False], (high[order][1:] == high[order][:-1]) & (low[order][1:] == low[order][:-1])))
+    same = np.concatenate(
+        ([False], (high[order][1:] == high[order][:-1]) & (low[order][1:] == low[order][:-1]))
+    )
     first = order[np.maximum.accumulate(np.where(same, 0, np.arange(order.size)))]
     status[kept[order[same]]] = DUPLICATE
     duplicate_of[kept[order[same]]] = ordinals[kept[first[same]]]
@@ -78,7 +82,11 @@ def sequences_of(
     """
     kept = np.flatnonzero(status == KEPT)
     most = options.longest_piece
-    pieces = -(-residues[kept] // most) if options.long == "split" else np.ones(kept.size, dtype=np.int64)
+    pieces = (
+        -(-residues[kept] // most)
+        if options.long == "split"
+        else np.ones(kept.size, dtype=np.int64)
+    )
     row = np.repeat(kept, pieces)
     piece = np.arange(row.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     start = piece * most

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.bucket_kernel import gather
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, in_valid
 from pipeline.build.options import DatasetOptions
-from pipeline.build.reduce_stage.deduplicate import DUPLICATE, KEPT, copies_among, may_be_cropped_copies, without_duplicates
+from pipeline.build.reduce_stage.deduplicate import (
+    DUPLICATE,
+    KEPT,
+    copies_among,
+    may_be_cropped_copies,
+    without_duplicates,
+)
 from pipeline.build.reduce_stage.spilled_records import Run, SpilledRecords
 from pipeline.build.reduce_stage.whole_partition import Partition, splits_of
 from pipeline.build.reduce_stage.write_records import RecordRows, no_rows
@@ -34,7 +40,9 @@ class Known:
         self._ordinal = np.empty(0, dtype=np.int64)
         self._begin = np.empty(0, dtype=np.int64)
 
-    def add(self, hashes: NDArray[np.void], ordinals: NDArray[np.int64], begin: NDArray[np.int64]) -> None:
+    def add(
+        self, hashes: NDArray[np.void], ordinals: NDArray[np.int64], begin: NDArray[np.int64]
+    ) -> None:
         """Note sequences that were not known, each once."""
         order = np.argsort(_text(hashes))
         hashes, ordinals, begin = hashes[order], ordinals[order], begin[order]
@@ -93,7 +101,9 @@ class LargePartition(Partition):
         self.begin = np.concatenate(begin)
         self.tokens = np.frombuffer(residues, dtype=np.uint8)
 
-    def _read(self, run: Run, residues: bytearray) -> tuple[RecordRows, NDArray[np.int64], NDArray[np.void]]:
+    def _read(
+        self, run: Run, residues: bytearray
+    ) -> tuple[RecordRows, NDArray[np.int64], NDArray[np.void]]:
         """Return the kept records of a run, without ids, where their residues begin, and the first pieces of long ones.
 
         What is new of their residues is added to `residues`.
@@ -104,9 +114,15 @@ class LargePartition(Partition):
         hashes = cropped if options.dedup == "cropped" else rows.hash
         candidates = np.flatnonzero(rows.status == KEPT)
         unknown = candidates[self._known.find(hashes[candidates]) < 0]
-        status, _ = without_duplicates(np.full(unknown.size, KEPT, dtype=np.int8), hashes[unknown], rows.ordinal[unknown])
+        status, _ = without_duplicates(
+            np.full(unknown.size, KEPT, dtype=np.int8), hashes[unknown], rows.ordinal[unknown]
+        )
         new = unknown[status == KEPT]
-        sizes = np.minimum(rows.residues[new], options.longest_piece) if options.long == "truncate" else rows.residues[new]
+        sizes = (
+            np.minimum(rows.residues[new], options.longest_piece)
+            if options.long == "truncate"
+            else rows.residues[new]
+        )
         self._known.add(hashes[new], rows.ordinal[new], len(residues) + np.cumsum(sizes) - sizes)
         found = np.empty(int(sizes.sum()), dtype=np.uint8)
         gather(tokens, edges[:-1][new], edges[:-1][new] + sizes, found)
@@ -123,12 +139,17 @@ class LargePartition(Partition):
 
     def _hashes(self, run: Run) -> NDArray[np.void]:
         """What is the same for duplicates; HASH[N]."""
-        if self._options.dedup != "cropped" or not (run.rows.residues > self._options.longest_piece).any():
+        if (
+            self._options.dedup != "cropped"
+            or not (run.rows.residues > self._options.longest_piece).any()
+        ):
             return run.rows.hash
         tokens, edges = run.tokens()
         return first_piece_hashes(tokens, edges[1:], run.rows.hash, self._options.longest_piece)
 
-    def described(self, mentioned: NDArray[np.bool_], wanted: NDArray[np.int64]) -> Iterator[RecordRows]:
+    def described(
+        self, mentioned: NDArray[np.bool_], wanted: NDArray[np.int64]
+    ) -> Iterator[RecordRows]:
         """See Partition."""
         kept, needed = self.rows, np.zeros(len(self.rows), dtype=np.bool_)
         needed[wanted] = True
@@ -156,7 +177,9 @@ class LargePartition(Partition):
 
     def take(self, row: NDArray[np.int64]) -> RecordRows:
         """See Partition."""
-        return self._described.take(np.searchsorted(self._described.ordinal, self.rows.ordinal[row]))
+        return self._described.take(
+            np.searchsorted(self._described.ordinal, self.rows.ordinal[row])
+        )
 
 
 def _without_ids(rows: RecordRows, chosen: NDArray[np.int64]) -> RecordRows:
@@ -166,4 +189,6 @@ def _without_ids(rows: RecordRows, chosen: NDArray[np.int64]) -> RecordRows:
 
 
 def _no_ids(count: int) -> pa.Array:
-    return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(bytes(8 * count + 8)), pa.py_buffer(b"")])
+    return pa.Array.from_buffers(
+        pa.large_binary(), count, [None, pa.py_buffer(bytes(8 * count + 8)), pa.py_buffer(b"")]
+    )

@@ -54,9 +54,15 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
     """
     options = task.job.options
     spilled = SpilledRecords(task)
-    partition = LargePartition(spilled, options, on_bytes) if spilled.large else whole_partition(next(spilled.runs()), options, on_bytes)
+    partition = (
+        LargePartition(spilled, options, on_bytes)
+        if spilled.large
+        else whole_partition(next(spilled.runs()), options, on_bytes)
+    )
     rows = partition.rows
-    sequences, row = sequences_of(rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options)
+    sequences, row = sequences_of(
+        rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options
+    )
     packed = _pack_and_write(task, partition, sequences, row, rest=task.rest)
     return ReduceResult(
         rest=packed.rest,
@@ -79,8 +85,14 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
     table = read_rests(task.work, task.rests, REST_SCHEMA)
     tokens, edges = runs(one_chunk(table.column("tokens")))
     on_bytes(tokens.size)
-    key, ordinal, start = column_of(table, "key", np.uint64), column_of(table, "ordinal", np.int64), column_of(table, "start", np.int64)
-    sequences = Sequences(begin=edges[:-1], residues=np.diff(edges), ordinal=ordinal, start=start, key=key)
+    key, ordinal, start = (
+        column_of(table, "key", np.uint64),
+        column_of(table, "ordinal", np.int64),
+        column_of(table, "start", np.int64),
+    )
+    sequences = Sequences(
+        begin=edges[:-1], residues=np.diff(edges), ordinal=ordinal, start=start, key=key
+    )
     order = order_of_rests(sequences)
     rows = RecordRows(
         ordinal=ordinal,
@@ -93,11 +105,26 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
         status=np.full(table.num_rows, KEPT, dtype=np.int8),
         split=column_of(table, "split", np.int8),
     )
-    partition = Partition(rows=rows, tokens=tokens, begin=edges[:-1], counts=np.zeros(0, dtype=np.int64), residues_in=0)
-    return _pack_and_write(task, partition, sequences.take(order), order, rest=None if task.final else task.rest)
+    partition = Partition(
+        rows=rows,
+        tokens=tokens,
+        begin=edges[:-1],
+        counts=np.zeros(0, dtype=np.int64),
+        residues_in=0,
+    )
+    return _pack_and_write(
+        task, partition, sequences.take(order), order, rest=None if task.final else task.rest
+    )
 
 
-def _pack_and_write(task: ReduceTask | RestTask, partition: Partition, sequences: Sequences, row: NDArray[np.int64], *, rest: str | None) -> PackResult:
+def _pack_and_write(
+    task: ReduceTask | RestTask,
+    partition: Partition,
+    sequences: Sequences,
+    row: NDArray[np.int64],
+    *,
+    rest: str | None,
+) -> PackResult:
     """Pack sequences, write shards, rest and records; a record is written where its first sequence is.
 
     Args:
@@ -117,25 +144,51 @@ def _pack_and_write(task: ReduceTask | RestTask, partition: Partition, sequences
         for code, split in enumerate(SPLITS):
             chosen = np.flatnonzero(rows.split[row] == code)
             part = sequences.take(chosen)
-            result = write_split(tokens, part, job.options, split=split, stem=stem, final=rest is None, out=job.out, finisher=finisher)
+            result = write_split(
+                tokens,
+                part,
+                job.options,
+                split=split,
+                stem=stem,
+                final=rest is None,
+                out=job.out,
+                finisher=finisher,
+            )
             rows.place(row[chosen], part.start, result)
             mentioned[row[chosen][result.left & (part.start == 0)]] = False
             left_over.append((code, part.take(result.left), row[chosen][result.left]))
             written[split] = result
         blocks = partition.described(mentioned, np.concatenate([left for _, _, left in left_over]))
-        records = write_records(blocks, f"records/{stem}.parquet", names=load_mapped(job.work, job.mapped).names, out=job.out, finisher=finisher)
-        tables = [] if rest is None else [_rest_table(code, part, partition.take(left), tokens) for code, part, left in left_over]
+        records = write_records(
+            blocks,
+            f"records/{stem}.parquet",
+            names=load_mapped(job.work, job.mapped).names,
+            out=job.out,
+            finisher=finisher,
+        )
+        tables = (
+            []
+            if rest is None
+            else [
+                _rest_table(code, part, partition.take(left), tokens)
+                for code, part, left in left_over
+            ]
+        )
         rest_file = None if rest is None else write_rest(job.work, rest, pa.concat_tables(tables))
     return PackResult(
         rest=rest_file,
         records=records,
         shards={split: tuple(result.entries) for split, result in written.items()},
         statistics={split: result.statistics for split, result in written.items()},
-        token_counts=tuple(np.sum([result.token_counts for result in written.values()], axis=0).tolist()),
+        token_counts=tuple(
+            np.sum([result.token_counts for result in written.values()], axis=0).tolist()
+        ),
     )
 
 
-def _rest_table(code: int, left: Sequences, rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:
+def _rest_table(
+    code: int, left: Sequences, rows: RecordRows, tokens: NDArray[np.uint8]
+) -> pa.Table:
     """Sequences that filled no bucket, with what is needed to pack and record them later; `rows` is the record of each."""
     columns = [
         numeric(np.full(len(left), code, dtype=np.int8)),

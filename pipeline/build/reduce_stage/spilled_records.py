@@ -50,7 +50,11 @@ class Run:
         first = 0
         for batch in self.batches:
             last = first + batch.num_rows
-            unpack(runs(batch.column("packed"))[0], self.rows.residues[first:last], tokens[edges[first] : edges[last]])
+            unpack(
+                runs(batch.column("packed"))[0],
+                self.rows.residues[first:last],
+                tokens[edges[first] : edges[last]],
+            )
             first = last
         hashes = sequence_hashes(tokens, edges[1:])
         if not np.array_equal(hashes.view(np.uint64), self.rows.hash.view(np.uint64)):
@@ -69,7 +73,9 @@ class SpilledRecords:
             DamagedSpillError: a spill is not what was written.
         """
         self._spills = load_mapped(task.work, task.job.mapped).spills
-        self._found: SpilledPartition = spilled_partition(task.work, [spill.name for spill in self._spills], task.partition, task.partitions)
+        self._found: SpilledPartition = spilled_partition(
+            task.work, [spill.name for spill in self._spills], task.partition, task.partitions
+        )
 
     @property
     def large(self) -> bool:
@@ -100,7 +106,10 @@ class SpilledRecords:
         Raises:
             DamagedSpillError: sizes and tokens do not agree, or there is no such status.
         """
-        sizes, status = numbers(batch.column("residues"), np.int64), numbers(batch.column("status"), np.int8)
+        sizes, status = (
+            numbers(batch.column("residues"), np.int64),
+            numbers(batch.column("status"), np.int8),
+        )
         edges = runs(batch.column("packed"))[1]
         fits = bool((sizes >= 0).all()) and np.array_equal(np.diff(edges), (5 * sizes + 7) // 8)
         if not fits or (status < 0).any() or (status >= _STATUSES).any():
@@ -111,9 +120,18 @@ class SpilledRecords:
         table = pa.Table.from_batches(batches, schema=SPILL_SCHEMA)
         spills = [(self._spills[spill], batch) for spill, batch in found]
         rows = RecordRows(
-            ordinal=_joined([numbers(batch.column("number"), np.int64) + spill.first_ordinal for spill, batch in spills], np.int64),
+            ordinal=_joined(
+                [
+                    numbers(batch.column("number"), np.int64) + spill.first_ordinal
+                    for spill, batch in spills
+                ],
+                np.int64,
+            ),
             id=one_chunk(table.column("id")),
-            source=_joined([np.full(batch.num_rows, spill.source, dtype=np.int32) for spill, batch in spills], np.int32),
+            source=_joined(
+                [np.full(batch.num_rows, spill.source, dtype=np.int32) for spill, batch in spills],
+                np.int32,
+            ),
             offset=column_of(table, "offset", np.int64),
             residues=column_of(table, "residues", np.int64),
             unknown=column_of(table, "unknown", np.int64),

@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, in_valid
 from pipeline.build.options import DatasetOptions
-from pipeline.build.reduce_stage.deduplicate import KEPT, copies_among, may_be_cropped_copies, without_duplicates
+from pipeline.build.reduce_stage.deduplicate import (
+    KEPT,
+    copies_among,
+    may_be_cropped_copies,
+    without_duplicates,
+)
 from pipeline.build.reduce_stage.spilled_records import Run
 from pipeline.build.reduce_stage.write_records import RecordRows
 from pipeline.build.tasks import OnBytes
@@ -34,7 +39,9 @@ class Partition:
     residues_in: int
     cropped_copies: int = 0
 
-    def described(self, mentioned: NDArray[np.bool_], wanted: NDArray[np.int64]) -> Iterator[RecordRows]:
+    def described(
+        self, mentioned: NDArray[np.bool_], wanted: NDArray[np.int64]
+    ) -> Iterator[RecordRows]:
         """What records/ says of the partition, by ordinal.
 
         Args:
@@ -59,7 +66,9 @@ def whole_partition(run: Run, options: DatasetOptions, on_bytes: OnBytes) -> Par
     on_bytes(tokens.size)
     cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
     if options.dedup != "none":
-        rows.status, rows.duplicate_of = without_duplicates(rows.status, cropped if options.dedup == "cropped" else rows.hash, rows.ordinal)
+        rows.status, rows.duplicate_of = without_duplicates(
+            rows.status, cropped if options.dedup == "cropped" else rows.hash, rows.ordinal
+        )
     rows.split = splits_of(rows, in_valid(cropped, options.valid_fraction))
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
     copies = copies_among(cropped[may_be_cropped_copies(rows.status, rows.residues, options)])

@@ -25,7 +25,10 @@ _GROUP_ID_BYTES = 16 << 20
 """Of ids in a row group, unless one id is longer: so that writing takes no more memory where ids are long."""
 _DICTIONARIES = ["source", "split", "shard", "status"]
 _NUMBERS = ["ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"]
-_COMPRESSION = {field.name: "lz4" if field.name in ("id", *_DICTIONARIES) else "none" for field in records_schema()}
+_COMPRESSION = {
+    field.name: "lz4" if field.name in ("id", *_DICTIONARIES) else "none"
+    for field in records_schema()
+}
 """zstd everywhere is a tenth smaller and takes three times as long; hashes do not compress."""
 
 
@@ -60,7 +63,9 @@ class RecordRows:
     def __len__(self) -> int:
         return int(self.ordinal.size)
 
-    def place(self, row: NDArray[np.int64], start: NDArray[np.int64], written: WrittenSplit) -> None:
+    def place(
+        self, row: NDArray[np.int64], start: NDArray[np.int64], written: WrittenSplit
+    ) -> None:
         """Note where first sequences went.
 
         Args:
@@ -75,13 +80,19 @@ class RecordRows:
     def take(self, indices: NDArray[np.int64]) -> RecordRows:
         """The rows at `indices`, int64[M]."""
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        arrays = {name: value[indices] for name, value in values.items() if isinstance(value, np.ndarray)}
+        arrays = {
+            name: value[indices] for name, value in values.items() if isinstance(value, np.ndarray)
+        }
         return RecordRows(**{**values, **arrays, "id": taken(self.id, indices)})
 
     def part(self, first: int, last: int) -> RecordRows:
         """The rows first … last - 1; nothing is copied."""
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        arrays = {name: value[first:last] for name, value in values.items() if isinstance(value, np.ndarray)}
+        arrays = {
+            name: value[first:last]
+            for name, value in values.items()
+            if isinstance(value, np.ndarray)
+        }
         return RecordRows(**{**values, **arrays, "id": self.id.slice(first, last - first)})
 
     def followed_by(self, *others: RecordRows) -> RecordRows:
@@ -90,8 +101,17 @@ class RecordRows:
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name, value in values.items():
             if isinstance(value, np.ndarray):  # numpy joins big-endian hashes to little-endian ones
-                values[name] = np.concatenate([getattr(rows, name) for rows in every]).astype(value.dtype, copy=False)
-        return RecordRows(**{**values, "id": pa.concat_arrays([rows.id for rows in every], memory_pool=pa.system_memory_pool())})
+                values[name] = np.concatenate([getattr(rows, name) for rows in every]).astype(
+                    value.dtype, copy=False
+                )
+        return RecordRows(
+            **{
+                **values,
+                "id": pa.concat_arrays(
+                    [rows.id for rows in every], memory_pool=pa.system_memory_pool()
+                ),
+            }
+        )
 
     def in_order(self) -> RecordRows:
         """The same rows by ordinal."""
@@ -100,13 +120,28 @@ class RecordRows:
 
 def no_rows() -> RecordRows:
     """Rows of no record."""
-    columns: dict[str, Any] = {name: np.empty(0, dtype=np.int64) for name in ("ordinal", "offset", "residues", "unknown")}
-    columns |= {"source": np.empty(0, dtype=np.int32), "status": np.empty(0, dtype=np.int8), "hash": np.empty(0, dtype=HASH)}
+    columns: dict[str, Any] = {
+        name: np.empty(0, dtype=np.int64) for name in ("ordinal", "offset", "residues", "unknown")
+    }
+    columns |= {
+        "source": np.empty(0, dtype=np.int32),
+        "status": np.empty(0, dtype=np.int8),
+        "hash": np.empty(0, dtype=HASH),
+    }
     nothing = pa.py_buffer(bytes(8))
-    return RecordRows(id=pa.Array.from_buffers(pa.large_binary(), 0, [None, nothing, nothing]), **columns)
+    return RecordRows(
+        id=pa.Array.from_buffers(pa.large_binary(), 0, [None, nothing, nothing]), **columns
+    )
 
 
-def write_records(blocks: Iterable[RecordRows], name: str, *, names: tuple[str, ...], out: Folder, finisher: Finisher) -> RecordsEntry:
+def write_records(
+    blocks: Iterable[RecordRows],
+    name: str,
+    *,
+    names: tuple[str, ...],
+    out: Folder,
+    finisher: Finisher,
+) -> RecordsEntry:
     """Write rows, in order of their ordinals, as the records/ file `name`; returns its manifest entry.
 
     Args:
@@ -165,7 +200,11 @@ def _table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
             numeric(rows.offset),
             numeric(rows.residues),
             numeric(rows.unknown),
-            pa.Array.from_buffers(pa.binary(16), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows.hash, dtype=HASH))]),
+            pa.Array.from_buffers(
+                pa.binary(16),
+                len(rows),
+                [None, pa.py_buffer(np.ascontiguousarray(rows.hash, dtype=HASH))],
+            ),
             _words(rows.split, SPLITS),
             _words(rows.shard, rows.shard_names),
             numeric(rows.bucket, valid=rows.shard >= 0),
@@ -178,15 +217,21 @@ def _table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
 
 def _words(codes: NDArray[Any], words: tuple[str, ...] | list[str]) -> pa.Array:
     """Codes as a dictionary array; -1 is null."""
-    return pa.DictionaryArray.from_arrays(numeric(codes.astype(np.int32), valid=codes >= 0), texts(words))
+    return pa.DictionaryArray.from_arrays(
+        numeric(codes.astype(np.int32), valid=codes >= 0), texts(words)
+    )
 
 
 def _text(ids: pa.Array) -> pa.Array:
     """Ids as strings; bytes that are not UTF-8 are written as \\xff escapes."""
     values, edges = runs(ids)
-    text = pa.Array.from_buffers(pa.string(), len(ids), [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(values)])
+    text = pa.Array.from_buffers(
+        pa.string(), len(ids), [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(values)]
+    )
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
-        return pa.array([value.decode("utf-8", "backslashreplace") for value in ids.to_pylist()], pa.string())
+        return pa.array(
+            [value.decode("utf-8", "backslashreplace") for value in ids.to_pylist()], pa.string()
+        )
     return text

@@ -71,7 +71,15 @@ class WrittenSplit:
 
 
 def write_split(
-    tokens: NDArray[np.uint8], sequences: Sequences, options: DatasetOptions, *, split: str, stem: str, final: bool, out: Folder, finisher: Finisher
+    tokens: NDArray[np.uint8],
+    sequences: Sequences,
+    options: DatasetOptions,
+    *,
+    split: str,
+    stem: str,
+    final: bool,
+    out: Folder,
+    finisher: Finisher,
 ) -> WrittenSplit:
     """Pack sequences and write the buckets as `<split>/<stem>-<n>.arrow`.
 
@@ -88,7 +96,9 @@ def write_split(
     packer = PACKERS[options.packer]
     bucket = packer(spans, capacity=options.capacity, max_seqs=options.most_seqs, final=final)
     buckets = int(bucket.max(initial=-1)) + 1
-    order = np.argsort(bucket.astype(np.int16) if buckets < 1 << 15 else bucket, kind="stable")  # inside a bucket the shuffled order stays
+    order = np.argsort(
+        bucket.astype(np.int16) if buckets < 1 << 15 else bucket, kind="stable"
+    )  # inside a bucket the shuffled order stays
     order = order[np.count_nonzero(bucket < 0) :]
     edges = np.searchsorted(bucket[order], np.arange(buckets + 1))
     shards = -(-buckets // options.buckets_per_shard)
@@ -113,7 +123,14 @@ def write_split(
 class _Packed:
     """Sequences grouped by bucket, and the arrays that one record batch needs."""
 
-    def __init__(self, tokens: NDArray[np.uint8], sequences: Sequences, spans: NDArray[np.int64], edges: NDArray[np.int64], options: DatasetOptions) -> None:
+    def __init__(
+        self,
+        tokens: NDArray[np.uint8],
+        sequences: Sequences,
+        spans: NDArray[np.int64],
+        edges: NDArray[np.int64],
+        options: DatasetOptions,
+    ) -> None:
         self.tokens = tokens
         self.sequences = sequences
         self.spans = spans
@@ -137,7 +154,17 @@ class _Packed:
         cu, cu_offsets = _cu_seqlens(spans, count, pieces, self.capacity, self.piece)
         ids = self._ids[: (last - first) * self.capacity]
         fill_buckets(
-            self.tokens, sequences.begin[a:b], sequences.residues[a:b], spans, bucket, ids, self.capacity, ESM2.cls, ESM2.pad, ESM2.eos, result.token_counts
+            self.tokens,
+            sequences.begin[a:b],
+            sequences.residues[a:b],
+            spans,
+            bucket,
+            ids,
+            self.capacity,
+            ESM2.cls,
+            ESM2.pad,
+            ESM2.eos,
+            result.token_counts,
         )
         result.statistics.add_buckets(lengths, spans, bucket, tail, pieces)
         tokens = np.bincount(bucket, weights=lengths, minlength=last - first).astype(np.int32)
@@ -151,25 +178,44 @@ class _Packed:
             numeric(tokens),
             numeric(longest),
             pa.ListArray.from_arrays(offsets, numeric(sequences.ordinal[a:b]), type=types[5]),
-            pa.ListArray.from_arrays(offsets, numeric(sequences.start[a:b].astype(np.int32)), type=types[6]),
+            pa.ListArray.from_arrays(
+                offsets, numeric(sequences.start[a:b].astype(np.int32)), type=types[6]
+            ),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), int(tokens.sum())
 
 
-def _write_shard(packed: _Packed, first: int, last: int, name: str, result: WrittenSplit, out: Folder, finisher: Finisher) -> ShardEntry:
+def _write_shard(
+    packed: _Packed,
+    first: int,
+    last: int,
+    name: str,
+    result: WrittenSplit,
+    out: Folder,
+    finisher: Finisher,
+) -> ShardEntry:
     """Write buckets `first` … `last` - 1 as one shard."""
     tokens = 0
     options = pa.ipc.IpcWriteOptions(compression=packed.compression, use_threads=False)
-    with out.written(name, finisher=finisher) as file, pa.ipc.new_file(file, packed.schema, options=options) as writer:
+    with (
+        out.written(name, finisher=finisher) as file,
+        pa.ipc.new_file(file, packed.schema, options=options) as writer,
+    ):
         for at in range(first, last, BATCH_BUCKETS):
             batch, real = packed.batch(at, min(at + BATCH_BUCKETS, last), result)
             writer.write_batch(batch)
             tokens += real
-    return ShardEntry(name=name, bytes=file.bytes, buckets=last - first, tokens=tokens, xxh3_128=file.xxh3_128)
+    return ShardEntry(
+        name=name, bytes=file.bytes, buckets=last - first, tokens=tokens, xxh3_128=file.xxh3_128
+    )
 
 
 def _cu_seqlens(
-    spans: NDArray[np.int64], count: NDArray[np.int64], pieces: NDArray[np.int64], capacity: int, piece: int
+    spans: NDArray[np.int64],
+    count: NDArray[np.int64],
+    pieces: NDArray[np.int64],
+    capacity: int,
+    piece: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The cu_seqlens of several buckets end to end, int32, and where each bucket's start, int32[B + 1]."""
     sizes = count + pieces + 1

@@ -26,13 +26,20 @@ def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> 
     rows = max(1, batch.num_rows * FRAME_BYTES // max(batch.nbytes, FRAME_BYTES))
     for first in range(0, batch.num_rows, rows):
         part = batch.slice(first, rows)
-        message = part.serialize(memory_pool=pa.system_memory_pool())  # of malloc, which keeps what was freed: see pipeline.executors.worker_memory
-        file.write(message.size.to_bytes(_SIZE_BYTES, "little") + xxhash.xxh3_128_digest(message, seed=partition))
+        message = part.serialize(
+            memory_pool=pa.system_memory_pool()
+        )  # of malloc, which keeps what was freed: see pipeline.executors.worker_memory
+        file.write(
+            message.size.to_bytes(_SIZE_BYTES, "little")
+            + xxhash.xxh3_128_digest(message, seed=partition)
+        )
         file.write(message)
     return file.tell()
 
 
-def batches_of(name: str, buffer: pa.Buffer, partition: int, schema: pa.Schema) -> tuple[list[pa.RecordBatch], int]:
+def batches_of(
+    name: str, buffer: pa.Buffer, partition: int, schema: pa.Schema
+) -> tuple[list[pa.RecordBatch], int]:
     """The records of all whole frames in a buffer, and how many bytes these take."""
     batches, at = [], 0
     while at + FRAME_HEADER <= buffer.size and at + frame_size(buffer, at) <= buffer.size:
@@ -40,7 +47,10 @@ def batches_of(name: str, buffer: pa.Buffer, partition: int, schema: pa.Schema) 
         if end < at + FRAME_HEADER:
             raise DamagedSpillError(name)
         message = buffer.slice(at + FRAME_HEADER, end - at - FRAME_HEADER)
-        if xxhash.xxh3_128_digest(message, seed=partition) != buffer.slice(at + _SIZE_BYTES, 16).to_pybytes():
+        if (
+            xxhash.xxh3_128_digest(message, seed=partition)
+            != buffer.slice(at + _SIZE_BYTES, 16).to_pybytes()
+        ):
             raise DamagedSpillError(name)
         batches.append(_decoded(name, message, schema))
         at = end
@@ -61,7 +71,9 @@ def _decoded(name: str, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch
 
 def frame_size(buffer: pa.Buffer, at: int) -> int:
     """Of the frame that begins at `at`, header included."""
-    return FRAME_HEADER + int.from_bytes(buffer.slice(at, _SIZE_BYTES).to_pybytes(), "little", signed=True)
+    return FRAME_HEADER + int.from_bytes(
+        buffer.slice(at, _SIZE_BYTES).to_pybytes(), "little", signed=True
+    )
 
 
 def places_of_runs(edges: NDArray[np.int64]) -> NDArray[np.void]:
@@ -90,7 +102,11 @@ def write_places(file: HashingWriter, places: NDArray[np.void]) -> None:
 def checked_places(name: str, buffer: pa.Buffer, partition: int) -> list[tuple[int, int]]:
     """Places of a partition, as they were written: begin and size of each."""
     places = np.frombuffer(buffer, dtype=PLACE)
-    if (places["check"] != _check(places, np.full(places.size, partition, dtype=np.uint64))).any() or (places["begin"] < 0).any() or (places["size"] < 0).any():
+    if (
+        (places["check"] != _check(places, np.full(places.size, partition, dtype=np.uint64))).any()
+        or (places["begin"] < 0).any()
+        or (places["size"] < 0).any()
+    ):
         raise DamagedSpillError(name)
     return list(zip(places["begin"].tolist(), places["size"].tolist(), strict=True))
 

@@ -24,7 +24,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.spill.frames import FRAME_HEADER, PLACE, batches_of, checked_places, frame_size, last_place, places_of_runs, write_frames, write_places
+from pipeline.build.spill.frames import (
+    FRAME_HEADER,
+    PLACE,
+    batches_of,
+    checked_places,
+    frame_size,
+    last_place,
+    places_of_runs,
+    write_frames,
+    write_places,
+)
 from pipeline.build.task_results import WorkFile
 from pipeline.storage.atomic_write import HashingWriter, written_atomically
 from pipeline.storage.folder import Folder, Part
@@ -60,7 +70,10 @@ class SpillWriter:
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Write a block of records: one batch for each partition, in their order."""
-        edges = [self.file.tell(), *(write_frames(self.file, batch, partition) for partition, batch in enumerate(batches))]
+        edges = [
+            self.file.tell(),
+            *(write_frames(self.file, batch, partition) for partition, batch in enumerate(batches)),
+        ]
         self.places.append(places_of_runs(np.array(edges, dtype=np.int64)))
 
 
@@ -77,7 +90,9 @@ def spill_written(work: Folder, name: str, partitions: int) -> Iterator[SpillWri
             yield writer
             write_places(file, np.concatenate([np.empty(0, dtype=PLACE), *writer.places]))
     else:
-        with tempfile.TemporaryDirectory(prefix="thdpack-spill-", dir=work.where() if work.local else None) as scratch:
+        with tempfile.TemporaryDirectory(
+            prefix="thdpack-spill-", dir=work.where() if work.local else None
+        ) as scratch:
             blocks = Path(scratch) / name
             with written_atomically(blocks, scratch=Path(scratch), durable=False) as local:
                 writer = SpillWriter(local)
@@ -138,7 +153,9 @@ class SpilledPartition:
             if _size(window[0][1]) > WINDOW_BYTES:
                 yield from self._piecewise(*window[0])
                 continue
-            for (spill, part), buffer in zip(window, self.work.parts([part for _, part in window]), strict=True):
+            for (spill, part), buffer in zip(
+                window, self.work.parts([part for _, part in window]), strict=True
+            ):
                 batches, read = batches_of(part.name, buffer, self.partition, SPILL_SCHEMA)
                 if read != _size(part):
                     raise DamagedSpillError(part.name)
@@ -173,30 +190,44 @@ class SpilledPartition:
                 wanted = frame_size(buffer, 0)  # larger than a window
 
 
-def spilled_partition(work: Folder, names: Sequence[str], partition: int, partitions: int) -> SpilledPartition:
+def spilled_partition(
+    work: Folder, names: Sequence[str], partition: int, partitions: int
+) -> SpilledPartition:
     """Find what each spill holds of a partition.
 
     Raises:
         DamagedSpillError: a spill is not what was written; FileNotFoundError, ThdpackError: it is not there or cannot be read.
     """
     parts: list[tuple[int, Part]] = []
-    for spill, (name, places) in enumerate(zip(names, _places_of(work, names, partition, partitions), strict=True)):
+    for spill, (name, places) in enumerate(
+        zip(names, _places_of(work, names, partition, partitions), strict=True)
+    ):
         parts += [(spill, Part(name, begin, begin + size)) for begin, size in places if size]
     return SpilledPartition(work, partition, tuple(parts))
 
 
-def _places_of(work: Folder, names: Sequence[str], partition: int, partitions: int) -> Iterator[list[tuple[int, int]]]:
+def _places_of(
+    work: Folder, names: Sequence[str], partition: int, partitions: int
+) -> Iterator[list[tuple[int, int]]]:
     """For each spill, begin and size of each run of frames of a partition."""
     if _grouped(work, partitions):
         size = PLACE.itemsize
-        for name, buffer in zip(names, work.parts([Part(name, partition * size, (partition + 1) * size) for name in names]), strict=True):
+        for name, buffer in zip(
+            names,
+            work.parts([Part(name, partition * size, (partition + 1) * size) for name in names]),
+            strict=True,
+        ):
             if buffer.size != size:
                 raise DamagedSpillError(name)
             yield checked_places(name, buffer, partition)
         return
     for name, buffer in zip(names, work.parts([Part(name) for name in names]), strict=True):
         begin, size = last_place(name, buffer)
-        if begin < 0 or begin + size != buffer.size - PLACE.itemsize or size % (partitions * PLACE.itemsize):
+        if (
+            begin < 0
+            or begin + size != buffer.size - PLACE.itemsize
+            or size % (partitions * PLACE.itemsize)
+        ):
             raise DamagedSpillError(name)
         index = np.frombuffer(buffer.slice(begin, size), dtype=PLACE)[partition::partitions]
         places = checked_places(name, pa.py_buffer(index.tobytes()), partition)
@@ -210,9 +241,14 @@ def _grouped(work: Folder, partitions: int) -> bool:
     return not work.local or partitions >= GROUPED_FROM
 
 
-def _regroup(blocks: Path, file: HashingWriter, places: list[NDArray[np.void]], partitions: int) -> None:
+def _regroup(
+    blocks: Path, file: HashingWriter, places: list[NDArray[np.void]], partitions: int
+) -> None:
     """What lies block by block, written partition by partition."""
-    with pa.memory_map(str(blocks)) as mapped, tempfile.TemporaryFile(prefix="thdpack-spill-", dir=blocks.parent) as body:
+    with (
+        pa.memory_map(str(blocks)) as mapped,
+        tempfile.TemporaryFile(prefix="thdpack-spill-", dir=blocks.parent) as body,
+    ):
         buffer = mapped.read_buffer()
         edges = np.zeros(partitions + 1, dtype=np.int64)
         writer = HashingWriter(cast(Any, body))
@@ -226,15 +262,21 @@ def _regroup(blocks: Path, file: HashingWriter, places: list[NDArray[np.void]], 
             file.write(piece)
 
 
-def _joined(name: str, buffer: pa.Buffer, places: list[NDArray[np.void]], partition: int) -> list[pa.RecordBatch]:
+def _joined(
+    name: str, buffer: pa.Buffer, places: list[NDArray[np.void]], partition: int
+) -> list[pa.RecordBatch]:
     """A partition's records of all blocks, in one batch unless that is large."""
     mine = [block[partition] for block in places if block[partition]["size"]]
     batches: list[pa.RecordBatch] = []
     for place in mine:
-        batches += batches_of(name, buffer.slice(int(place["begin"]), int(place["size"])), partition, SPILL_SCHEMA)[0]
+        batches += batches_of(
+            name, buffer.slice(int(place["begin"]), int(place["size"])), partition, SPILL_SCHEMA
+        )[0]
     if len(batches) < 2 or sum(int(place["size"]) for place in mine) > _JOINED_BYTES:
         return batches
-    return cast("list[pa.RecordBatch]", pa.Table.from_batches(batches).combine_chunks().to_batches())
+    return cast(
+        "list[pa.RecordBatch]", pa.Table.from_batches(batches).combine_chunks().to_batches()
+    )
 
 
 def _size(part: Part) -> int:

@@ -3,7 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-def pack(tokens: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+def pack(
+    tokens: NDArray[np.uint8],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> None:
     """Write the runs tokens[begin[i]:end[i]], ids below 32, one after another into `out` at 5 bits a token.
 
     Args:

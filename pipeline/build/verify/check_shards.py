@@ -60,14 +60,20 @@ def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
             return difference(folder.where(entry.name), *hash_file(folder.where(entry.name)), entry)
         content = folder.buffer(entry.name)
     except InputError as error:
-        return f"{folder.where(entry.name)}: missing" if isinstance(error.__cause__, FileNotFoundError) else str(error)
+        return (
+            f"{folder.where(entry.name)}: missing"
+            if isinstance(error.__cause__, FileNotFoundError)
+            else str(error)
+        )
     except FileNotFoundError:
         return f"{folder.where(entry.name)}: missing"
     except OSError as error:
         return f"{folder.where(entry.name)}: cannot be read: {error.strerror or error}"
     except DatasetError as error:
         return str(error)
-    return difference(folder.where(entry.name), content.size, xxhash.xxh3_128_hexdigest(content), entry)
+    return difference(
+        folder.where(entry.name), content.size, xxhash.xxh3_128_hexdigest(content), entry
+    )
 
 
 def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[str]:
@@ -83,7 +89,10 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
             batch = reader.get_batch(i)
             batch.validate(full=True)
             codes = _bucket_codes(batch, rules)
-            problems += [f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}" for b in np.flatnonzero(codes)]
+            problems += [
+                f"{path}: bucket {buckets + int(b)}: {_RULES[codes[b]]}"
+                for b in np.flatnonzero(codes)
+            ]
             buckets += batch.num_rows
             tokens += int(numbers(batch.column("num_tokens"), np.int32).sum(dtype=np.int64))
     except FileNotFoundError:
@@ -93,7 +102,9 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
     except (pa.ArrowInvalid, OSError) as error:
         return [*problems, f"{path}: not a readable Arrow file: {error}"]
     if (buckets, tokens) != (entry.buckets, entry.tokens):
-        problems.append(f"{path}: {buckets} buckets with {tokens} tokens, the manifest says {entry.buckets} with {entry.tokens}")
+        problems.append(
+            f"{path}: {buckets} buckets with {tokens} tokens, the manifest says {entry.buckets} with {entry.tokens}"
+        )
     return problems
 
 
@@ -112,8 +123,13 @@ def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64
         numbers(batch.column("record").offsets, np.int32),
         numbers(batch.column("start").offsets, np.int32),
         numbers(batch.column("start").values, np.int32),
-        np.array([rules.capacity, longest, rules.length_multiple, rules.max_seqs, rules.slots], dtype=np.int64),
-        np.array([vocabulary.cls, vocabulary.pad, vocabulary.eos, inside[0], inside[-1]], dtype=np.uint8),
+        np.array(
+            [rules.capacity, longest, rules.length_multiple, rules.max_seqs, rules.slots],
+            dtype=np.int64,
+        ),
+        np.array(
+            [vocabulary.cls, vocabulary.pad, vocabulary.eos, inside[0], inside[-1]], dtype=np.uint8
+        ),
         codes,
     )
     return codes
@@ -149,7 +165,14 @@ def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTa
         size += entry.bytes
     count = len(groups)
     return [
-        VerifyTask(index=i, shards=tuple(group), records=tuple(manifest.records[i::count]), rules=rules_of(manifest), out=out, work=work)
+        VerifyTask(
+            index=i,
+            shards=tuple(group),
+            records=tuple(manifest.records[i::count]),
+            rules=rules_of(manifest),
+            out=out,
+            work=work,
+        )
         for i, group in enumerate(groups)
     ]
 
@@ -161,9 +184,15 @@ def check_totals(manifest: Manifest) -> list[str]:
         entries = manifest.shards.get(split, ())
         found = sum(e.buckets for e in entries), sum(e.tokens for e in entries)
         if found != (totals.buckets, totals.tokens):
-            problems.append(f"manifest: {split} has {found[0]} buckets and {found[1]} tokens in shards, its totals say {totals.buckets} and {totals.tokens}")
+            problems.append(
+                f"manifest: {split} has {found[0]} buckets and {found[1]} tokens in shards, its totals say {totals.buckets} and {totals.tokens}"
+            )
         if totals.pieces_max > manifest.slots:
-            problems.append(f"manifest: a bucket of {split} needs {totals.pieces_max} slots, the manifest has {manifest.slots}")
+            problems.append(
+                f"manifest: a bucket of {split} needs {totals.pieces_max} slots, the manifest has {manifest.slots}"
+            )
     if sum(e.rows for e in manifest.records) != sum(manifest.records_by_status.values()):
-        problems.append("manifest: records/ files and the counts by status do not agree on how many records there are")
+        problems.append(
+            "manifest: records/ files and the counts by status do not agree on how many records there are"
+        )
     return problems

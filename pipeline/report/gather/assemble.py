@@ -35,7 +35,10 @@ class Facts:
 
     @property
     def by_status(self) -> dict[str, int]:
-        return {status: sum(count for (_, found), (count, _) in self.fates.items() if found == status) for status in Status}
+        return {
+            status: sum(count for (_, found), (count, _) in self.fates.items() if found == status)
+            for status in Status
+        }
 
     def inputs(self, sizes: Sequence[tuple[str, int]]) -> tuple[InputFlow, ...]:
         """The flow of each input, given its name and bytes."""
@@ -54,7 +57,14 @@ class Facts:
 
 def settings_of(vocabulary: str, options: Mapping[str, Any]) -> Settings:
     """The settings among a build's options."""
-    return Settings(vocabulary=vocabulary, **{field.name: options[field.name] for field in fields(Settings) if field.name != "vocabulary"})
+    return Settings(
+        vocabulary=vocabulary,
+        **{
+            field.name: options[field.name]
+            for field in fields(Settings)
+            if field.name != "vocabulary"
+        },
+    )
 
 
 def costs_of(histograms: Mapping[str, Mapping[str, Histogram]]) -> list[Histogram | None]:

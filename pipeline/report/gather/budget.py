@@ -8,7 +8,11 @@ from pipeline.report.model import Budget, BudgetRow
 
 def budget(train_tokens: int) -> Budget:
     """The budget of a train split of so many tokens, specials included, padding not."""
-    return Budget(tokens=train_tokens, gpu=GPU, rows=tuple(_row(found, train_tokens) for found in THROUGHPUT if train_tokens))
+    return Budget(
+        tokens=train_tokens,
+        gpu=GPU,
+        rows=tuple(_row(found, train_tokens) for found in THROUGHPUT if train_tokens),
+    )
 
 
 def _row(found: Throughput, train_tokens: int) -> BudgetRow:

@@ -53,11 +53,27 @@ def numbers(report: Report) -> dict[str, float]:
     """The numbers of a report that are worth comparing, by name."""
     found: dict[str, float] = {"records": report.records}
     found |= {status.value: report.by_status[status] for status in Status}
-    found |= {"residues_in": report.residues_in, "residues_kept": report.residues_kept, "tokens": report.tokens}
+    found |= {
+        "residues_in": report.residues_in,
+        "residues_kept": report.residues_kept,
+        "tokens": report.tokens,
+    }
     lengths = report.lengths
-    found |= {"shortest": lengths.shortest, "mean": lengths.mean, "median": lengths.percentiles["50"], "p95": lengths.percentiles["95"]}
-    found |= {"longest": lengths.longest, "cropped": lengths.cropped, "residues_cropped": lengths.residues_cropped}
-    found |= {"unknown_records": report.composition.unknown_records, "unknown_residues": report.composition.unknown_residues}
+    found |= {
+        "shortest": lengths.shortest,
+        "mean": lengths.mean,
+        "median": lengths.percentiles["50"],
+        "p95": lengths.percentiles["95"],
+    }
+    found |= {
+        "longest": lengths.longest,
+        "cropped": lengths.cropped,
+        "residues_cropped": lengths.residues_cropped,
+    }
+    found |= {
+        "unknown_records": report.composition.unknown_records,
+        "unknown_residues": report.composition.unknown_residues,
+    }
     for split in report.splits:
         found |= {f"{split.name}_{name}": getattr(split, name) for name in _SPLIT_NUMBERS}
     return found | {f"waste_{waste.name}": waste.waste for waste in report.waste}
@@ -74,8 +90,13 @@ def _change(name: str, a: float | None, b: float | None) -> Change:
 
 
 def _settings(a: Settings, b: Settings) -> tuple[SettingChange, ...]:
-    pairs = ((field.name, str(getattr(a, field.name)), str(getattr(b, field.name))) for field in fields(Settings))
-    return tuple(SettingChange(name=name, a=left, b=right) for name, left, right in pairs if left != right)
+    pairs = (
+        (field.name, str(getattr(a, field.name)), str(getattr(b, field.name)))
+        for field in fields(Settings)
+    )
+    return tuple(
+        SettingChange(name=name, a=left, b=right) for name, left, right in pairs if left != right
+    )
 
 
 def overlap(a: Side, b: Side) -> Overlap:
@@ -84,9 +105,15 @@ def overlap(a: Side, b: Side) -> Overlap:
     low = np.concatenate([side.hashes["low"].astype(np.uint64) for side in (a, b)])
     order = np.lexsort((low, high))
     high, low = high[order], low[order]
-    starts = np.flatnonzero(np.concatenate(([True], (high[1:] != high[:-1]) | (low[1:] != low[:-1])))[: order.size])
+    starts = np.flatnonzero(
+        np.concatenate(([True], (high[1:] != high[:-1]) | (low[1:] != low[:-1])))[: order.size]
+    )
     in_b = order >= a.hashes.size
-    of_b = np.add.reduceat(in_b, starts, dtype=np.int64) if starts.size else np.zeros(0, dtype=np.int64)
+    of_b = (
+        np.add.reduceat(in_b, starts, dtype=np.int64)
+        if starts.size
+        else np.zeros(0, dtype=np.int64)
+    )
     size = np.diff(starts, append=order.size)
     both = (of_b > 0) & (of_b < size)
     residues = np.concatenate((a.residues, b.residues))[order[starts[both]]]

@@ -21,7 +21,13 @@ STANDARD: Final = tuple(_BACKGROUND)[:20]
 UNKNOWN: Final = "<unk>"
 
 
-def composition(counts: Mapping[str, int], *, over: Literal["buckets", "input"], unknown_records: int, unknown_residues: int) -> Composition:
+def composition(
+    counts: Mapping[str, int],
+    *,
+    over: Literal["buckets", "input"],
+    unknown_records: int,
+    unknown_residues: int,
+) -> Composition:
     """What is said of letters.
 
     Args:
@@ -30,13 +36,28 @@ def composition(counts: Mapping[str, int], *, over: Literal["buckets", "input"],
     total = sum(counts.values())
     rare = [letter for letter in counts if letter not in STANDARD and letter != UNKNOWN]
     letters = [_letter(letter, "standard", counts.get(letter, 0), total) for letter in STANDARD]
-    letters += [_letter(letter, "rare", counts[letter], total) for letter in sorted(rare, key=lambda letter: (-_BACKGROUND.get(letter, 0), letter))]
+    letters += [
+        _letter(letter, "rare", counts[letter], total)
+        for letter in sorted(rare, key=lambda letter: (-_BACKGROUND.get(letter, 0), letter))
+    ]
     letters.append(_letter(UNKNOWN, "unknown", counts.get(UNKNOWN, 0), total))
     return Composition(
-        over=over, letters=tuple(letters), background_source=BACKGROUND_SOURCE, unknown_records=unknown_records, unknown_residues=unknown_residues
+        over=over,
+        letters=tuple(letters),
+        background_source=BACKGROUND_SOURCE,
+        unknown_records=unknown_records,
+        unknown_residues=unknown_residues,
     )
 
 
-def _letter(letter: str, kind: Literal["standard", "rare", "unknown"], count: int, total: int) -> LetterCount:
+def _letter(
+    letter: str, kind: Literal["standard", "rare", "unknown"], count: int, total: int
+) -> LetterCount:
     background = _BACKGROUND[letter] / _TOTAL if letter in _BACKGROUND else None
-    return LetterCount(letter=letter, kind=kind, count=count, share=count / total if total else 0.0, background=background)
+    return LetterCount(
+        letter=letter,
+        kind=kind,
+        count=count,
+        share=count / total if total else 0.0,
+        background=background,
+    )

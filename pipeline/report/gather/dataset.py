@@ -104,9 +104,16 @@ def _report(url: str, manifest: Manifest, facts: Facts) -> Report:
         residues_kept=manifest.residues_kept,
         tokens=totals.tokens,
         lengths=lengths_report(facts.all_in, facts.kept, settings),
-        composition=composition(manifest.residue_counts, over="buckets", unknown_records=facts.unknown_records, unknown_residues=facts.unknown_residues),
+        composition=composition(
+            manifest.residue_counts,
+            over="buckets",
+            unknown_records=facts.unknown_records,
+            unknown_residues=facts.unknown_residues,
+        ),
         splits=tuple(_split(manifest, name) for name in manifest.splits),
-        waste=waste(sequences, totals, cost_counts(costs_of(manifest.histograms)), settings, predicted=False),
+        waste=waste(
+            sequences, totals, cost_counts(costs_of(manifest.histograms)), settings, predicted=False
+        ),
         budget=budget(manifest.splits["train"].tokens if "train" in manifest.splits else 0),
         longest=facts.longest,
         repeated=facts.repeated,
@@ -118,7 +125,14 @@ def _report(url: str, manifest: Manifest, facts: Facts) -> Report:
 def _split(manifest: Manifest, name: str) -> SplitReport:
     entries = manifest.shards[name]
     size = sum(entry.bytes for entry in entries)
-    return split_report(name, manifest.splits[name], manifest.histograms.get(name, {}), capacity=manifest.capacity, shards=len(entries), shard_bytes=size)
+    return split_report(
+        name,
+        manifest.splits[name],
+        manifest.histograms.get(name, {}),
+        capacity=manifest.capacity,
+        shards=len(entries),
+        shard_bytes=size,
+    )
 
 
 _FETCHED_AT_ONCE: Final = 8
@@ -156,8 +170,14 @@ def _check_local(folder: Path, manifest: Manifest) -> None:
         try:
             size = path.stat().st_size
         except OSError as error:
-            raise DatasetError(f"{path}: {os.strerror(error.errno or 0)}: the dataset is incomplete, build it again") from error
-        digest = hash_file(path)[1] if isinstance(entry, RecordsEntry) and size == entry.bytes else entry.xxh3_128
+            raise DatasetError(
+                f"{path}: {os.strerror(error.errno or 0)}: the dataset is incomplete, build it again"
+            ) from error
+        digest = (
+            hash_file(path)[1]
+            if isinstance(entry, RecordsEntry) and size == entry.bytes
+            else entry.xxh3_128
+        )
         problem = difference(path, size, digest, entry)
         if problem is not None:
             raise DatasetError(f"{problem}; build it again")
@@ -196,19 +216,35 @@ def _facts(url: str, manifest: Manifest, paths: list[Path]) -> Facts:
     fates, lengths, top = pl.collect_all(
         [
             rows.group_by("source", "status").agg(
-                pl.len().cast(pl.Int64).alias("records"), pl.col("residues").sum(), unknown.sum(), (unknown > 0).sum().alias("with_unknown")
+                pl.len().cast(pl.Int64).alias("records"),
+                pl.col("residues").sum(),
+                unknown.sum(),
+                (unknown > 0).sum().alias("with_unknown"),
             ),
-            rows.group_by(pl.col("status") == Status.KEPT.value, "residues").agg(pl.len().cast(pl.Int64).alias("records")),
+            rows.group_by(pl.col("status") == Status.KEPT.value, "residues").agg(
+                pl.len().cast(pl.Int64).alias("records")
+            ),
             rows.select(_NOTE).sort("residues", "ordinal", descending=[True, False]).head(TOP),
         ],
         engine="streaming",
     )
-    found = {status: int(fates.filter(pl.col("status") == status.value)["records"].sum()) for status in Status}
-    if found != dict(manifest.records_by_status) or int(fates["residues"].sum()) != manifest.residues_in:
-        raise DatasetError(f"{url}: records/ hold other records than the manifest counts: damaged, build it again")
+    found = {
+        status: int(fates.filter(pl.col("status") == status.value)["records"].sum())
+        for status in Status
+    }
+    if (
+        found != dict(manifest.records_by_status)
+        or int(fates["residues"].sum()) != manifest.residues_in
+    ):
+        raise DatasetError(
+            f"{url}: records/ hold other records than the manifest counts: damaged, build it again"
+        )
     times, duplicates = _duplicates(url, manifest, paths)
     return Facts(
-        fates={(row["source"], row["status"]): (row["records"], row["residues"]) for row in fates.iter_rows(named=True)},
+        fates={
+            (row["source"], row["status"]): (row["records"], row["residues"])
+            for row in fates.iter_rows(named=True)
+        },
         all_in=_counted(lengths),
         kept=_counted(lengths.filter(pl.col("status"))),
         unknown_records=int(fates["with_unknown"].sum()),
@@ -237,7 +273,9 @@ def _note(row: dict[str, Any], times: NDArray[np.uint32]) -> RecordNote:
     return RecordNote(**row, times=1 + int(times[row["ordinal"]]) if times.size else 1)
 
 
-def _duplicates(url: str, manifest: Manifest, paths: list[Path]) -> tuple[NDArray[np.uint32], tuple[DuplicateFlow, ...]]:
+def _duplicates(
+    url: str, manifest: Manifest, paths: list[Path]
+) -> tuple[NDArray[np.uint32], tuple[DuplicateFlow, ...]]:
     """How many duplicates each record has, uint32[records] by ordinal ([0] where there are none at all), and which input's records are copies of which.
 
     A few files at a time, for a table of all originals would take more memory than everything else. An input's ordinals are one run, so the
@@ -246,20 +284,43 @@ def _duplicates(url: str, manifest: Manifest, paths: list[Path]) -> tuple[NDArra
     Raises:
         DatasetError: a duplicate of a record that is not there.
     """
-    records = sum(manifest.records_by_status.values()) if manifest.records_by_status[Status.DUPLICATE] else 0
+    records = (
+        sum(manifest.records_by_status.values())
+        if manifest.records_by_status[Status.DUPLICATE]
+        else 0
+    )
     times = np.zeros(records, dtype=np.uint32)
     names = [entry.name for entry in manifest.inputs]
     ends = np.cumsum([entry.records for entry in manifest.inputs])
     pairs: Counter[tuple[str, int]] = Counter()
     for at in range(0, len(paths) if records else 0, _FILES_TOGETHER):
-        rows = pl.scan_parquet(paths[at : at + _FILES_TOGETHER]).filter(pl.col("duplicate_of").is_not_null())
-        copies = rows.group_by(pl.col("source").cast(pl.String), "duplicate_of").agg(pl.len().alias("records")).collect(engine="streaming")
+        rows = pl.scan_parquet(paths[at : at + _FILES_TOGETHER]).filter(
+            pl.col("duplicate_of").is_not_null()
+        )
+        copies = (
+            rows.group_by(pl.col("source").cast(pl.String), "duplicate_of")
+            .agg(pl.len().alias("records"))
+            .collect(engine="streaming")
+        )
         original = copies["duplicate_of"].to_numpy()
         if original.size and not 0 <= original.min() <= original.max() < records:
-            raise DatasetError(f"{url}: records/ name a duplicate of record {original.max()}, there are {records:,}: damaged, build it again")
+            raise DatasetError(
+                f"{url}: records/ name a duplicate of record {original.max()}, there are {records:,}: damaged, build it again"
+            )
         np.add.at(times, original, copies["records"].to_numpy())
-        of = copies.select("source", pl.Series("original", np.searchsorted(ends, original, side="right")), "records").group_by("source", "original").sum()
+        of = (
+            copies.select(
+                "source",
+                pl.Series("original", np.searchsorted(ends, original, side="right")),
+                "records",
+            )
+            .group_by("source", "original")
+            .sum()
+        )
         pairs.update({(source, i): count for source, i, count in of.iter_rows()})
     place = {name: i for i, name in enumerate(names)}
     found = sorted(pairs, key=lambda pair: (place[pair[0]], pair[1]))
-    return times, tuple(DuplicateFlow(source=source, original=names[i], records=pairs[source, i]) for source, i in found)
+    return times, tuple(
+        DuplicateFlow(source=source, original=names[i], records=pairs[source, i])
+        for source, i in found
+    )

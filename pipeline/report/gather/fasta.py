@@ -25,7 +25,11 @@ from pipeline.build.destination.local_destination import spool_stdin
 from pipeline.build.map_stage.partition_records import record_blocks, status_of
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import Reporter
-from pipeline.build.reduce_stage.deduplicate import copies_among, may_be_cropped_copies, without_duplicates
+from pipeline.build.reduce_stage.deduplicate import (
+    copies_among,
+    may_be_cropped_copies,
+    without_duplicates,
+)
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.executors.processes import cores
 from pipeline.inputs.error_location import no_residue
@@ -81,7 +85,9 @@ class _Part:
         """A record's id, as records/ would hold it."""
         for text, ends in self.ids:
             if ordinal < ends.size:
-                return text[int(ends[ordinal - 1]) if ordinal else 0 : int(ends[ordinal])].decode("utf-8", "backslashreplace")
+                return text[int(ends[ordinal - 1]) if ordinal else 0 : int(ends[ordinal])].decode(
+                    "utf-8", "backslashreplace"
+                )
             ordinal -= ends.size
         raise AssertionError("no such record")
 
@@ -115,7 +121,15 @@ def _read(planned: Plan, options: PreprocessOptions, progress: Reporter) -> _Par
 
     def read(index: int) -> _Part:
         source, begin, end = planned.ranges[index]
-        task = MapTask(index=index, source=planned.sources[source], begin=begin, end=end, partitions=1, options=options.of_dataset, work=folder_of(Path()))
+        task = MapTask(
+            index=index,
+            source=planned.sources[source],
+            begin=begin,
+            end=end,
+            partitions=1,
+            options=options.of_dataset,
+            work=folder_of(Path()),
+        )
         return _read_range(task, source, on_bytes)
 
     with ThreadPoolExecutor(cores()) as threads:
@@ -136,7 +150,11 @@ def _read(planned: Plan, options: PreprocessOptions, progress: Reporter) -> _Par
 
 
 def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> _Part:
-    residues, status, hashes = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int8)], [np.empty(0, dtype=HASH)]
+    residues, status, hashes = (
+        [np.empty(0, dtype=np.int64)],
+        [np.empty(0, dtype=np.int8)],
+        [np.empty(0, dtype=HASH)],
+    )
     cropped = [np.empty(0, dtype=HASH)]
     ids = []
     letters = np.zeros(256, dtype=np.int64)
@@ -146,7 +164,9 @@ def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> _Part:
             residues.append(np.diff(block.ends, prepend=0))
             status.append(status_of(block, task.options))
             hashes.append(sequence_hashes(block.tokens, block.ends))
-            cropped.append(first_piece_hashes(block.tokens, block.ends, hashes[-1], task.options.longest_piece))
+            cropped.append(
+                first_piece_hashes(block.tokens, block.ends, hashes[-1], task.options.longest_piece)
+            )
             ids.append((block.ids.tobytes(), block.id_ends.copy()))
             count_values(block.tokens, letters)
             with_unknown += int(np.count_nonzero(block.unknown))
@@ -164,13 +184,20 @@ def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> _Part:
     )
 
 
-def _facts(part: _Part, names: Sequence[str], status: NDArray[np.int8], duplicate_of: NDArray[np.int64]) -> Facts:
+def _facts(
+    part: _Part, names: Sequence[str], status: NDArray[np.int8], duplicate_of: NDArray[np.int64]
+) -> Facts:
     """The same facts that a dataset's records/ would give."""
-    times = np.bincount(duplicate_of[duplicate_of >= 0], minlength=part.residues.size).astype(np.uint32)
+    times = np.bincount(duplicate_of[duplicate_of >= 0], minlength=part.residues.size).astype(
+        np.uint32
+    )
     pair = part.source.astype(np.int64) * len(STATUS_CODES) + status
     records, residues = np.bincount(pair), np.bincount(pair, weights=part.residues)
     fates = {
-        (names[code // len(STATUS_CODES)], STATUS_CODES[code % len(STATUS_CODES)].value): (int(records[code]), int(residues[code]))
+        (names[code // len(STATUS_CODES)], STATUS_CODES[code % len(STATUS_CODES)].value): (
+            int(records[code]),
+            int(residues[code]),
+        )
         for code in np.flatnonzero(records).tolist()
     }
 
@@ -204,21 +231,34 @@ def _longest(residues: NDArray[np.int64]) -> list[int]:
     return [int(ordinal) for ordinal in candidates[order[:TOP]]]
 
 
-def _duplicates(source: NDArray[np.int32], duplicate_of: NDArray[np.int64], names: Sequence[str]) -> tuple[DuplicateFlow, ...]:
+def _duplicates(
+    source: NDArray[np.int32], duplicate_of: NDArray[np.int64], names: Sequence[str]
+) -> tuple[DuplicateFlow, ...]:
     """Which input's records are copies of which input's."""
     copies = np.flatnonzero(duplicate_of >= 0)
-    pairs, counts = np.unique(source[copies].astype(np.int64) * len(names) + source[duplicate_of[copies]], return_counts=True)
+    pairs, counts = np.unique(
+        source[copies].astype(np.int64) * len(names) + source[duplicate_of[copies]],
+        return_counts=True,
+    )
     return tuple(
-        DuplicateFlow(source=names[pair // len(names)], original=names[pair % len(names)], records=count)
+        DuplicateFlow(
+            source=names[pair // len(names)], original=names[pair % len(names)], records=count
+        )
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
     )
 
 
-def _duplicates_found(part: _Part, options: PreprocessOptions) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+def _duplicates_found(
+    part: _Part, options: PreprocessOptions
+) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Status of each record, and for duplicates the ordinal of the record that stays (else -1)."""
     if options.dedup == "none":
         return part.status, np.full(part.status.size, -1, dtype=np.int64)
-    return without_duplicates(part.status, part.cropped if options.dedup == "cropped" else part.hashes, np.arange(part.status.size))
+    return without_duplicates(
+        part.status,
+        part.cropped if options.dedup == "cropped" else part.hashes,
+        np.arange(part.status.size),
+    )
 
 
 def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
@@ -243,12 +283,19 @@ def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
         records=facts.all_in.number,
         by_status=facts.by_status,
         inputs=facts.inputs([(source.name, source.bytes) for source in planned.sources]),
-        cropped_copies=copies_among(part.cropped[may_be_cropped_copies(status, part.residues, options)]),
+        cropped_copies=copies_among(
+            part.cropped[may_be_cropped_copies(status, part.residues, options)]
+        ),
         residues_in=facts.all_in.total,
         residues_kept=totals.tokens - 2 * totals.sequences,
         tokens=totals.tokens,
         lengths=lengths_report(facts.all_in, facts.kept, settings),
-        composition=composition(_letters(part.letters), over="input", unknown_records=facts.unknown_records, unknown_residues=facts.unknown_residues),
+        composition=composition(
+            _letters(part.letters),
+            over="input",
+            unknown_records=facts.unknown_records,
+            unknown_residues=facts.unknown_residues,
+        ),
         splits=tuple(_split(split, found, options) for split, found in packed.items()),
         waste=waste(sequences, totals, costs, settings, predicted=True),
         budget=budget(packed["train"].statistics.tokens),
@@ -259,14 +306,17 @@ def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
     )
 
 
-def _prediction(packed: Mapping[str, PredictedSplit], part: _Part, planned: Plan, options: PreprocessOptions) -> Prediction:
+def _prediction(
+    packed: Mapping[str, PredictedSplit], part: _Part, planned: Plan, options: PreprocessOptions
+) -> Prediction:
     totals = together(found.statistics.totals() for found in packed.values())
     return Prediction(
         shards=sum(found.shards for found in packed.values()),
         buckets=totals.buckets,
         fill=totals.fill(options.capacity),
         slots=slots_for(totals.pieces_max),
-        bytes=sum(found.bytes(options) for found in packed.values()) + records_bytes(part.residues.size, part.some_ids(), part.id_bytes, planned.partitions),
+        bytes=sum(found.bytes(options) for found in packed.values())
+        + records_bytes(part.residues.size, part.some_ids(), part.id_bytes, planned.partitions),
     )
 
 
@@ -276,4 +326,11 @@ def _letters(counts: NDArray[np.int64]) -> dict[str, int]:
 
 def _split(name: str, found: PredictedSplit, options: PreprocessOptions) -> SplitReport:
     statistics = found.statistics
-    return split_report(name, statistics.totals(), statistics.histograms(), capacity=options.capacity, shards=found.shards, shard_bytes=found.bytes(options))
+    return split_report(
+        name,
+        statistics.totals(),
+        statistics.histograms(),
+        capacity=options.capacity,
+        shards=found.shards,
+        shard_bytes=found.bytes(options),
+    )

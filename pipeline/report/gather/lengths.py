@@ -38,7 +38,9 @@ class Counted:
         return cls(different.astype(np.int64), totals)
 
     def plus(self, other: Counted) -> Counted:
-        return Counted.of(np.concatenate((self.values, other.values)), np.concatenate((self.counts, other.counts)))
+        return Counted.of(
+            np.concatenate((self.values, other.values)), np.concatenate((self.counts, other.counts))
+        )
 
     def above(self, limit: int) -> Counted:
         """The values larger than `limit`."""
@@ -74,8 +76,13 @@ def sequences_of(kept: Counted, *, max_seq_len: int, long: str) -> Counted:
         return Counted.of(np.minimum(kept.values, most) + 2, kept.counts)
     rest = kept.values % most
     whole = np.array([most + 2]), np.array([int((kept.values // most) @ kept.counts)])
-    pieces = Counted.of(np.concatenate((rest + 2, whole[0])), np.concatenate((kept.counts, whole[1])))
-    return Counted(pieces.values[(pieces.values > 2) & (pieces.counts > 0)], pieces.counts[(pieces.values > 2) & (pieces.counts > 0)])
+    pieces = Counted.of(
+        np.concatenate((rest + 2, whole[0])), np.concatenate((kept.counts, whole[1]))
+    )
+    return Counted(
+        pieces.values[(pieces.values > 2) & (pieces.counts > 0)],
+        pieces.counts[(pieces.values > 2) & (pieces.counts > 0)],
+    )
 
 
 def lengths_report(all_in: Counted, kept: Counted, settings: Settings) -> Lengths:
@@ -89,7 +96,9 @@ def lengths_report(all_in: Counted, kept: Counted, settings: Settings) -> Length
     longer = kept.above(crop)
     return Lengths(
         records=all_in.number,
-        shortest=int(all_in.values.min(initial=np.iinfo(np.int64).max)) if all_in.values.size else 0,
+        shortest=int(all_in.values.min(initial=np.iinfo(np.int64).max))
+        if all_in.values.size
+        else 0,
         longest=int(all_in.values.max(initial=0)),
         mean=all_in.total / all_in.number if all_in.values.size else 0.0,
         percentiles={str(p): all_in.percentile(p) for p in PERCENTILES},
@@ -109,7 +118,11 @@ def histogram(lengths: Counted) -> Distribution:
     edges = np.arange(0, usual + width + 1, width)
     if edges[-1] <= longest:
         edges = np.append(edges, longest + 1)
-    counts = np.bincount(np.searchsorted(edges, lengths.values, side="right") - 1, weights=lengths.counts, minlength=edges.size - 1)
+    counts = np.bincount(
+        np.searchsorted(edges, lengths.values, side="right") - 1,
+        weights=lengths.counts,
+        minlength=edges.size - 1,
+    )
     return Distribution(edges=tuple(edges.tolist()), counts=tuple(counts.astype(np.int64).tolist()))
 
 

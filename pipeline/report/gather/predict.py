@@ -45,7 +45,11 @@ class PredictedSplit:
     def bytes(self, options: DatasetOptions) -> int:
         """About how many bytes its shards take, uncompressed."""
         statistics = self.statistics
-        return self.shards * _FILE_BYTES + statistics.buckets * (options.capacity + _BUCKET_BYTES) + statistics.sequences * _SEQUENCE_BYTES
+        return (
+            self.shards * _FILE_BYTES
+            + statistics.buckets * (options.capacity + _BUCKET_BYTES)
+            + statistics.sequences * _SEQUENCE_BYTES
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +74,39 @@ def predict(
         residues: int64[N]; status: int8[N], duplicates found; hashes: HASH[N]; cropped: HASH[N], of their first pieces.
         partitions: of the build's plan.
     """
-    found = {split: PredictedSplit(SplitStatistics(capacity=options.capacity, longest=options.longest_span)) for split in SPLITS}
+    found = {
+        split: PredictedSplit(
+            SplitStatistics(capacity=options.capacity, longest=options.longest_span)
+        )
+        for split in SPLITS
+    }
     partition = partitions_of(cropped, partitions)
     order = np.argsort(partition, kind="stable")
     edges = np.searchsorted(partition[order], np.arange(partitions + 1))
     rests = []
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         chosen = order[first:last]
-        sequences, row = sequences_of(residues[chosen], status[chosen], hashes[chosen], chosen, np.zeros(chosen.size, dtype=np.int64), options)
-        rests.append(_pack(_Left(sequences, in_valid(cropped[chosen], options.valid_fraction)[row]), found, options, final=False))
+        sequences, row = sequences_of(
+            residues[chosen],
+            status[chosen],
+            hashes[chosen],
+            chosen,
+            np.zeros(chosen.size, dtype=np.int64),
+            options,
+        )
+        rests.append(
+            _pack(
+                _Left(sequences, in_valid(cropped[chosen], options.valid_fraction)[row]),
+                found,
+                options,
+                final=False,
+            )
+        )
     while len(rests) > RESTS_TOGETHER:
-        rests = [_pack(_joined(rests[i : i + RESTS_TOGETHER]), found, options, final=False) for i in range(0, len(rests), RESTS_TOGETHER)]
+        rests = [
+            _pack(_joined(rests[i : i + RESTS_TOGETHER]), found, options, final=False)
+            for i in range(0, len(rests), RESTS_TOGETHER)
+        ]
     _pack(_joined(rests), found, options, final=True)
     return found
 
@@ -97,26 +123,45 @@ def records_bytes(records: int, ids: bytes, id_bytes: int, partitions: int) -> i
 
 def _joined(rests: Sequence[_Left]) -> _Left:
     """The rests of several partitions, in shuffled order."""
-    columns = {name: np.concatenate([getattr(rest.sequences, name) for rest in rests]) for name in Sequences.__dataclass_fields__}
+    columns = {
+        name: np.concatenate([getattr(rest.sequences, name) for rest in rests])
+        for name in Sequences.__dataclass_fields__
+    }
     sequences = Sequences(**columns)
     order = order_of_rests(sequences)
     return _Left(sequences.take(order), np.concatenate([rest.valid for rest in rests])[order])
 
 
-def _pack(part: _Left, found: dict[str, PredictedSplit], options: DatasetOptions, *, final: bool) -> _Left:
+def _pack(
+    part: _Left, found: dict[str, PredictedSplit], options: DatasetOptions, *, final: bool
+) -> _Left:
     """Count the buckets of each split; what fills none is returned."""
     left = np.zeros(len(part.sequences), dtype=np.bool_)
     for code, split in enumerate(SPLITS):
         chosen = np.flatnonzero(part.valid == bool(code))
         lengths = part.sequences.residues[chosen] + 2
         spans = round_up_all(lengths, options.length_multiple)
-        bucket = PACKERS[options.packer](spans, capacity=options.capacity, max_seqs=options.most_seqs, final=final)
+        bucket = PACKERS[options.packer](
+            spans, capacity=options.capacity, max_seqs=options.most_seqs, final=final
+        )
         left[chosen[bucket < 0]] = True
-        _add(found[split], lengths[bucket >= 0], spans[bucket >= 0], bucket[bucket >= 0].astype(np.int64), options)
+        _add(
+            found[split],
+            lengths[bucket >= 0],
+            spans[bucket >= 0],
+            bucket[bucket >= 0].astype(np.int64),
+            options,
+        )
     return _Left(part.sequences.take(left), part.valid[left])
 
 
-def _add(found: PredictedSplit, lengths: NDArray[np.int64], spans: NDArray[np.int64], bucket: NDArray[np.int64], options: DatasetOptions) -> None:
+def _add(
+    found: PredictedSplit,
+    lengths: NDArray[np.int64],
+    spans: NDArray[np.int64],
+    bucket: NDArray[np.int64],
+    options: DatasetOptions,
+) -> None:
     """Count the buckets of one split of one partition."""
     if not lengths.size:
         return

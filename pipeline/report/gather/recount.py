@@ -28,22 +28,34 @@ def recount(url: str, manifest: Manifest) -> None:
     """
     folder = local_path(url)
     if folder is None:
-        raise DatasetError(f"{url}: --read-tokens reads datasets on local disks only; thdpack bench-reader reads remote ones")
+        raise DatasetError(
+            f"{url}: --read-tokens reads datasets on local disks only; thdpack bench-reader reads remote ones"
+        )
     letters = np.zeros(256, dtype=np.int64)
     for split, entries in manifest.shards.items():
         found = _totals(folder, entries, manifest, letters)
-        wrong = [name for name in SplitTotals.__dataclass_fields__ if getattr(found, name) != getattr(manifest.splits[split], name)]
+        wrong = [
+            name
+            for name in SplitTotals.__dataclass_fields__
+            if getattr(found, name) != getattr(manifest.splits[split], name)
+        ]
         if wrong:
             there, said = getattr(found, wrong[0]), getattr(manifest.splits[split], wrong[0])
-            raise DatasetError(f"{url}: the shards of {split} hold {wrong[0]} {there:,}, the manifest says {said:,}: damaged, build it again")
+            raise DatasetError(
+                f"{url}: the shards of {split} hold {wrong[0]} {there:,}, the manifest says {said:,}: damaged, build it again"
+            )
     vocabulary = manifest.vocabulary_object
     for i in vocabulary.in_sequence:
         token = vocabulary.tokens[i]
         if letters[i] != manifest.residue_counts.get(token, 0):
-            raise DatasetError(f"{url}: the shards hold {letters[i]:,} {token}, the manifest says {manifest.residue_counts.get(token, 0):,}: damaged")
+            raise DatasetError(
+                f"{url}: the shards hold {letters[i]:,} {token}, the manifest says {manifest.residue_counts.get(token, 0):,}: damaged"
+            )
 
 
-def _totals(folder: Path, entries: Iterable[ShardEntry], manifest: Manifest, letters: NDArray[np.int64]) -> SplitTotals:
+def _totals(
+    folder: Path, entries: Iterable[ShardEntry], manifest: Manifest, letters: NDArray[np.int64]
+) -> SplitTotals:
     """What the shards of a split hold; their tokens are added to `letters`."""
     statistics = SplitStatistics(capacity=manifest.capacity, longest=manifest.capacity)
     for entry in entries:
@@ -53,7 +65,9 @@ def _totals(folder: Path, entries: Iterable[ShardEntry], manifest: Manifest, let
                 for i in range(reader.num_record_batches):
                     _add(statistics, reader.get_batch(i), letters)
         except (pa.ArrowInvalid, OSError, KeyError) as error:
-            raise DatasetError(f"{folder / entry.name}: not a readable shard: {error}; run thdpack verify") from error
+            raise DatasetError(
+                f"{folder / entry.name}: not a readable shard: {error}; run thdpack verify"
+            ) from error
     return statistics.totals()
 
 
@@ -62,7 +76,9 @@ def _add(statistics: SplitStatistics, batch: pa.RecordBatch, letters: NDArray[np
     seqs = batch.column("num_seqs").to_numpy().astype(np.int64)
     edges = batch.column("cu_seqlens").values.to_numpy().astype(np.int64)
     offsets = batch.column("cu_seqlens").offsets.to_numpy().astype(np.int64)
-    squares = np.concatenate(([0], np.cumsum(np.diff(edges, append=0) ** 2)))  # of the gap between two buckets too, which no bucket takes
+    squares = np.concatenate(
+        ([0], np.cumsum(np.diff(edges, append=0) ** 2))
+    )  # of the gap between two buckets too, which no bucket takes
     statistics.add_costs(squares[offsets[:-1] + seqs] - squares[offsets[:-1]])
     statistics.sequences += int(seqs.sum())
     statistics.tokens += int(batch.column("num_tokens").to_numpy().astype(np.int64).sum())

@@ -11,7 +11,15 @@ from schemas.manifest_entries import Histogram, SplitTotals
 NO_DISTRIBUTION: Final = Distribution(edges=(), counts=())
 
 
-def split_report(name: str, totals: SplitTotals, histograms: Mapping[str, Histogram], *, capacity: int, shards: int, shard_bytes: int) -> SplitReport:
+def split_report(
+    name: str,
+    totals: SplitTotals,
+    histograms: Mapping[str, Histogram],
+    *,
+    capacity: int,
+    shards: int,
+    shard_bytes: int,
+) -> SplitReport:
     """What a split holds."""
     counts = {key: _distribution(histograms.get(key)) for key in ("fill", "cost", "sequences")}
     return SplitReport(
@@ -34,8 +42,14 @@ def split_report(name: str, totals: SplitTotals, histograms: Mapping[str, Histog
 def together(splits: Iterable[SplitTotals]) -> SplitTotals:
     """The totals of all splits as if they were one."""
     parts = list(splits)
-    sums = {name: sum(getattr(part, name) for part in parts) for name in ("buckets", "sequences", "tokens", "cost_sum", "cost_square_sum")}
-    most = {name: max((getattr(part, name) for part in parts), default=0) for name in ("cost_max", "seqs_max", "pieces_max")}
+    sums = {
+        name: sum(getattr(part, name) for part in parts)
+        for name in ("buckets", "sequences", "tokens", "cost_sum", "cost_square_sum")
+    }
+    most = {
+        name: max((getattr(part, name) for part in parts), default=0)
+        for name in ("cost_max", "seqs_max", "pieces_max")
+    }
     return SplitTotals(**sums, **most)
 
 

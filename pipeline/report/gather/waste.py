@@ -28,10 +28,22 @@ POOL_BATCHES: Final = 50
 """Batches' worth of sequences that are sorted together: more pad less, and see less of a shuffle."""
 
 _CHUNK: Final = 1 << 20
-_LABELS: Final = {"bshd": "padded to {} (BSHD)", "sorted": "sorted in pools of {} batches", "next-fit": "next-fit", "packed": "this packing"}
+_LABELS: Final = {
+    "bshd": "padded to {} (BSHD)",
+    "sorted": "sorted in pools of {} batches",
+    "next-fit": "next-fit",
+    "packed": "this packing",
+}
 
 
-def waste(sequences: Counted, packed: SplitTotals, packed_costs: Distribution, settings: Settings, *, predicted: bool) -> tuple[Waste, ...]:
+def waste(
+    sequences: Counted,
+    packed: SplitTotals,
+    packed_costs: Distribution,
+    settings: Settings,
+    *,
+    predicted: bool,
+) -> tuple[Waste, ...]:
     """All four, in the order above; none where there is no sequence.
 
     Args:
@@ -48,7 +60,15 @@ def waste(sequences: Counted, packed: SplitTotals, packed_costs: Distribution, s
         found.of("bshd", sequences.number, sequences.number * row, 0.0, 1.0, None),
         _sorted(stream, found),
         _next_fit(stream, found),
-        found.of("packed", packed.buckets, places, packed.spread, packed.peak, packed_costs, predicted=predicted),
+        found.of(
+            "packed",
+            packed.buckets,
+            places,
+            packed.spread,
+            packed.peak,
+            packed_costs,
+            predicted=predicted,
+        ),
     )
 
 
@@ -66,10 +86,32 @@ class _Waste:
         self.tokens = tokens
         self.settings = settings
 
-    def of(self, name: str, batches: int, places: int, spread: float, peak: float, costs: Distribution | None, *, predicted: bool = False) -> Waste:
-        label = _LABELS[name].format(f"{self.settings.max_seq_len:,}" if name == "bshd" else POOL_BATCHES)
+    def of(
+        self,
+        name: str,
+        batches: int,
+        places: int,
+        spread: float,
+        peak: float,
+        costs: Distribution | None,
+        *,
+        predicted: bool = False,
+    ) -> Waste:
+        label = _LABELS[name].format(
+            f"{self.settings.max_seq_len:,}" if name == "bshd" else POOL_BATCHES
+        )
         share = 1 - self.tokens / places
-        return Waste(name=name, label=label, batches=batches, places=places, waste=share, spread=spread, peak=peak, cost_counts=costs, predicted=predicted)
+        return Waste(
+            name=name,
+            label=label,
+            batches=batches,
+            places=places,
+            waste=share,
+            spread=spread,
+            peak=peak,
+            cost_counts=costs,
+            predicted=predicted,
+        )
 
 
 def _sorted(stream: NDArray[np.int32], found: _Waste) -> Waste:
@@ -90,7 +132,14 @@ def _sorted(stream: NDArray[np.int32], found: _Waste) -> Waste:
     statistics = SplitStatistics(capacity=settings.capacity, longest=_longest(settings))
     statistics.add_costs(cost)
     totals = statistics.totals()
-    return found.of("sorted", len(rows), int(row_count @ widest), totals.spread, totals.peak, cost_counts([statistics.histograms()["cost"]]))
+    return found.of(
+        "sorted",
+        len(rows),
+        int(row_count @ widest),
+        totals.spread,
+        totals.peak,
+        cost_counts([statistics.histograms()["cost"]]),
+    )
 
 
 def _next_fit(stream: NDArray[np.int32], found: _Waste) -> Waste:
@@ -99,15 +148,28 @@ def _next_fit(stream: NDArray[np.int32], found: _Waste) -> Waste:
     statistics = SplitStatistics(capacity=settings.capacity, longest=_longest(settings))
     carried: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     for at in range(0, stream.size, _CHUNK):
-        lengths: NDArray[np.int64] = np.concatenate((carried, stream[at : at + _CHUNK].astype(np.int64)))
+        lengths: NDArray[np.int64] = np.concatenate(
+            (carried, stream[at : at + _CHUNK].astype(np.int64))
+        )
         spans = round_up_all(lengths, settings.length_multiple)
-        bucket, still_open = kernel.best_fit(np.ascontiguousarray(spans), settings.capacity, settings.max_seqs, 1)
+        bucket, still_open = kernel.best_fit(
+            np.ascontiguousarray(spans), settings.capacity, settings.max_seqs, 1
+        )
         carried = lengths[np.isin(bucket, still_open)] if at + _CHUNK < stream.size else lengths[:0]
         done = slice(0, lengths.size - carried.size)
-        statistics.add_costs(np.bincount(bucket[done], weights=spans[done] * spans[done]).astype(np.int64))
+        statistics.add_costs(
+            np.bincount(bucket[done], weights=spans[done] * spans[done]).astype(np.int64)
+        )
     totals = statistics.totals()
     places = totals.buckets * settings.capacity
-    return found.of("next-fit", totals.buckets, places, totals.spread, totals.peak, cost_counts([statistics.histograms()["cost"]]))
+    return found.of(
+        "next-fit",
+        totals.buckets,
+        places,
+        totals.spread,
+        totals.peak,
+        cost_counts([statistics.histograms()["cost"]]),
+    )
 
 
 def round_up_all(lengths: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:

@@ -27,13 +27,28 @@ class Node:
     colour: str = "c1"
 
 
-def flow(sources: Sequence[Node], targets: Sequence[Node], streams: Sequence[Stream], *, label: str, height: int = 200) -> Markup:
+def flow(
+    sources: Sequence[Node],
+    targets: Sequence[Node],
+    streams: Sequence[Stream],
+    *,
+    label: str,
+    height: int = 200,
+) -> Markup:
     """Streams from the nodes on the left to those on the right; widths are amounts, but never thinner than can be seen."""
     scale = height / (sum(stream.amount for stream in streams) or 1)
-    left = _stacked([sum(s.amount for s in streams if s.source == i) for i in range(len(sources))], scale)
-    right = _stacked([sum(s.amount for s in streams if s.target == i) for i in range(len(targets))], scale)
+    left = _stacked(
+        [sum(s.amount for s in streams if s.source == i) for i in range(len(sources))], scale
+    )
+    right = _stacked(
+        [sum(s.amount for s in streams if s.target == i) for i in range(len(targets))], scale
+    )
     bands = [
-        tag("path", class_=f"stream {targets[s.target].colour}", d=_band(left[s.source].take(s.amount * scale), right[s.target].take(s.amount * scale)))
+        tag(
+            "path",
+            class_=f"stream {targets[s.target].colour}",
+            d=_band(left[s.source].take(s.amount * scale), right[s.target].take(s.amount * scale)),
+        )
         for s in sorted(streams, key=lambda s: (s.target, s.source))
         if s.amount
     ]
@@ -83,7 +98,14 @@ def _node_drawn(node: Node, end: _End, *, left_side: bool) -> Markup:
     middle = end.top + max(0.0, (end.height - 30) / 2)
     return tag(
         "g",
-        tag("rect", class_=f"bar {node.colour if not left_side else 'ink'}", x=x, y=px(end.top), width="1%", height=px(end.height)),
+        tag(
+            "rect",
+            class_=f"bar {node.colour if not left_side else 'ink'}",
+            x=x,
+            y=px(end.top),
+            width="1%",
+            height=px(end.height),
+        ),
         tag("text", node.name, class_="strong", x=pc(at), y=px(middle + 13), text_anchor=anchor),
         tag("text", node.words, class_="value", x=pc(at), y=px(middle + 29), text_anchor=anchor),
     )

@@ -31,8 +31,14 @@ def escape(text: str) -> Markup:
 
 def tag(name: str, /, *children: Child, **attributes: str | None) -> Markup:
     """An element. `class_` and `aria_label` give `class` and `aria-label`; an attribute that is None is left out."""
-    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items() if value is not None)
-    return Markup(f"<{name}{written}>" if name in _VOID else f"<{name}{written}>{join(children)}</{name}>")
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(
+        f"<{name}{written}>" if name in _VOID else f"<{name}{written}>{join(children)}</{name}>"
+    )
 
 
 def join(children: Child) -> Markup:
@@ -55,4 +61,9 @@ def shortened(text: str, length: int = 60) -> str:
 def name(text: str) -> Markup:
     """A name from outside: in fixed pitch, isolated from the direction of what is around it, its middle left out if it is long."""
     short = shortened(text)
-    return tag("bdi", short or "(empty)", class_="name", title=None if short == text else shortened(text, 400))
+    return tag(
+        "bdi",
+        short or "(empty)",
+        class_="name",
+        title=None if short == text else shortened(text, 400),
+    )

@@ -72,7 +72,14 @@ def fill(report: Report) -> Markup | None:
     series = counted(values, "c1", "buckets", (" % full", "bucket"))
     axis = Axis(low=low, high=101)
     names = {x + 0.5: f"{x:.0f} %" for x in round_steps(low, 100, 5)}
-    plot = plots.histogram([series], axis=axis, names=names, label=f"Buckets by fill. {title}. {'; '.join(series.says[-3:])}", height=150, log_heights=True)
+    plot = plots.histogram(
+        [series],
+        axis=axis,
+        names=names,
+        label=f"Buckets by fill. {title}. {'; '.join(series.says[-3:])}",
+        height=150,
+        log_heights=True,
+    )
     return card("plot-fill", title, words, tag("p", "buckets", class_="axis"), plot)
 
 
@@ -88,20 +95,28 @@ def _added(parts: Iterable[Distribution]) -> Distribution | None:
         return None
     first, last = min(counts), max(counts)
     edges = [first + i * width for i in range(round((last - first) / width) + 2)]
-    return Distribution(edges=tuple(edges), counts=tuple(counts.get(edge, 0) for edge in edges[:-1]))
+    return Distribution(
+        edges=tuple(edges), counts=tuple(counts.get(edge, 0) for edge in edges[:-1])
+    )
 
 
 def cost(report: Report) -> Markup | None:
     """Σ length² over buckets, before balancing and after; None where nothing was kept."""
     if not report.waste:
         return None
-    drawn = [(way, way.cost_counts) for way in report.waste if way.cost_counts is not None and way.cost_counts.counts]
+    drawn = [
+        (way, way.cost_counts)
+        for way in report.waste
+        if way.cost_counts is not None and way.cost_counts.counts
+    ]
     spreads = {way.name: way.spread for way in report.waste}
     title = f"Attention costs vary by {percent(spreads['packed'])} from bucket to bucket, with next-fit by {percent(spreads['next-fit'])}"
     words = "Σ length² of each bucket: what its attention costs. Every training step waits for the GPU whose bucket costs most, so narrow is fast."
     if not drawn:
         return card("plot-cost", title, words, tag("p", "No bucket is made yet."))
-    plot = cost_ridges([(capitalised(way.label), spread(way), _WASTES[way.name], values) for way, values in drawn])
+    plot = cost_ridges(
+        [(capitalised(way.label), spread(way), _WASTES[way.name], values) for way, values in drawn]
+    )
     return card("plot-cost", title, words, plot)
 
 
@@ -109,15 +124,25 @@ def cost_ridges(rows: Sequence[tuple[str, str, str, Distribution]]) -> Markup:
     """Σ length² over batches: name, words, colour and distribution of each row."""
     low, high = _range([values for *_, values in rows])
     width = (high - low) / _COST_BINS
-    series = [(counted(_coarser(values, width), colour, name, ("", "bucket"), whole=False), words) for name, words, colour, values in rows]
-    return plots.ridges(series, axis=Axis(low=low, high=high), label=f"Attention cost over buckets. {'; '.join(f'{s.name}: {w}' for s, w in series)}")
+    series = [
+        (counted(_coarser(values, width), colour, name, ("", "bucket"), whole=False), words)
+        for name, words, colour, values in rows
+    ]
+    return plots.ridges(
+        series,
+        axis=Axis(low=low, high=high),
+        label=f"Attention cost over buckets. {'; '.join(f'{s.name}: {w}' for s, w in series)}",
+    )
 
 
 def _coarser(values: Distribution, width: float) -> Distribution:
     """As many neighbouring bins in one as make about `width`."""
     step = max(1, round(width / (values.edges[1] - values.edges[0])))
     edges = (*values.edges[:-1:step], values.edges[-1])
-    return Distribution(edges=edges, counts=tuple(sum(values.counts[i : i + step]) for i in range(0, len(values.counts), step)))
+    return Distribution(
+        edges=edges,
+        counts=tuple(sum(values.counts[i : i + step]) for i in range(0, len(values.counts), step)),
+    )
 
 
 def spread(way: Waste) -> str:
@@ -145,7 +170,11 @@ def sequences(report: Report) -> Markup | None:
     axis = Axis(low=max(0.0, values.edges[0] - 2), high=max(values.edges[-1], slots) + 2)
     marks = (plots.Mark(x=slots, text=f"{slots:,} slots", strong=True),)
     plot = plots.histogram(
-        [counted(values, "c1", "buckets", (" sequences", "bucket"))], axis=axis, marks=marks, label=f"Sequences a bucket. {title}", height=150
+        [counted(values, "c1", "buckets", (" sequences", "bucket"))],
+        axis=axis,
+        marks=marks,
+        label=f"Sequences a bucket. {title}",
+        height=150,
     )
     return card("plot-sequences", title, words, tag("p", "buckets", class_="axis"), plot)
 
@@ -160,15 +189,32 @@ def budget(report: Report) -> Markup | None:
     title = f"An epoch of {_preset(told.preset)} takes {duration(told.epoch_gpu_hours)} on one {report.budget.gpu} in {told.precision}"
     words = f"GPU time of one epoch ({about(report.budget.tokens)} train tokens) and of the whole published run of each ESM-2 preset, on a logarithmic axis."
     drawn = [
-        (_preset(preset), [dot for row in rows if row.preset == preset for dot in _dots(row.precision, row.epoch_gpu_hours, row.run_gpu_hours)])
+        (
+            _preset(preset),
+            [
+                dot
+                for row in rows
+                if row.preset == preset
+                for dot in _dots(row.precision, row.epoch_gpu_hours, row.run_gpu_hours)
+            ],
+        )
         for preset in presets
     ]
     hours = [dot.value for _, dots in drawn for dot in dots]
     low, high = min(hours), max(hours)
     axis = Axis(low=low * (low / high) ** 0.18, high=high * (high / low) ** 0.06, log=True)
-    names = _apart({value: text for value, text in _DURATIONS.items() if axis.low < value < axis.high}, axis)
-    plot = plots.dots(drawn, axis=axis, names=names, label=f"GPU time of an epoch and of a run. {title}")
-    entries = (("round c1", "bf16, one epoch"), ("round c2", "FP8, one epoch"), ("square c1", "bf16, whole run"), ("square c2", "FP8, whole run"))
+    names = _apart(
+        {value: text for value, text in _DURATIONS.items() if axis.low < value < axis.high}, axis
+    )
+    plot = plots.dots(
+        drawn, axis=axis, names=names, label=f"GPU time of an epoch and of a run. {title}"
+    )
+    entries = (
+        ("round c1", "bf16, one epoch"),
+        ("round c2", "FP8, one epoch"),
+        ("square c1", "bf16, whole run"),
+        ("square c2", "FP8, whole run"),
+    )
     return card("plot-budget", title, words, plot, legend(entries))
 
 
@@ -177,7 +223,10 @@ def _apart(names: dict[float, str], axis: Axis) -> dict[float, str]:
     chosen: dict[float, str] = {}
     for value, text in names.items():
         last = max(chosen, default=0.0)
-        if not chosen or 3.2 * (axis.at(value) - axis.at(last)) > 7 * (len(text) + len(chosen[last])) / 2 + 8:
+        if (
+            not chosen
+            or 3.2 * (axis.at(value) - axis.at(last)) > 7 * (len(text) + len(chosen[last])) / 2 + 8
+        ):
             chosen[value] = text
     return chosen
 
@@ -189,6 +238,13 @@ def _preset(name: str) -> str:
 def _dots(precision: str, epoch: float, run: float) -> list[plots.Dot]:
     colour = "c1" if precision == "bf16" else "c2"
     return [
-        plots.Dot(value=epoch, colour=colour, shape="round", says=f"{precision}: {duration(epoch)} an epoch"),
-        plots.Dot(value=run, colour=colour, shape="square", says=f"{precision}: {duration(run)} a run"),
+        plots.Dot(
+            value=epoch,
+            colour=colour,
+            shape="round",
+            says=f"{precision}: {duration(epoch)} an epoch",
+        ),
+        plots.Dot(
+            value=run, colour=colour, shape="square", says=f"{precision}: {duration(run)} a run"
+        ),
     ]

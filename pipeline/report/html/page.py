@@ -36,7 +36,11 @@ def page(report: Report | Comparison) -> str:
         tag("title", f"{title} · thdpack"),
         tag("style", Markup(_STYLE.read_text(encoding="utf-8"))),
     )
-    return "<!doctype html>\n" + tag("html", tag("head", head), tag("body", _HATCH, tag("main", body)), lang="en") + "\n"
+    return (
+        "<!doctype html>\n"
+        + tag("html", tag("head", head), tag("body", _HATCH, tag("main", body)), lang="en")
+        + "\n"
+    )
 
 
 def _body(report: Report) -> list[Child]:

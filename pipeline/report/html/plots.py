@@ -10,7 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.report.html.markup import Markup, tag
-from pipeline.report.html.svg import BELOW, TOP, Axis, base_line, canvas, pc, px, round_steps, rule, said, short, stretched, ticks, vertical
+from pipeline.report.html.svg import (
+    BELOW,
+    TOP,
+    Axis,
+    base_line,
+    canvas,
+    pc,
+    px,
+    round_steps,
+    rule,
+    said,
+    short,
+    stretched,
+    ticks,
+    vertical,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,12 +78,23 @@ def histogram(
     """
     grown = _logarithm if log_heights else float
     top = max((max(s.heights, default=0.0) for s in series), default=0.0) or 1.0
-    steps = [10.0**d for d in range(math.floor(math.log10(top)) + 1)] if log_heights else [y for y in round_steps(0, top, 4) if y]
+    steps = (
+        [10.0**d for d in range(math.floor(math.log10(top)) + 1)]
+        if log_heights
+        else [y for y in round_steps(0, top, 4) if y]
+    )
     base = TOP + height
     scale = height / grown(top)
     grid = [rule(base - grown(y) * scale, short(y) + unit, numbers) for y in steps]
     kind = "area over" if over else "area"
-    areas = [tag("path", class_=f"{kind} {s.colour}", d=_steps(s, axis, base, [scale * grown(y) for y in s.heights])) for s in series]
+    areas = [
+        tag(
+            "path",
+            class_=f"{kind} {s.colour}",
+            d=_steps(s, axis, base, [scale * grown(y) for y in s.heights]),
+        )
+        for s in series
+    ]
     return canvas(
         base + BELOW,
         label,
@@ -82,7 +108,14 @@ def histogram(
     )
 
 
-def ridges(series: Sequence[tuple[Series, str]], *, axis: Axis, label: str, names: dict[float, str] | None = None, height: int = 66) -> Markup:
+def ridges(
+    series: Sequence[tuple[Series, str]],
+    *,
+    axis: Axis,
+    label: str,
+    names: dict[float, str] | None = None,
+    height: int = 66,
+) -> Markup:
     """Histograms one below the other over one axis, each as high as its own largest bin, with a few words under its name."""
     row = height + 56
     base = row * len(series)
@@ -92,15 +125,35 @@ def ridges(series: Sequence[tuple[Series, str]], *, axis: Axis, label: str, name
         drawn += [
             tag("text", s.name, class_="strong", x="0", y=str(i * row + 16)),
             tag("text", words, class_="muted halo", x="0", y=str(i * row + 34)),
-            stretched(base, tag("path", class_=f"area {s.colour}", d=_steps(s, axis, foot, _scaled(s.heights, height)))),
+            stretched(
+                base,
+                tag(
+                    "path",
+                    class_=f"area {s.colour}",
+                    d=_steps(s, axis, foot, _scaled(s.heights, height)),
+                ),
+            ),
             base_line(foot),
             _hits(s, axis, i * row + 24, foot),
         ]
-    return canvas(base + BELOW, label, [vertical(axis.at(x), 44, base - 6) for x in axis.ticks()], drawn, ticks(axis, base - 6, names))
+    return canvas(
+        base + BELOW,
+        label,
+        [vertical(axis.at(x), 44, base - 6) for x in axis.ticks()],
+        drawn,
+        ticks(axis, base - 6, names),
+    )
 
 
 def columns(
-    labels: Sequence[str], values: Sequence[float], reference: Sequence[float], says: Sequence[str], *, label: str, colour: str = "c1", height: int = 220
+    labels: Sequence[str],
+    values: Sequence[float],
+    reference: Sequence[float],
+    says: Sequence[str],
+    *,
+    label: str,
+    colour: str = "c1",
+    height: int = 220,
 ) -> Markup:
     """A column for each label, and a bar across it where the reference is. Values are percent."""
     top = max((*values, *reference, 1e-9))
@@ -108,13 +161,29 @@ def columns(
     scale = height / top
     band = 100 / max(1, len(labels))
     drawn: list[Markup] = []
-    for i, (letter, value, wanted, words) in enumerate(zip(labels, values, reference, says, strict=True)):
+    for i, (letter, value, wanted, words) in enumerate(
+        zip(labels, values, reference, says, strict=True)
+    ):
         left = i * band
         drawn.append(
             tag(
                 "g",
-                tag("rect", class_="catch", x=pc(left), y=str(TOP), width=pc(band), height=str(height + BELOW)),
-                tag("rect", class_=f"bar {colour}", x=pc(left + 0.14 * band), y=px(base - value * scale), width=pc(0.72 * band), height=px(value * scale)),
+                tag(
+                    "rect",
+                    class_="catch",
+                    x=pc(left),
+                    y=str(TOP),
+                    width=pc(band),
+                    height=str(height + BELOW),
+                ),
+                tag(
+                    "rect",
+                    class_=f"bar {colour}",
+                    x=pc(left + 0.14 * band),
+                    y=px(base - value * scale),
+                    width=pc(0.72 * band),
+                    height=px(value * scale),
+                ),
                 tag(
                     "line",
                     class_="reference",
@@ -123,13 +192,27 @@ def columns(
                     y1=px(base - wanted * scale),
                     y2=px(base - wanted * scale),
                 ),
-                tag("text", letter, class_="letter", x=pc(left + band / 2), y=str(base + 17), text_anchor="middle"),
+                tag(
+                    "text",
+                    letter,
+                    class_="letter",
+                    x=pc(left + band / 2),
+                    y=str(base + 17),
+                    text_anchor="middle",
+                ),
                 said(words),
                 class_="hit",
             )
         )
     grid = [rule(base - y * scale, f"{y:g} %", "end") for y in round_steps(0, top, 5) if y]
-    return canvas(base + BELOW, label, [lines for lines, _ in grid], base_line(base), drawn, [text for _, text in grid])
+    return canvas(
+        base + BELOW,
+        label,
+        [lines for lines, _ in grid],
+        base_line(base),
+        drawn,
+        [text for _, text in grid],
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,9 +233,19 @@ def bars(rows: Sequence[Bar], *, label: str) -> Markup:
         y = 82 * i
         drawn += [
             tag("text", bar.name, class_="strong", x="0", y=str(y + 16)),
-            tag("text", bar.words, class_="strong halo", x="100%", y=str(y + 16), text_anchor="end"),
+            tag(
+                "text", bar.words, class_="strong halo", x="100%", y=str(y + 16), text_anchor="end"
+            ),
             tag("rect", class_="rest", x="0", y=str(y + 24), width="100%", height="20", rx="3"),
-            tag("rect", class_=f"bar {bar.colour}", x="0", y=str(y + 24), width=pc(100 * bar.share), height="20", rx="3"),
+            tag(
+                "rect",
+                class_=f"bar {bar.colour}",
+                x="0",
+                y=str(y + 24),
+                width=pc(100 * bar.share),
+                height="20",
+                rx="3",
+            ),
             tag("text", bar.below, class_="tick", x="0", y=str(y + 60)),
         ]
     return canvas(82 * len(rows) - 14, label, drawn)
@@ -165,7 +258,14 @@ def parts(amounts: Sequence[tuple[str, int, str]], *, label: str) -> Markup:
     at = 0.0
     for text, amount, colour in amounts:
         width = 100 * amount / total
-        drawn.append(tag("g", tag("rect", class_=f"bar {colour}", x=pc(at), y="26", width=pc(width), height="40"), said(f"{text}: {amount:,}"), class_="hit"))
+        drawn.append(
+            tag(
+                "g",
+                tag("rect", class_=f"bar {colour}", x=pc(at), y="26", width=pc(width), height="40"),
+                said(f"{text}: {amount:,}"),
+                class_="hit",
+            )
+        )
         at += width
     return canvas(70, label, drawn)
 
@@ -180,7 +280,9 @@ class Dot:
     says: str
 
 
-def dots(rows: Sequence[tuple[str, Sequence[Dot]]], *, axis: Axis, label: str, names: dict[float, str]) -> Markup:
+def dots(
+    rows: Sequence[tuple[str, Sequence[Dot]]], *, axis: Axis, label: str, names: dict[float, str]
+) -> Markup:
     """Values of each row on a common axis."""
     row, base = 34, 34 * len(rows) + TOP
     drawn: list[Markup] = []
@@ -198,7 +300,15 @@ def _dot(dot: Dot, axis: Axis, y: float) -> Markup:
     if dot.shape == "round":
         drawn = tag("circle", class_=f"dot {dot.colour}", cx=pc(at), cy=px(y), r="6")
     else:
-        drawn = tag("rect", class_=f"dot {dot.colour}", x=pc(at), y=px(y - 5.5), width="11", height="11", transform="translate(-5.5 0)")
+        drawn = tag(
+            "rect",
+            class_=f"dot {dot.colour}",
+            x=pc(at),
+            y=px(y - 5.5),
+            width="11",
+            height="11",
+            transform="translate(-5.5 0)",
+        )
     return tag("g", drawn, said(dot.says), class_="hit")
 
 
@@ -228,11 +338,20 @@ def _hits(series: Series, axis: Axis, top: float, base: float) -> Markup:
         [
             tag(
                 "g",
-                tag("rect", class_="catch", x=pc(a), y=px(top), width=pc(b - a), height=px(base - top)),
+                tag(
+                    "rect",
+                    class_="catch",
+                    x=pc(a),
+                    y=px(top),
+                    width=pc(b - a),
+                    height=px(base - top),
+                ),
                 tag("text", words, class_="said", x="100%", y=px(top - 8), text_anchor="end"),
                 class_="hit",
             )
-            for a, b, words, value in zip(edges[:-1], edges[1:], series.says, series.heights, strict=True)
+            for a, b, words, value in zip(
+                edges[:-1], edges[1:], series.says, series.heights, strict=True
+            )
             if b > a and value
         ],
     )
@@ -244,7 +363,14 @@ def _mark(mark: Mark, axis: Axis, base: float) -> Markup:
     y = TOP + 12 + 17 * mark.row
     return tag(
         "g",
-        tag("line", class_="mark strong" if mark.strong else "mark", x1=pc(at), x2=pc(at), y1=px(y - 11), y2=px(base)),
+        tag(
+            "line",
+            class_="mark strong" if mark.strong else "mark",
+            x1=pc(at),
+            x2=pc(at),
+            y1=px(y - 11),
+            y2=px(base),
+        ),
         tag(
             "text",
             mark.text,

@@ -28,11 +28,15 @@ class Axis:
     log: bool = False
 
     def __post_init__(self) -> None:
-        assert (0 if self.log else -math.inf) < self.low < self.high, f"an axis from {self.low} to {self.high}"
+        assert (0 if self.log else -math.inf) < self.low < self.high, (
+            f"an axis from {self.low} to {self.high}"
+        )
 
     def at(self, value: float) -> float:
         """Percent of the width, within 0 … 100."""
-        low, high, value = (math.log(max(v, self.low)) if self.log else v for v in (self.low, self.high, value))
+        low, high, value = (
+            math.log(max(v, self.low)) if self.log else v for v in (self.low, self.high, value)
+        )
         return min(100.0, max(0.0, 100 * (value - low) / (high - low)))
 
     def ticks(self, most: int = 6) -> list[float]:
@@ -45,7 +49,9 @@ def round_steps(low: float, high: float, most: int = 6) -> list[float]:
     raw = (high - low) / most
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * digit for digit in (1, 2, 5, 10) if unit * digit >= raw * (1 - 1e-9))
-    return [n * step for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return [
+        n * step for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    ]
 
 
 def short(value: float) -> str:
@@ -63,7 +69,14 @@ def canvas(height: int, label: str, *children: Iterable[Markup] | Markup) -> Mar
 
 def stretched(height: int, *children: Markup) -> Markup:
     """Children drawn with x from 0 to 100, stretched over the whole width."""
-    return tag("svg", *children, width="100%", height=str(height), viewBox=f"0 0 100 {height}", preserveAspectRatio="none")
+    return tag(
+        "svg",
+        *children,
+        width="100%",
+        height=str(height),
+        viewBox=f"0 0 100 {height}",
+        preserveAspectRatio="none",
+    )
 
 
 def said(words: str) -> Markup:
@@ -74,7 +87,14 @@ def said(words: str) -> Markup:
 def rule(y: float, text: str, end: str) -> tuple[Markup, Markup]:
     """A grid line, and its number above one of its ends, to be drawn after the marks."""
     line = tag("line", class_="grid", x1="0", x2="100%", y1=px(y), y2=px(y))
-    return line, tag("text", text, class_="tick halo", x="0" if end == "start" else "100%", y=px(y - 4), text_anchor=end)
+    return line, tag(
+        "text",
+        text,
+        class_="tick halo",
+        x="0" if end == "start" else "100%",
+        y=px(y - 4),
+        text_anchor=end,
+    )
 
 
 def vertical(x: float, top: float, base: float) -> Markup:
@@ -94,7 +114,9 @@ def ticks(axis: Axis, base: float, names: dict[float, str] | None) -> list[Marku
     for value, text in named.items():
         at = axis.at(value)
         anchor = "start" if at < 4 else "end" if at > 96 else "middle"
-        drawn.append(tag("text", text, class_="tick", x=pc(at), y=px(base + 17), text_anchor=anchor))
+        drawn.append(
+            tag("text", text, class_="tick", x=pc(at), y=px(base + 17), text_anchor=anchor)
+        )
     return drawn
 
 

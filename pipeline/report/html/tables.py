@@ -17,19 +17,43 @@ _SHOWN = 50
 def table(head: Sequence[str], rows: Iterable[Sequence[Child]], *, words: int = 1) -> Markup:
     """A table that scrolls sideways where it must; the first `words` columns are text, the others numbers."""
     kinds = ["w" if i < words else "n" for i in range(len(head))]
-    top = tag("tr", [tag("th", title, class_=kind, scope="col") for title, kind in zip(head, kinds, strict=True)])
-    body = [tag("tr", [tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows]
+    top = tag(
+        "tr",
+        [
+            tag("th", title, class_=kind, scope="col")
+            for title, kind in zip(head, kinds, strict=True)
+        ],
+    )
+    body = [
+        tag("tr", [tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)])
+        for row in rows
+    ]
     return tag("div", tag("table", tag("thead", top), tag("tbody", body)), class_="scroll")
 
 
 def more(total: int) -> Markup | None:
     """Says that a table was cut."""
-    return tag("p", f"The first {_SHOWN} of {total:,}; thdpack stats --csv writes all.") if total > _SHOWN else None
+    return (
+        tag("p", f"The first {_SHOWN} of {total:,}; thdpack stats --csv writes all.")
+        if total > _SHOWN
+        else None
+    )
 
 
 def splits(report: Report, key: str = "table-splits") -> Markup:
     """Train and valid."""
-    head = ("split", "shards", "bytes", "buckets", "sequences", "tokens", "fill", "Σ length² spread", "max / mean", "most sequences")
+    head = (
+        "split",
+        "shards",
+        "bytes",
+        "buckets",
+        "sequences",
+        "tokens",
+        "fill",
+        "Σ length² spread",
+        "max / mean",
+        "most sequences",
+    )
     rows = [
         (
             s.name,
@@ -45,7 +69,11 @@ def splits(report: Report, key: str = "table-splits") -> Markup:
         )
         for s in report.splits
     ]
-    words = "What training and validation read." if report.prediction is None else "What preprocessing would make: a forecast, but for sequences and tokens."
+    words = (
+        "What training and validation read."
+        if report.prediction is None
+        else "What preprocessing would make: a forecast, but for sequences and tokens."
+    )
     return card(key, "Train and valid", words, table(head, rows), wide=True)
 
 
@@ -64,7 +92,9 @@ def batching(report: Report) -> Markup:
         for way in report.waste
     ]
     words = "Spread: coefficient of variation over batches. Max / mean: how much longer the costliest keeps the others waiting."
-    return card("table-batching", "Ways of batching these sequences", words, table(head, rows), wide=True)
+    return card(
+        "table-batching", "Ways of batching these sequences", words, table(head, rows), wide=True
+    )
 
 
 def budget(report: Report) -> Markup | None:
@@ -95,26 +125,50 @@ def inputs(report: Report, key: str = "table-inputs") -> Markup:
     used = [status for status in Status if report.by_status[status]]
     head = ("input", "bytes", "records", "residues", *(status.replace("_", " ") for status in used))
     rows: list[Sequence[Child]] = [
-        (name(one.name), size(one.bytes), f"{one.records:,}", f"{one.residues:,}", *(f"{one.by_status[status]:,}" for status in used))
+        (
+            name(one.name),
+            size(one.bytes),
+            f"{one.records:,}",
+            f"{one.residues:,}",
+            *(f"{one.by_status[status]:,}" for status in used),
+        )
         for one in report.inputs[:_SHOWN]
     ]
     if len(report.inputs) > 1:
         total = sum(one.bytes for one in report.inputs)
-        rows.append(("all", size(total), f"{report.records:,}", f"{report.residues_in:,}", *(f"{report.by_status[status]:,}" for status in used)))
+        rows.append(
+            (
+                "all",
+                size(total),
+                f"{report.records:,}",
+                f"{report.residues_in:,}",
+                *(f"{report.by_status[status]:,}" for status in used),
+            )
+        )
     words = f"{plural(len(report.inputs), 'input')}; what was left out is in records/, each with its reason."
-    return card(key, "Records by input", words, table(head, rows), more(len(report.inputs)), wide=True)
+    return card(
+        key, "Records by input", words, table(head, rows), more(len(report.inputs)), wide=True
+    )
 
 
 def rare(report: Report) -> Markup:
     """Letters beyond the twenty."""
-    found = [letter for letter in report.composition.letters if letter.kind != "standard" and letter.count]
+    found = [
+        letter
+        for letter in report.composition.letters
+        if letter.kind != "standard" and letter.count
+    ]
     rows = [(tag("b", x.letter), x.kind, f"{x.count:,}", percent(x.share)) for x in found]
     unknown = report.composition
     words = f"No letter that came in is outside the vocabulary {report.settings.vocabulary}."
     if unknown.unknown_residues:
         many = f"{plural(unknown.unknown_residues, 'letter')} in {plural(unknown.unknown_records, 'record')} that came in"
         words = f"Outside the vocabulary {report.settings.vocabulary}, so read as <unk>: {many}."
-    shown = table(("letter", "kind", "residues", "share"), rows, words=2) if rows else tag("p", "There are none: all residues are of the standard twenty.")
+    shown = (
+        table(("letter", "kind", "residues", "share"), rows, words=2)
+        if rows
+        else tag("p", "There are none: all residues are of the standard twenty.")
+    )
     return card("table-letters", "Rare and unknown letters", words, shown)
 
 
@@ -123,7 +177,11 @@ def duplicates(report: Report) -> Markup:
     found = sorted(report.duplicates, key=lambda one: -one.records)
     rows = [(name(one.source), name(one.original), f"{one.records:,}") for one in found[:_SHOWN]]
     total = report.by_status[Status.DUPLICATE]
-    shown = table(("duplicates in", "first copy in", "records"), rows, words=2) if rows else tag("p", "There are none.")
+    shown = (
+        table(("duplicates in", "first copy in", "records"), rows, words=2)
+        if rows
+        else tag("p", "There are none.")
+    )
     words = f"{plural(total, 'record')} with exactly the residues of an earlier one."
     if report.cropped_copies:
         words += f" Kept, but once truncated the same as an earlier one: {report.cropped_copies:,}."
@@ -134,28 +192,58 @@ def longest(report: Report) -> Markup:
     """The longest records."""
     words = f"Records by their residues, before the crop at {report.lengths.crop:,}."
     if len(report.inputs) == 1:
-        shown = table(("id", "residues"), [(name(one.id), f"{one.residues:,}") for one in report.longest])
+        shown = table(
+            ("id", "residues"), [(name(one.id), f"{one.residues:,}") for one in report.longest]
+        )
     else:
-        shown = table(("id", "input", "residues"), [(name(one.id), name(one.source), f"{one.residues:,}") for one in report.longest], words=2)
+        shown = table(
+            ("id", "input", "residues"),
+            [(name(one.id), name(one.source), f"{one.residues:,}") for one in report.longest],
+            words=2,
+        )
     return card("table-longest", "The longest", words, shown)
 
 
 def repeated(report: Report) -> Markup:
     """The most repeated records."""
     rows = [(name(one.id), f"{one.residues:,}", f"{one.times:,}\u00a0×") for one in report.repeated]
-    shown = table(("id of the first", "residues", "came in"), rows) if rows else tag("p", "No sequence came in twice.")
-    return card("table-repeated", "The most repeated", "Sequences by how often they came in.", shown)
+    shown = (
+        table(("id of the first", "residues", "came in"), rows)
+        if rows
+        else tag("p", "No sequence came in twice.")
+    )
+    return card(
+        "table-repeated", "The most repeated", "Sequences by how often they came in.", shown
+    )
 
 
 def settings(report: Report) -> Markup:
     """The options, and what tells this dataset from another."""
     options = report.settings
     facts: list[tuple[str, Child]] = [
-        (label.replace("_", "-"), f"{getattr(options, label):,}" if isinstance(getattr(options, label), int) else str(getattr(options, label)))
+        (
+            label.replace("_", "-"),
+            f"{getattr(options, label):,}"
+            if isinstance(getattr(options, label), int)
+            else str(getattr(options, label)),
+        )
         for label in options.__dataclass_fields__
     ]
-    marks = (("generation", report.generation), ("build", report.build), ("parent", report.parent), ("manifest digest", report.manifest_digest))
+    marks = (
+        ("generation", report.generation),
+        ("build", report.build),
+        ("parent", report.parent),
+        ("manifest digest", report.manifest_digest),
+    )
     facts += [(label, name(str(value))) for label, value in marks if value is not None]
-    listed = tag("dl", [tag("div", tag("dt", label), tag("dd", value)) for label, value in facts], class_="row facts")
-    words = "What shapes the bytes of the dataset." if report.kind == "dataset" else "What a build with these options would do."
+    listed = tag(
+        "dl",
+        [tag("div", tag("dt", label), tag("dd", value)) for label, value in facts],
+        class_="row facts",
+    )
+    words = (
+        "What shapes the bytes of the dataset."
+        if report.kind == "dataset"
+        else "What a build with these options would do."
+    )
     return card("table-settings", "Options", words, listed, wide=True)

@@ -51,7 +51,9 @@ def write_csv(report: Report | Comparison, folder: Path) -> None:
     if isinstance(report, Comparison):
         write_csv(report.a, folder / "a")
         write_csv(report.b, folder / "b")
-    for name, rows in (_comparison_tables(report) if isinstance(report, Comparison) else _tables(report)).items():
+    for name, rows in (
+        _comparison_tables(report) if isinstance(report, Comparison) else _tables(report)
+    ).items():
         write_text(folder / f"{name}.csv", _csv(rows))
 
 
@@ -59,16 +61,26 @@ Rows = list[dict[str, Any]]
 
 
 def _comparison_tables(report: Comparison) -> dict[str, Rows]:
-    return {"changes": _rows(report.changes), "settings": _rows(report.settings), "overlap": [asdict(report.overlap)]}
+    return {
+        "changes": _rows(report.changes),
+        "settings": _rows(report.settings),
+        "overlap": [asdict(report.overlap)],
+    }
 
 
 def _tables(report: Report) -> dict[str, Rows]:
     """Name of each table → its rows. A table without rows is left out."""
     tables = {
-        "summary": [_scalars(report) | {f"records_{status}": count for status, count in report.by_status.items()}],
+        "summary": [
+            _scalars(report)
+            | {f"records_{status}": count for status, count in report.by_status.items()}
+        ],
         "settings": [asdict(report.settings)],
         "inputs": [_scalars(flow) | dict(flow.by_status) for flow in report.inputs],
-        "lengths": [_scalars(report.lengths) | {f"p{p}": value for p, value in report.lengths.percentiles.items()}],
+        "lengths": [
+            _scalars(report.lengths)
+            | {f"p{p}": value for p, value in report.lengths.percentiles.items()}
+        ],
         "length_histogram": _histogram(report.lengths.histogram),
         "composition": _rows(report.composition.letters),
         "splits": [_scalars(split) for split in report.splits],
@@ -91,11 +103,18 @@ def _rows(entries: Iterable[Any]) -> Rows:
 def _scalars(entry: Any) -> dict[str, Any]:
     """The fields of a dataclass that fit into a cell."""
     values = {field.name: getattr(entry, field.name) for field in fields(entry)}
-    return {name: value for name, value in values.items() if value is None or isinstance(value, str | int | float)}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is None or isinstance(value, str | int | float)
+    }
 
 
 def _histogram(counts: Distribution) -> Rows:
-    return [{"from": low, "below": high, "count": count} for low, high, count in zip(counts.edges[:-1], counts.edges[1:], counts.counts, strict=True)]
+    return [
+        {"from": low, "below": high, "count": count}
+        for low, high, count in zip(counts.edges[:-1], counts.edges[1:], counts.counts, strict=True)
+    ]
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -26,7 +26,9 @@ _INPUTS_SHOWN: Final = 20
 
 def show(report: Report | Comparison, console: Console) -> None:
     """Draw a report, or two side by side."""
-    for part in _comparison(report) if isinstance(report, Comparison) else _report(report, console.width):
+    for part in (
+        _comparison(report) if isinstance(report, Comparison) else _report(report, console.width)
+    ):
         console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
 
 
@@ -42,13 +44,17 @@ def _report(report: Report, width: int) -> Iterable[Part]:
         yield _duplicates(report)
     yield _title(f"length in residues, {numerals.plural(report.records, 'record')} before cropping")
     yield from _lengths(report.lengths, width)
-    yield _title(f"composition of {'the buckets' if report.composition.over == 'buckets' else 'the input'}, and of Swiss-Prot")
+    yield _title(
+        f"composition of {'the buckets' if report.composition.over == 'buckets' else 'the input'}, and of Swiss-Prot"
+    )
     yield from _composition(report)
     yield _title("splits" if report.kind == "dataset" else "splits, as a build would make them")
     yield _splits(report)
     yield _title("padding, were these sequences batched otherwise")
     yield _waste(report)
-    yield _title(f"training on {about(report.budget.tokens)} tokens of train, hours of one {report.budget.gpu}")
+    yield _title(
+        f"training on {about(report.budget.tokens)} tokens of train, hours of one {report.budget.gpu}"
+    )
     yield _budget(report)
     yield from _sources(report)
     yield _title("the longest records")
@@ -66,7 +72,12 @@ def _table(*headers: str, left: Sequence[str] = ()) -> Table:
     """Numbers to the right, what is named in `left` to the left; that gives way where the terminal is narrow."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for header in headers:
-        table.add_column(header, justify="left" if header in left else "right", no_wrap=header not in left, overflow="ellipsis")
+        table.add_column(
+            header,
+            justify="left" if header in left else "right",
+            no_wrap=header not in left,
+            overflow="ellipsis",
+        )
     return table
 
 
@@ -81,13 +92,21 @@ def _overview(report: Report) -> Iterable[Text]:
     generation = f"generation {report.generation}, " if report.generation is not None else ""
     sizes = f"{settings.capacity:,} tokens a bucket, sequences up to {settings.max_seq_len:,} tokens, --long {settings.long}"
     yield Text(f"{generation}{settings.vocabulary}, {sizes}")
-    left_out = [f"{report.by_status[s]:,} {s.replace('_', ' ')}" for s in Status if s not in (Status.KEPT, Status.DUPLICATE) and report.by_status[s]]
+    left_out = [
+        f"{report.by_status[s]:,} {s.replace('_', ' ')}"
+        for s in Status
+        if s not in (Status.KEPT, Status.DUPLICATE) and report.by_status[s]
+    ]
     kept, duplicates = report.by_status[Status.KEPT], report.by_status[Status.DUPLICATE]
-    yield Text(f"{report.records:,} records in, {kept:,} kept, {duplicates:,} duplicates, left out: {', '.join(left_out) or 'none'}")
+    yield Text(
+        f"{report.records:,} records in, {kept:,} kept, {duplicates:,} duplicates, left out: {', '.join(left_out) or 'none'}"
+    )
     if report.cropped_copies:
         what = "kept, but once truncated the same as an earlier record"
         yield Text(f"{what}: {report.cropped_copies:,} (--dedup cropped leaves them out)")
-    yield Text(f"{report.residues_in:,} residues in, {report.residues_kept:,} in buckets; {report.tokens:,} tokens")
+    yield Text(
+        f"{report.residues_in:,} residues in, {report.residues_kept:,} in buckets; {report.tokens:,} tokens"
+    )
     if report.prediction is not None and not report.by_status[Status.KEPT]:
         yield Text("a build would keep nothing, and refuse", style="bold")
     elif report.prediction is not None:
@@ -100,11 +119,26 @@ def _overview(report: Report) -> Iterable[Text]:
 
 
 def _inputs(report: Report) -> Table:
-    reasons = [status for status in Status if status is Status.KEPT or status is Status.DUPLICATE or report.by_status[status]]
-    table = _table("input", "stored", "records", "residues", *(status.replace("_", " ") for status in reasons), left=("input",))
+    reasons = [
+        status
+        for status in Status
+        if status is Status.KEPT or status is Status.DUPLICATE or report.by_status[status]
+    ]
+    table = _table(
+        "input",
+        "stored",
+        "records",
+        "residues",
+        *(status.replace("_", " ") for status in reasons),
+        left=("input",),
+    )
     for flow in report.inputs[:_INPUTS_SHOWN]:
         table.add_row(
-            _text(flow.name), numerals.size(flow.bytes), f"{flow.records:,}", f"{flow.residues:,}", *(f"{flow.by_status[status]:,}" for status in reasons)
+            _text(flow.name),
+            numerals.size(flow.bytes),
+            f"{flow.records:,}",
+            f"{flow.residues:,}",
+            *(f"{flow.by_status[status]:,}" for status in reasons),
         )
     if len(report.inputs) > _INPUTS_SHOWN:
         table.add_row(f"… and {len(report.inputs) - _INPUTS_SHOWN:,} more")
@@ -117,7 +151,9 @@ def _text(name: str) -> Text:
 
 
 def _duplicates(report: Report) -> Table:
-    table = _table("duplicates in", "first seen in", "records", left=("duplicates in", "first seen in"))
+    table = _table(
+        "duplicates in", "first seen in", "records", left=("duplicates in", "first seen in")
+    )
     for flow in sorted(report.duplicates, key=lambda flow: -flow.records)[:_INPUTS_SHOWN]:
         table.add_row(_text(flow.source), _text(flow.original), f"{flow.records:,}")
     return table
@@ -125,7 +161,12 @@ def _duplicates(report: Report) -> Table:
 
 def _lengths(lengths: Lengths, width: int) -> Iterable[Part]:
     table = _table("shortest", *(f"{p} %" for p in lengths.percentiles), "longest", "mean")
-    table.add_row(f"{lengths.shortest:,}", *(f"{value:,}" for value in lengths.percentiles.values()), f"{lengths.longest:,}", f"{lengths.mean:,.1f}")
+    table.add_row(
+        f"{lengths.shortest:,}",
+        *(f"{value:,}" for value in lengths.percentiles.values()),
+        f"{lengths.longest:,}",
+        f"{lengths.mean:,.1f}",
+    )
     yield table
     if lengths.histogram.counts:
         yield from _histogram(lengths.histogram, lengths.crop, width)
@@ -149,15 +190,29 @@ def _histogram(counts: Distribution, crop: int, width: int) -> Iterable[Text]:
 
 def _composition(report: Report) -> Iterable[Part]:
     found = report.composition
-    most = max((max(letter.share, letter.background or 0) for letter in found.letters), default=1) or 1
+    most = (
+        max((max(letter.share, letter.background or 0) for letter in found.letters), default=1) or 1
+    )
     table = _table("", "share", "Swiss-Prot", "", "count", left=("",))
     for letter in found.letters:
         if letter.kind == "standard":
-            table.add_row(letter.letter, percent(letter.share), percent(letter.background or 0), _bar(letter.share / most), f"{letter.count:,}")
+            table.add_row(
+                letter.letter,
+                percent(letter.share),
+                percent(letter.background or 0),
+                _bar(letter.share / most),
+                f"{letter.count:,}",
+            )
     yield table
-    rare = ", ".join(f"{letter.letter} {letter.count:,}" for letter in found.letters if letter.kind == "rare" and letter.count)
+    rare = ", ".join(
+        f"{letter.letter} {letter.count:,}"
+        for letter in found.letters
+        if letter.kind == "rare" and letter.count
+    )
     yield Text(f"rare letters: {rare or 'none'}")
-    yield Text(f"letters outside the vocabulary: {found.unknown_residues:,} in {numerals.plural(found.unknown_records, 'record')}")
+    yield Text(
+        f"letters outside the vocabulary: {found.unknown_residues:,} in {numerals.plural(found.unknown_records, 'record')}"
+    )
 
 
 def _bar(share: float, width: int = _BAR) -> Text:
@@ -185,16 +240,34 @@ def _splits(report: Report) -> Table:
 
 
 def _waste(report: Report) -> Table:
-    table = _table("", "tokens\ncomputed on", "padding", "bar", "Σ length²\nspread", "max /\nmean", left=("",))
+    table = _table(
+        "", "tokens\ncomputed on", "padding", "bar", "Σ length²\nspread", "max /\nmean", left=("",)
+    )
     table.columns[3].header, table.columns[3].justify = "", "left"
     for way in report.waste:
         label = f"{way.label}, predicted" if way.predicted else way.label
-        table.add_row(label, f"{way.places:,}", percent(way.waste), _bar(way.waste), f"{way.spread:.4f}", f"{way.peak:.3f}")
+        table.add_row(
+            label,
+            f"{way.places:,}",
+            percent(way.waste),
+            _bar(way.waste),
+            f"{way.spread:.4f}",
+            f"{way.peak:.3f}",
+        )
     return table
 
 
 def _budget(report: Report) -> Table:
-    table = _table("model", "precision", "tokens/s", "GPU-hours\nan epoch", "tokens of\nthe run", "epochs", "GPU-hours", left=("model", "precision"))
+    table = _table(
+        "model",
+        "precision",
+        "tokens/s",
+        "GPU-hours\nan epoch",
+        "tokens of\nthe run",
+        "epochs",
+        "GPU-hours",
+        left=("model", "precision"),
+    )
     for row in report.budget.rows:
         table.add_row(
             row.preset,
@@ -211,7 +284,13 @@ def _budget(report: Report) -> Table:
 def _sources(report: Report) -> Iterable[Text]:
     """Where each tokens/s comes from."""
     for source in dict.fromkeys(row.source for row in report.budget.rows):
-        names = ", ".join(dict.fromkeys(row.preset.removeprefix("esm2-") for row in report.budget.rows if row.source == source))
+        names = ", ".join(
+            dict.fromkeys(
+                row.preset.removeprefix("esm2-")
+                for row in report.budget.rows
+                if row.source == source
+            )
+        )
         yield Text(f"tokens/s of {names}: {source}", style="dim")
 
 
@@ -220,15 +299,29 @@ def _hours(hours: float) -> str:
 
 
 def _notes(notes: Sequence[RecordNote]) -> Table:
-    table = _table("record", "id", "input", "residues", "status", "times", left=("id", "input", "status"))
+    table = _table(
+        "record", "id", "input", "residues", "status", "times", left=("id", "input", "status")
+    )
     for note in notes:
-        table.add_row(f"{note.ordinal:,}", _text(note.id), _text(note.source), f"{note.residues:,}", note.status.replace("_", " "), f"{note.times:,}")
+        table.add_row(
+            f"{note.ordinal:,}",
+            _text(note.id),
+            _text(note.source),
+            f"{note.residues:,}",
+            note.status.replace("_", " "),
+            f"{note.times:,}",
+        )
     return table
 
 
 def _comparison(found: Comparison) -> Iterable[Part]:
     yield _title(f"{found.a.name}  and  {found.b.name}")
-    related = {"same": "the same dataset", "child": "the second was made from the first", "parent": "the first was made from the second", "none": ""}
+    related = {
+        "same": "the same dataset",
+        "child": "the second was made from the first",
+        "parent": "the first was made from the second",
+        "none": "",
+    }
     if related[found.related]:
         yield Text(related[found.related])
     overlap = found.overlap
@@ -246,7 +339,12 @@ def _comparison(found: Comparison) -> Iterable[Part]:
     yield _title("numbers")
     table = _table("", "first", "second", "change", left=("",))
     for change in found.changes:
-        table.add_row(change.name.replace("_", " "), _number(change.a), _number(change.b), _change(change.a, change.b, change.change))
+        table.add_row(
+            change.name.replace("_", " "),
+            _number(change.a),
+            _number(change.b),
+            _change(change.a, change.b, change.change),
+        )
     yield table
 
 
