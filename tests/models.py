@@ -29,7 +29,10 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
 
     Its weights are so large that attention is far from uniform: a wrong rotation would not show otherwise.
     """
-    from transformers import EsmConfig, EsmForMaskedLM  # slow to import, and only one worker needs it
+    from transformers import (  # slow to import, and only one worker needs it
+        EsmConfig,
+        EsmForMaskedLM,
+    )
 
     config = EsmConfig(
         vocab_size=33,

@@ -25,42 +25,49 @@ class DatasetOptions:
     """Options that shape the bytes of a dataset; every one of them enters its digest."""
 
     capacity: int = 16_384
-    """Tokens per bucket, <cls> and <eos> included. One bucket is one row of a training step: 16384 suits one GPU at 650M
-    parameters; take more for small models, less if memory is short."""
+    """Tokens per bucket, <cls> and <eos> included. A bucket is one row of a training step: 16384
+    suits one GPU at 650M parameters; take more for small models, less if memory is short."""
     max_seq_len: int = 1_024
     """Longest sequence in tokens, <cls> and <eos> included. ESM-2 was trained with 1024."""
     long: Literal["truncate", "split", "drop"] = "truncate"
-    """Records longer than max-seq-len: keep their first residues, cut them into consecutive pieces, or leave them out."""
+    """What becomes of records longer than --max-seq-len: `truncate` keeps their first residues,
+    `split` cuts them into consecutive pieces, `drop` leaves them out."""
     min_residues: int = 1
     """Leave out records with fewer residues."""
     on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (as max_seqs)
-    """A letter outside the vocabulary (J, digits, …): becomes <unk> and is counted, leaves its record out, or ends the build
-    with file and line. Default: unk, but an input that is more than half of such letters is an error."""
+    """What becomes of a letter outside the vocabulary (J, digits, …): `unk` makes it <unk> and
+    counts it, `skip` leaves its record out, `error` ends the build and names file and line.
+    Default: unk, and an error for an input of which more than half would be <unk>."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
-    """Of records with the same residues keep the first in input order; `cropped`: of records that are the same once they are
-    truncated to max-seq-len, too; `none`: keep all."""
+    """`exact` keeps the first of all records with the same residues, in input order. `cropped` does
+    so for records that are the same after --long truncate, too. `none` keeps all."""
     valid_fraction: float = 0.01
-    """Share of records held out as the valid split. Decided by the hash of a record's first max-seq-len - 2 residues, so it does
-    not depend on the order of inputs, and records that training cannot tell apart never sit on both sides."""
+    """Share of records that go to the valid split. The hash of a record's first max-seq-len - 2
+    residues decides, so the order of inputs does not matter, and records that look the same to
+    training never sit in both splits."""
     seed: int = 0
     """Seed of the global shuffle."""
     packer: Literal["balanced", "best-fit", "next-fit", "bfd"] = "balanced"
-    """How sequences are put into buckets. `balanced` fills 99.99 % and makes buckets cost the same in attention; the others
-    are there for comparison."""
-    max_seqs: Optional[int] = None  # noqa: UP045 (tyro loads typeguard, 0.1 s, to understand `int | None`)
-    """Most sequences in a bucket. Default: max(127, capacity / 128 - 1). Attention kernels get slower by their number."""
+    """How sequences are packed into buckets. `balanced` fills 99.99 % and gives all buckets the same
+    cost in attention; the others are for comparison."""
+    max_seqs: Optional[int] = None  # noqa: UP045 (tyro needs 0.1 s to understand `int | None`)
+    """Most sequences in a bucket. Default: max(127, capacity / 128 - 1). Attention kernels get
+    slower with their number."""
     length_multiple: int = 1
-    """Pad each sequence to a multiple of this, for kernels that want it (ring attention: 2 × context-parallel size)."""
+    """Pad each sequence to a multiple of this, for kernels that need it (ring attention:
+    2 × context-parallel size)."""
     compression: Literal["none", "zstd"] = "none"
-    """Of shards. `none` is read in place (zero copies); zstd takes 0.53 of the space."""
+    """Compression of shards. `none` is read in place, without a copy; `zstd` takes 0.53 of the
+    space."""
     shard_mb: int = 64
-    """Aim for shards of this many MiB."""
+    """Size of a shard in MiB, about."""
     format: Format = "auto"
-    """Format of the inputs; `auto` goes by the file name. swiss, genbank and embl are read through Biopython."""
+    """Format of the inputs. `auto` recognises FASTA, Parquet and Arrow. `swiss`, `genbank` and `embl`
+    are read with Biopython."""
     sequence_column: str = "sequence"
-    """Parquet and Arrow inputs: the column with the residues."""
+    """Parquet and Arrow inputs: column with the residues."""
     id_column: str = "id"
-    """Parquet and Arrow inputs: the column with the record id. If there is no column `id`, ids are left empty."""
+    """Parquet and Arrow inputs: column with the record id. Without a column `id`, ids are empty."""
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -129,32 +136,36 @@ class DatasetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PreprocessOptions(DatasetOptions, _Places):
-    """Turn protein sequences into a dataset: packed, tokenized Arrow shards with precomputed cu_seqlens.
+    """Build a dataset from protein sequences: packed, tokenized Arrow shards with cu_seqlens.
 
-    Reads every input once, removes exact duplicates, shuffles globally, packs sequences into buckets of `--capacity` tokens,
-    verifies what it wrote, and only then writes manifest.json. The same command resumes a build that was interrupted.
+    Reads every input once, removes exact duplicates, shuffles globally, packs sequences into
+    buckets of --capacity tokens, verifies what it wrote, and writes manifest.json last. Run the
+    same command to resume an interrupted build.
 
     Example: thdpack preprocess uniref50.fasta.gz --out data/uniref50
     """
 
-    executor: Literal["processes", "ray", "slurm-array"] = "processes"
-    """What runs the tasks: processes of this machine, a Ray cluster (extra `ray`), or a Slurm array, for which this command only plans
-    (as `thdpack plan-tasks` does). Never changes the bytes written."""
+    executor: Literal["processes", "ray"] = "processes"
+    """Where tasks run: in processes of this machine, or on a Ray cluster (extra `ray`). The bytes
+    written are the same. For Slurm and other schedulers see `thdpack plan-tasks`."""
     ray_address: Optional[str] = None  # noqa: UP045
-    """Ray cluster to use: `auto`, or its head such as head:6379. Default: one of this machine, started and stopped with the build."""
+    """Ray cluster to use: `auto`, or its head such as head:6379. Default: start one on this machine
+    for the build."""
     workers: Optional[int] = None  # noqa: UP045
-    """Tasks at once. Default: one for each core, of the cluster with --ray-address. Never changes the bytes written."""
+    """Tasks that run at once. Default: one for each core, with --ray-address of the cluster. The
+    bytes written are the same."""
     memory: Optional[str] = None  # noqa: UP045
-    """Stay below this much memory of this machine, such as 2G, by running less at once. Never changes the bytes written."""
+    """Most memory of this machine to use, such as 2G: fewer tasks run at once. The bytes written are
+    the same."""
     scratch: Optional[str] = None  # noqa: UP045
-    """With --out on a store: a folder of this machine's disk for work in progress, which otherwise lies in the store too. Faster on
-    one machine; a build that was interrupted then goes on from there on this machine only."""
+    """With --out in a store: folder on a local disk for work in progress, which otherwise lies in
+    the store, too. Faster on one machine; only this machine can resume the build."""
     overwrite: bool = False
-    """Replace a dataset that was built from other inputs or options, or an unfinished task list of others."""
+    """Replace a dataset of other inputs or options, or an unfinished task list."""
     dry_run: bool = False
-    """Say what would be done, and do nothing."""
+    """Print what a build would do, and do nothing."""
     log_json: bool = False
-    """One JSON object a line on standard output instead of text, for machines."""
+    """Print one JSON object a line instead of text."""
 
     def __post_init__(self) -> None:
         DatasetOptions.__post_init__(self)

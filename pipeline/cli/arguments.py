@@ -1,27 +1,43 @@
-"""What each subcommand is asked for, as tyro reads it from the command line."""
+"""Options of each subcommand, as tyro reads them from the command line.
+
+Each dataclass is the help text of its subcommand; checks that need no file are made here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, Optional
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final, Literal, Optional, Union
 
 import tyro
 
 from pipeline.build.options import PreprocessOptions
-from pipeline.cli.array_jobs import CommitOptions, RunTaskOptions
-from pipeline.cli.stats import StatsOptions, with_json_file
+from schemas.option_help import with_flowing_help
 
-INPUTS_HELP = """Files, folders, globs, URLs (s3://…, gs://…, https://…; folders and globs there too), @list for a file that names
-one of these a line, or - for standard input. FASTA, plain or gz, bgz, zst, xz, bz2;
-Parquet or Arrow with a sequence column."""
-OUT_HELP = "Folder of the dataset, or a URL (s3://…, gs://…). It is made if missing; what is there stays valid until the new manifest replaces the old."
+INPUTS_HELP = (
+    "Files, folders, globs or URLs (s3://…, gs://…, https://…; folders and globs in stores, too), "
+    "@LIST for a file that names one of these a line, or - for standard input. "
+    "FASTA, plain or compressed (gz, bgz, zst, xz, bz2), or Parquet or Arrow with a sequence column."
+)
+OUT_HELP = (
+    "Folder or URL (s3://…, gs://…) of the dataset, created if it is missing. "
+    "A dataset in it stays valid until the new manifest replaces the old one."
+)
+_STATS_INPUTS_HELP = (
+    "Folder or URL of a dataset, two to compare, or anything that `thdpack preprocess` reads."
+)
+_BUILD_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(PreprocessOptions)}
+
+Dataset = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+
+
+class UsageError(Exception):
+    """A command that cannot be meant as it was given: exit code 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreprocessArguments(PreprocessOptions):
     __doc__ = PreprocessOptions.__doc__
-    # how the command line spells two of them; the options themselves know nothing of tyro, which workers need not load
+    # What tyro needs to know of two fields; the options themselves do not load tyro in workers.
 
     inputs: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)
@@ -29,79 +45,196 @@ class PreprocessArguments(PreprocessOptions):
     out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
 
 
+class PlanTasksArguments(PreprocessArguments):
+    """Cut a build into tasks for a scheduler. Takes the options of `thdpack preprocess`.
+
+    All machines have to see the dataset's folder. Then run `thdpack run-task DATASET --plan PLAN
+    --stage map --index N` for every map task, the same with `--stage reduce`, and at last
+    `thdpack commit DATASET --plan PLAN`. A script for Slurm comes with thdpack (preprocess.sbatch).
+
+    Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTasksOptions:
+    """Options of the build that is to be planned."""
+
+    preprocess: PreprocessOptions
+
+    def __post_init__(self) -> None:
+        if self.preprocess.executor != "processes":
+            raise ValueError("--executor is for preprocess: a scheduler runs planned tasks")
+        if self.preprocess.scratch is not None:
+            raise ValueError(
+                "--scratch is a folder of this machine, and planned tasks run on others: leave it out"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTaskOptions:
+    """Run one task of a planned build, or one array element's share of a stage.
+
+    A finished task is skipped.
+
+    Example: thdpack run-task data/uniref50 --stage map --index $SLURM_ARRAY_TASK_ID
+    --array-size $SLURM_ARRAY_TASK_COUNT
+    """
+
+    dataset: Dataset
+    """Folder of the dataset, as --out of plan-tasks named it."""
+    index: int
+    """Number of the task, from 0: within --stage, or without it within the whole list."""
+    stage: Optional[Literal["map", "reduce"]] = None  # noqa: UP045 (see options.py)
+    """Count within this stage. Every map task has to finish before the first reduce task."""
+    array_size: Optional[int] = None  # noqa: UP045
+    """Run the tasks index, index + array-size, … of the stage, so that an array may be shorter than
+    the list."""
+    plan: Optional[str] = None  # noqa: UP045
+    """Plan that the task belongs to, as plan-tasks printed it. If another plan has replaced it, the
+    command fails."""
+    log_json: bool = False
+    """Print one JSON object a line instead of text."""
+
+    def __post_init__(self) -> None:
+        if self.index < 0:
+            raise ValueError(f"--index is {self.index}, expected at least 0")
+        if self.array_size is not None and self.stage is None:
+            raise ValueError("--array-size needs --stage: reduce tasks cannot run beside map tasks")
+        if self.array_size is not None and not self.index < self.array_size:
+            expected = f"expected less than --array-size {self.array_size}"
+            raise ValueError(f"--index is {self.index}, {expected}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitOptions:
+    """Finish a planned build: pack what partitions could not fill, verify, write the manifest.
+
+    All tasks of the plan have to be finished.
+
+    Example: thdpack commit data/uniref50
+    """
+
+    dataset: Dataset
+    """Folder of the dataset, as --out of plan-tasks named it."""
+    workers: Optional[int] = None  # noqa: UP045
+    """Number of processes. Default: one for each core."""
+    plan: Optional[str] = None  # noqa: UP045
+    """Plan to commit, as plan-tasks printed it. If another plan has replaced it, the command fails."""
+    log_json: bool = False
+    """Print one JSON object a line instead of text."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers is {self.workers}, expected at least 1")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyOptions:
-    """Check a dataset: hashes, schema, every invariant of every bucket. One line for each thing that is wrong, exit 1.
+    """Check every file of a dataset against its manifest, and every bucket against the format.
+
+    Prints one line for each problem, and exits with 1 if there is any.
 
     Example: thdpack verify data/uniref50 --deep
     """
 
-    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    dataset: Dataset
     """Folder or URL of the dataset."""
     deep: bool = False
-    """Also read records/ and compare every record with the buckets it went to."""
-    workers: Optional[int] = None  # noqa: UP045 (tyro loads typeguard, 0.1 s, to understand `int | None`)
-    """Processes to use. Default: all cores."""
+    """Also compare every row of records/ with the buckets that its sequences went to."""
+    workers: Optional[int] = None  # noqa: UP045
+    """Number of processes. Default: one for each core."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InspectOptions:
-    """Look into a dataset: its summary, one bucket drawn with its sequences, or the fate of one record.
+    """Show the summary of a dataset, one bucket with its sequences, or what became of one record.
 
-    Example: thdpack inspect data/uniref50 --record P69905
+    Example: thdpack inspect data/uniref50 --record UniRef50_P69905
     """
 
-    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    dataset: Dataset
     """Folder or URL of the dataset."""
     split: str = "train"
     """Split that --bucket counts in."""
     bucket: Optional[int] = None  # noqa: UP045
-    """Draw this bucket of the split, counted from 0."""
+    """Show this bucket of the split, counted from 0."""
     record: Optional[str] = None  # noqa: UP045
-    """Tell where the records with this id went, or why they did not."""
+    """Show where the records with this id went, or why they were left out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatsOptions:
+    """Report on a dataset or raw sequences: records, lengths, letters, buckets, padding, GPU-hours.
+
+    A dataset is reported from its manifest and records/; its shards are not read. Raw sequences are
+    read once, and their packing is predicted. Two of either are compared.
+
+    Example: thdpack stats data/uniref50 --html report.html
+
+    Example: thdpack stats uniref50.fasta.gz --capacity 65536
+    """
+
+    inputs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="DATASET|INPUT", help=_STATS_INPUTS_HELP),
+    ]
+    json: Annotated[Optional[str], tyro.conf.arg(metavar="[FILE]")] = None  # noqa: UP045
+    """Write the report as JSON to FILE. Without FILE, print it, and nothing else."""
+    csv: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045
+    """Write each table as a CSV file into this folder."""
+    html: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
+    """Write one self-contained HTML page."""
+    read_tokens: bool = False
+    """Datasets on a local disk: also read all shards, count letters and buckets again, and fail if
+    the manifest differs."""
+    capacity: int = _BUILD_DEFAULTS["capacity"]
+    """Raw sequences: tokens per bucket of the predicted build."""
+    max_seq_len: int = _BUILD_DEFAULTS["max_seq_len"]
+    """Raw sequences: longest sequence of the predicted build, in tokens."""
+    long: Literal["truncate", "split", "drop"] = _BUILD_DEFAULTS["long"]
+    """Raw sequences: what the predicted build does with longer records."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchReaderOptions:
-    """Read a dataset as training would, without training: tokens/s, latency of a bucket, bytes read. For your own storage.
+    """Read a dataset as training would, and print tokens/s, latency per bucket and bytes read.
 
-    Each bucket's tokens are copied into one buffer. Run it twice: the second time local files are in the page cache, and
-    remote shards in --cache-dir. Example: thdpack bench-reader s3://bucket/uniref50 --world-size 8 --seconds 30
+    Each bucket's tokens are copied into one buffer. Run the command twice: the second time, local
+    files are in the page cache and remote shards in --cache-dir.
+
+    Example: thdpack bench-reader s3://bucket/uniref50 --world-size 8 --seconds 30
     """
 
-    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    dataset: Dataset
     """Folder or URL of the dataset."""
     split: str = "train"
     """Split to read."""
     seconds: float = 5.0
-    """How long to read."""
+    """Seconds to read for."""
     seed: int = 0
-    """Of the order."""
+    """Seed of the order."""
     rank: int = 0
-    """Rank to be."""
+    """Rank whose buckets are read."""
     world_size: int = 1
-    """Ranks that share the dataset; this process reads what --rank would."""
+    """Number of ranks that share the dataset."""
     cache_dir: Optional[str] = None  # noqa: UP045
-    """Folder for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack; none for a local dataset."""
+    """Folder for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack. A local dataset is
+    read in place."""
     cache_bytes: int = 32 << 30
-    """Limit of all shards in --cache-dir."""
+    """Most bytes of shards in --cache-dir."""
     prefetch: int = 4
     """Shards to fetch, verify and map ahead of those in use."""
     log_json: bool = False
-    """One JSON line instead of text."""
-
-
-class PlanTasksArguments(PreprocessArguments):
-    """Cut a job into tasks that a scheduler runs, on machines that all see the dataset's folder; options as for preprocess.
-
-    Then `thdpack run-task DATASET --plan PLAN --index N` for every task, those of stage map first, and `thdpack commit DATASET --plan PLAN`.
-    docs/preprocess.sbatch does it all on Slurm. Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
-    """
+    """Print one JSON line instead of text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
-    """What a training run will need: memory by part, tokens/s, time and GPU-hours, and the flags that are fastest. Nothing is run.
+    """Predict a training run: memory, tokens/s, time and GPU-hours, and the fastest flags.
+
+    Nothing is run.
 
     Example: thdpack plan --data data/uniref50 --model esm2-3b --gpus 8xH200
     """
@@ -111,59 +244,73 @@ class PlanOptions:
     model: str = "esm2-650m"
     """Preset: esm2-8m, -35m, -150m, -650m, -3b or -15b."""
     gpus: str = "8xH200"
-    """Number and kind: H200, or H100 with 80 GB."""
+    """Number and kind of GPUs: H200, or H100 with 80 GB."""
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
-    """Of the layers' matrix products."""
+    """Number format of matrix products."""
     tokens: int = 0
-    """Of the whole run; 0: the published one's (1.05e12, 15B 1.57e12)."""
+    """Tokens of the whole run. 0: those of the published run (1.05e12; 15B 1.57e12)."""
     log_json: bool = False
-    """JSON instead of text."""
+    """Print JSON instead of text."""
 
 
-_COMMANDS: dict[str, Callable[..., Any]] = {
-    "preprocess": PreprocessArguments,
-    "plan-tasks": PlanTasksArguments,
-    "run-task": RunTaskOptions,
-    "commit": CommitOptions,
-    "verify": VerifyOptions,
-    "inspect": InspectOptions,
-    "stats": StatsOptions,
-    "bench-reader": BenchReaderOptions,
-    "plan": PlanOptions,
+_COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
+    "preprocess": (PreprocessArguments, "Build a dataset from protein sequences."),
+    "verify": (VerifyOptions, "Check a dataset: hashes, and the rules of every bucket."),
+    "inspect": (InspectOptions, "Show a dataset's summary, one bucket, or one record's fate."),
+    "stats": (StatsOptions, "Report on a dataset or raw sequences; compare two."),
+    "plan": (PlanOptions, "Predict memory, time and the fastest flags of a training run."),
+    "bench-reader": (BenchReaderOptions, "Measure how fast a dataset can be read."),
+    "plan-tasks": (PlanTasksArguments, "Cut a build into tasks for a scheduler, such as Slurm."),
+    "run-task": (RunTaskOptions, "Run one task of a planned build."),
+    "commit": (CommitOptions, "Finish a planned build."),
 }
 
 
 def parsed(arguments: list[str]) -> Any:
-    """The options of the subcommand that was named.
+    """Return the options of the subcommand that the arguments name.
 
     Raises:
-        ValueError: an option has no value that it may have. SystemExit: tyro has explained what is wrong, or --help.
+        UsageError: an option has a value that it may not have.
+        SystemExit: tyro has printed help, or what is wrong.
     """
-    options = _read(arguments)
-    if isinstance(options, PreprocessArguments):
-        asked = PreprocessOptions(
-            **{field.name: getattr(options, field.name) for field in fields(options)}
-        )
-        return (
-            replace(asked, executor="slurm-array")
-            if isinstance(options, PlanTasksArguments)
-            else asked
-        )
-    return options
+    try:
+        options = _read(arguments)
+        if not isinstance(options, PreprocessArguments):
+            return options
+        values = {field.name: getattr(options, field.name) for field in fields(options)}
+        asked = PreprocessOptions(**values)
+        return PlanTasksOptions(asked) if isinstance(options, PlanTasksArguments) else asked
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _read(arguments: list[str]) -> Any:
     config = (tyro.conf.FlagCreatePairsOff,)
     if arguments[:1] == ["stats"]:
-        arguments = with_json_file(arguments)
+        arguments = _with_json_file(arguments)
     if arguments and arguments[0] in _COMMANDS:  # without building the parsers of the others
-        return tyro.cli(
-            _COMMANDS[arguments[0]],
-            prog=f"thdpack {arguments[0]}",
-            args=arguments[1:],
-            config=config,
+        name, options = arguments[0], with_flowing_help(_COMMANDS[arguments[0]][0])
+        return tyro.cli(options, prog=f"thdpack {name}", args=arguments[1:], config=config)
+    subcommands: Any = Union[  # noqa: UP007 (made of a list)
+        tuple(
+            Annotated[options, tyro.conf.subcommand(name, description=line)]
+            for name, (options, line) in _COMMANDS.items()
         )
-    description = "Turn protein FASTA into packed, tokenized Arrow shards, once, and check, inspect and read them."
-    return tyro.extras.subcommand_cli_from_dict(
-        _COMMANDS, prog="thdpack", description=description, args=arguments, config=config
+    ]
+    description = (
+        "Turn protein FASTA into packed, tokenized Arrow shards, once, "
+        "and verify, inspect and read them. `thdpack COMMAND --help` explains a command."
     )
+    return tyro.cli(
+        subcommands, prog="thdpack", description=description, args=arguments, config=config
+    )
+
+
+def _with_json_file(arguments: list[str]) -> list[str]:
+    """Add `-`, standard output, to `--json` without a file, which tyro cannot express."""
+    completed = []
+    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+        completed.append(argument)
+        if argument == "--json" and following.startswith("--"):
+            completed.append("-")
+    return completed

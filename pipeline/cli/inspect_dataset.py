@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.cli.arguments import InspectOptions
 from pipeline.cli.summary import summary_lines
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
@@ -22,6 +23,21 @@ from schemas.manifest_entries import ShardEntry
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _RESIDUES_SHOWN = 48
+
+
+def run_inspect(options: InspectOptions) -> int:
+    """Show what the options ask for, and return an exit code.
+
+    Raises:
+        ThdpackError: the dataset cannot be read, or has no such bucket or record.
+    """
+    if options.bucket is not None:
+        show_bucket(options.dataset, options.split, options.bucket)
+    elif options.record is not None:
+        show_record(options.dataset, options.record)
+    else:
+        show_summary(options.dataset)
+    return 0
 
 
 def show_summary(dataset: str | Path) -> None:

@@ -7,19 +7,32 @@ import json
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.cli.arguments import PlanOptions, UsageError
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.training_plan import GPU_GIB, TrainingPlan, plan_training
 
 
-def run_plan(
-    data: str, model: str, gpus: str, *, precision: str, tokens: int, as_json: bool
-) -> None:
-    """`thdpack plan`. Raises what `plan_training` does."""
-    plan = plan_training(data, model, gpus, precision=precision, tokens=tokens)
-    if as_json:
+def run_plan(options: PlanOptions) -> int:
+    """Plan a training run, print the plan, and return an exit code.
+
+    Raises:
+        ThdpackError: the dataset cannot be read. UsageError: no setting fits, or an option is wrong.
+    """
+    try:
+        plan = plan_training(
+            options.data,
+            options.model,
+            options.gpus,
+            precision=options.precision,
+            tokens=options.tokens,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if options.log_json:
         print(json.dumps(plan.to_json(), indent=1))
     else:
         _show(plan, Console())
+    return 0
 
 
 def _show(plan: TrainingPlan, console: Console) -> None:

@@ -1,57 +1,86 @@
-"""What a dataset holds, in one screen."""
+"""What a build printed at its end, and what `thdpack inspect` shows first: a dataset on one screen."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from pipeline.build.build_dataset import Built
 from schemas.manifest import Manifest
 from schemas.records import Status
+from schemas.redact import without_credentials
+
+KNOWN: Final = "already built from these inputs and options"
 
 
 def padding_waste(manifest: Manifest) -> float:
-    """Share of tokens that would be padding if every sequence took a row of max_seq_len (BSHD)."""
+    """Return the share of tokens that padding each sequence to max_seq_len (BSHD) would waste."""
     sequences = sum(totals.sequences for totals in manifest.splits.values())
     tokens = sum(totals.tokens for totals in manifest.splits.values())
     return 1 - tokens / (sequences * manifest.max_seq_len) if sequences else 0.0
 
 
-def summary_lines(manifest: Manifest) -> list[tuple[str, str]]:
-    """Pairs of a name and a value, for people."""
+def summary_lines(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield pairs of a name and a value, for people."""
     by_status = manifest.records_by_status
     left_out = ", ".join(
-        f"{by_status[s]:,} {s.replace('_', ' ')}"
-        for s in Status
-        if s not in (Status.KEPT, Status.DUPLICATE) and by_status[s]
+        f"{by_status[status]:,} {status.replace('_', ' ')}"
+        for status in Status
+        if status not in (Status.KEPT, Status.DUPLICATE) and by_status[status]
     )
-    lines = [
-        ("records in", f"{sum(by_status.values()):,}"),
-        ("kept", f"{by_status[Status.KEPT]:,}"),
-        ("duplicate", f"{by_status[Status.DUPLICATE]:,}"),
-        ("left out", left_out or "0"),
-        (
-            "residues",
-            f"{manifest.residues_in:,} in, {manifest.residues_kept:,} in buckets, {manifest.residue_counts.get('<unk>', 0):,} of them <unk>",
-        ),
-    ]
+    unknown = manifest.residue_counts.get("<unk>", 0)
+    in_buckets = f"{manifest.residues_kept:,} in buckets, {unknown:,} of them <unk>"
+    yield "records in", f"{sum(by_status.values()):,}"
+    yield "kept", f"{by_status[Status.KEPT]:,}"
+    yield "duplicate", f"{by_status[Status.DUPLICATE]:,}"
+    yield "left out", left_out or "0"
+    yield "residues", f"{manifest.residues_in:,} in, {in_buckets}"
     for split, totals in manifest.splits.items():
-        if totals.buckets:
-            lines.append(
-                (
-                    split,
-                    f"{totals.buckets:,} buckets, {totals.sequences:,} sequences, {totals.tokens:,} tokens, "
-                    f"fill {100 * totals.fill(manifest.capacity):.2f} %, Σ length² spread {totals.spread:.4f}, max / mean {totals.peak:.3f}",
-                )
-            )
-        else:
-            lines.append((split, "empty"))
-    lines.append(
-        (
-            "slots",
-            f"{manifest.slots} (at most {max(t.seqs_max for t in manifest.splits.values())} sequences in a bucket of {manifest.capacity:,} tokens)",
-        )
-    )
-    lines.append(
-        (
-            "padding avoided",
-            f"{100 * padding_waste(manifest):.1f} % of tokens, were each sequence padded to {manifest.max_seq_len:,} (BSHD)",
-        )
-    )
-    return lines
+        counts = f"{totals.buckets:,} buckets, {totals.sequences:,} sequences"
+        fill = f"{totals.tokens:,} tokens, fill {100 * totals.fill(manifest.capacity):.2f} %"
+        balance = f"Σ length² spread {totals.spread:.4f}, max / mean {totals.peak:.3f}"
+        yield split, f"{counts}, {fill}, {balance}" if totals.buckets else "empty"
+    most = max(totals.seqs_max for totals in manifest.splits.values())
+    bucket = f"a bucket of {manifest.capacity:,} tokens"
+    yield "slots", f"{manifest.slots} (at most {most} sequences in {bucket})"
+    waste = f"{100 * padding_waste(manifest):.1f} % of tokens"
+    padded = f"were each sequence padded to {manifest.max_seq_len:,} (BSHD)"
+    yield "padding avoided", f"{waste}, {padded}"
+
+
+def print_built(
+    built: Built,
+    dataset: str,
+    *,
+    as_json: bool,
+    seconds: float | None = None,
+    known: str = KNOWN,
+) -> None:
+    """Print the summary of a dataset.
+
+    Args:
+        seconds: duration of the whole build, if one process did it.
+        known: why nothing was built, if nothing was.
+    """
+    manifest, dataset = built.manifest, without_credentials(dataset)
+    size = sum(entry.bytes for entry in manifest.inputs)
+    if as_json:
+        summary = {
+            "event": "summary",
+            "fresh": built.fresh,
+            "dataset": dataset,
+            "manifest_digest": manifest.digest,
+        }
+        timed = {} if seconds is None else {"seconds": round(seconds, 3)}
+        records = {"records": dict(manifest.records_by_status), "input_bytes": size}
+        print(json.dumps({**summary, **timed, **records}), flush=True)
+        return
+    if not built.fresh:
+        print(f"{known}; nothing to do")
+    for name, value in summary_lines(manifest):
+        print(f"{name:>16}  {value}")
+    if built.fresh and seconds is not None:
+        rate = f"{size / seconds / 1e6:,.0f} MB/s of input"
+        print(f"{'speed':>16}  {rate} ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified")
+    print(f"{'dataset':>16}  {dataset}")

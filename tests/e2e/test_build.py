@@ -11,7 +11,16 @@ import pytest
 
 from schemas.manifest import Manifest
 from tests.command_line import PIECE_BYTES, Run
-from tests.corpus import as_read, digest, fasta, made_records, read_buckets, read_manifest, read_records, sequences_in
+from tests.corpus import (
+    as_read,
+    digest,
+    fasta,
+    made_records,
+    read_buckets,
+    read_manifest,
+    read_records,
+    sequences_in,
+)
 
 SMALL = ("--capacity", "2048", "--max-seq-len", "512", "--valid-fraction", "0.2")
 

@@ -117,7 +117,7 @@ def test_too_few_open_files_are_one_clear_line(corpus: Path, tmp_path: Path, lim
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
     )
     assert done.returncode == 1
-    assert f"thdpack: too many open files: this process may have {limit}; allow more, such as `ulimit -n 1024`" in done.stderr
+    assert f"thdpack: too many open files: this process may open {limit}; allow more, such as `ulimit -n 1024`" in done.stderr
     assert "Traceback" not in done.stderr
 
 

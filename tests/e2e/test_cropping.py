@@ -15,7 +15,15 @@ from pipeline.build.arrays.sequence_hashes import first_piece_hashes, sequence_h
 from pipeline.build.verify_dataset import verify_dataset
 from schemas.manifest import Manifest
 from tests.command_line import InThisProcess, Run, use_few_small_tasks
-from tests.corpus import LETTERS, digest, fasta, made_records, read_buckets, read_records, sequences_in
+from tests.corpus import (
+    LETTERS,
+    digest,
+    fasta,
+    made_records,
+    read_buckets,
+    read_records,
+    sequences_in,
+)
 
 MOST = 254
 SHAPE: dict[str, Any] = {"capacity": 1024, "max_seq_len": MOST + 2, "valid_fraction": 0.3}

@@ -22,7 +22,15 @@ from backports import zstd
 
 from tests.archives import bgzip
 from tests.command_line import REPO, Run, environment
-from tests.corpus import as_read, digest, fasta, made_records, read_buckets, read_records, sequences_in
+from tests.corpus import (
+    as_read,
+    digest,
+    fasta,
+    made_records,
+    read_buckets,
+    read_records,
+    sequences_in,
+)
 
 RECORDS = [(header.split()[0], residues) for header, residues in made_records(300)]
 TEXT = fasta(made_records(300))

@@ -21,7 +21,15 @@ from schemas.errors import InputError
 from tests.command_line import Run
 from tests.corpus import digest, fasta, made_records, read_manifest, read_records
 from tests.faulty_proxy import faulty_proxy
-from tests.object_store import MIN_PART, ObjectStore, client, object_store, objects, point_s3_at, put
+from tests.object_store import (
+    MIN_PART,
+    ObjectStore,
+    client,
+    object_store,
+    objects,
+    point_s3_at,
+    put,
+)
 
 RECORDS = made_records(120)
 OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")

@@ -27,7 +27,17 @@ from tests.command_line import PIECE_BYTES, Run, preprocess
 from tests.corpus import digest, fasta, made_records
 from tests.e2e.test_kill import kill_all
 from tests.faulty_proxy import KINDS, Faults, faulty_proxy
-from tests.object_store import KEY, MIN_PART, SECRET, ObjectStore, digests, object_store, objects, point_s3_at, put
+from tests.object_store import (
+    KEY,
+    MIN_PART,
+    SECRET,
+    ObjectStore,
+    digests,
+    object_store,
+    objects,
+    point_s3_at,
+    put,
+)
 from tests.started import Started
 from tests.stores import http_store
 

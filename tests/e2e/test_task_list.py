@@ -213,14 +213,6 @@ def test_another_dataset_is_replaced_only_with_overwrite(run: Run, tmp_path: Pat
     assert digest(out) == whole
 
 
-@pytest.mark.parametrize("arguments", [("--executor", "slurm-array"), ()])
-def test_preprocess_may_plan_too(run_process: Run, tmp_path: Path, corpus: Path, arguments: tuple[str, ...]) -> None:
-    name = "preprocess" if arguments else "plan-tasks"
-    done = run_process(name, corpus, "--out", tmp_path / "out", *OPTIONS, *arguments)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / ".build" / "plan.json").exists()
-
-
 def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
     run: Run,
     tmp_path: Path,

@@ -18,7 +18,18 @@ from pipeline.reader import ShardReader
 from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
 from tests.ranks import Job
-from tests.runs import EVERY, ROUNDING, STEPS, arguments, await_step, cut, losses, start, torchrun, train
+from tests.runs import (
+    EVERY,
+    ROUNDING,
+    STEPS,
+    arguments,
+    await_step,
+    cut,
+    losses,
+    start,
+    torchrun,
+    train,
+)
 from trainer.config import ComputeOptions
 from trainer.distributed.topology import alone
 from trainer.masking import Masker

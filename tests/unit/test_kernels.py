@@ -7,7 +7,13 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.build.arrays.sequence_hashes import HASH, in_valid, partitions_of, sequence_hashes, shuffle_keys
+from pipeline.build.arrays.sequence_hashes import (
+    HASH,
+    in_valid,
+    partitions_of,
+    sequence_hashes,
+    shuffle_keys,
+)
 from pipeline.build.spill.spill_kernel import pack, unpack
 
 runs = st.lists(st.lists(st.integers(0, 31), max_size=40), min_size=1, max_size=8)

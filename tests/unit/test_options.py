@@ -109,8 +109,8 @@ def test_memory_is_of_this_machine() -> None:
     ("arguments", "said"),
     [
         (["commit", "d", "--workers", "0"], "--workers is 0"),
-        (["plan-tasks", "x", "--out", "y", "--executor", "ray", "--ray-address", "auto"], "--ray-address is given without --executor ray"),
-        (["plan-tasks", "x", "--out", "s3://b/y", "--scratch", "/tmp"], "tasks of --executor slurm-array run on others"),
+        (["plan-tasks", "x", "--out", "y", "--executor", "ray", "--ray-address", "auto"], "--executor is for preprocess"),
+        (["plan-tasks", "x", "--out", "s3://b/y", "--scratch", "/tmp"], "planned tasks run on others"),
     ],
 )
 def test_what_array_commands_cannot_do_is_wrong_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

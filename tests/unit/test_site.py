@@ -15,7 +15,14 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.build import run_task
-from pipeline.build.array_jobs.task_list import STAGES, TaskList, commit, load_task_list, plan_tasks, run_tasks
+from pipeline.build.array_jobs.task_list import (
+    STAGES,
+    TaskList,
+    commit,
+    load_task_list,
+    plan_tasks,
+    run_tasks,
+)
 from pipeline.build.build_plan import PLAN, Plan
 from pipeline.build.destination.destination import ObjectSite, missing_file, site_of
 from pipeline.build.options import PreprocessOptions

@@ -120,10 +120,6 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         BuildError: another build runs here, a URL holds credentials, or standard input is named.
     """
     _refuse_secrets(options.out, *options.inputs)
-    if options.scratch is not None:
-        raise BuildError(
-            "--scratch is a folder of this machine, and tasks of a list run on others: leave it out"
-        )
     if "-" in options.inputs:
         raise BuildError(
             "standard input is there for one process only; write it to a file for a task list"

@@ -1,0 +1,53 @@
+"""`thdpack preprocess`: build a dataset, or with --dry-run say what a build would do."""
+
+from __future__ import annotations
+
+import time
+
+from pipeline.build.build_plan import plan
+from pipeline.build.options import PreprocessOptions
+from pipeline.cli.arguments import UsageError
+from pipeline.inputs.expand import refuse_inside
+from schemas.redact import without_credentials
+
+
+def run_preprocess(options: PreprocessOptions) -> int:
+    """Build a dataset, print its summary, and return an exit code.
+
+    Raises:
+        ThdpackError: see `pipeline.build.build`. UsageError: no input is named.
+    """
+    if not options.inputs:
+        raise UsageError(
+            "no input given: name files, folders, globs, URLs, or - for standard input"
+        )
+    if options.dry_run:
+        return _dry_run(options)
+    started = time.perf_counter()
+    from pipeline.build.build_dataset import build  # --dry-run is quick without
+    from pipeline.build.progress import reporter
+    from pipeline.cli.summary import print_built
+
+    with reporter(as_json=options.log_json) as report:
+        built = build(options, report)
+    seconds = time.perf_counter() - started
+    print_built(built, options.out, as_json=options.log_json, seconds=seconds)
+    return 0
+
+
+def _dry_run(options: PreprocessOptions) -> int:
+    if "-" in options.inputs:
+        raise UsageError("--dry-run cannot look at standard input without consuming it")
+    refuse_inside(options.out, options.inputs)
+    planned = plan(options)
+    for source in planned.sources:
+        kind = f"{source.format}, {source.compression}"
+        print(f"{source.bytes:>16,} bytes  {kind}  {without_credentials(source.url)}")
+    for line in planned.passed_over:
+        print(f"         skipped  {without_credentials(line)}")
+    tasks = f"{len(planned.ranges)} tasks, into {planned.partitions} partitions"
+    print(f"would read {planned.input_bytes:,} bytes in {tasks}")
+    size = f"{1.1 * planned.fasta_bytes / 1e6:,.1f} MB"
+    where = without_credentials(options.out)
+    print(f"would need about {size} in {where} for the dataset, and as much again during the build")
+    return 0

@@ -1,0 +1,29 @@
+"""`thdpack verify`: print what is wrong with a dataset."""
+
+from __future__ import annotations
+
+import sys
+
+from pipeline.build.verify_dataset import verify_dataset
+from pipeline.cli.arguments import VerifyOptions
+from schemas.redact import without_credentials
+
+
+def run_verify(options: VerifyOptions) -> int:
+    """Verify a dataset, print one line for each problem, and return an exit code.
+
+    Raises:
+        ThdpackError: the dataset has no manifest that can be trusted, or its store does not answer.
+    """
+    problems = verify_dataset(options.dataset, deep=options.deep, workers=options.workers)
+    for problem in problems:
+        print(problem)
+    if problems:
+        print(
+            "thdpack: the dataset is damaged; "
+            "run its preprocess command with --overwrite to build it again",
+            file=sys.stderr,
+        )
+        return 1
+    print(f"{without_credentials(options.dataset)}: verified, nothing wrong")
+    return 0
