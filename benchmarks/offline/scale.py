@@ -27,7 +27,7 @@ import numpy as np
 from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.build_plan import PARTITION_BYTES, Plan
-from pipeline.build.destination.local_destination import LocalSite
+from pipeline.build.destination.local_destination import LocalDestination
 from pipeline.build.map_stage.map_results import load_mapped, mapped_of
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.split_statistics import SplitStatistics
@@ -150,7 +150,7 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
     work = LocalFolder(folder / ".build", folder / ".build")
     with timed(times, "task list"):
         plan = made_plan(records)
-        listed = TaskList(options=options, plan=plan, site=LocalSite(folder))
+        listed = TaskList(options=options, plan=plan, destination=LocalDestination(folder))
         sizes["plan, MB"] = len(json.dumps(listed.to_json())) / 1e6
         maps, hashes = map_tasks(plan, options.of_dataset, work), hash_tasks(plan, work)
         job = Job(

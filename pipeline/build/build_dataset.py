@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.build_plan import PLAN, Plan, absolute, plan, plan_digest, planned_here
-from pipeline.build.destination.destination import Site, missing_file, site_of
+from pipeline.build.destination.destination import Destination, missing_file, open_destination
 from pipeline.build.map_stage.map_results import (
     Mapped,
     build_digest,
@@ -70,24 +70,26 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
     """
     elsewhere = options.executor == "ray"  # its workers start in other folders than this command
     refuse_inside(options.out, options.inputs)
-    site = site_of(
+    destination = open_destination(
         options.out if is_url(options.out) or not elsewhere else os.path.abspath(options.out)
     )
-    existing = existing_dataset(site, options)
-    with site.held():
-        planned = plan(options, spool=site.spool(options))
+    existing = existing_dataset(destination, options)
+    with destination.claim():
+        planned = plan(options, spool=destination.spool(options))
         planned = absolute(planned) if elsewhere else planned
         for line in planned.passed_over:
             report.note(f"passed over {without_credentials(line)}")
-        refuse_other_plan(site, options, planned)
+        refuse_other_plan(destination, options, planned)
         if existing is not None:
-            refuse_if_other(existing, options, planned.sources, site.out.where())
-            site.replaces(existing)
-        with executor_of(options, site) as executor:
-            return Build(options, planned, site, executor, report).run(existing)
+            refuse_if_other(existing, options, planned.sources, destination.out.where())
+            destination.will_replace(existing)
+        with executor_of(options, destination) as executor:
+            return Build(options, planned, destination, executor, report).run(existing)
 
 
-def executor_of(options: PreprocessOptions, site: Site) -> ProcessExecutor | RayExecutor:
+def executor_of(
+    options: PreprocessOptions, destination: Destination
+) -> ProcessExecutor | RayExecutor:
     """What --executor names.
 
     Raises:
@@ -96,7 +98,7 @@ def executor_of(options: PreprocessOptions, site: Site) -> ProcessExecutor | Ray
     if options.executor != "ray":
         return ProcessExecutor(workers_of(options))
     return RayExecutor(
-        site.out,
+        destination.out,
         address=options.ray_address,
         workers=options.workers if options.ray_address else workers_of(options),
     )
@@ -112,17 +114,17 @@ def workers_of(options: PreprocessOptions) -> int:
     return max(1, min(options.workers or cores(), memory // WORKER_BYTES))
 
 
-def existing_dataset(site: Site, options: PreprocessOptions) -> Manifest | None:
+def existing_dataset(destination: Destination, options: PreprocessOptions) -> Manifest | None:
     """The dataset that is there already; None if there is none, or a broken one that may be overwritten.
 
     Raises:
         DatasetError: a manifest that cannot be trusted, and --overwrite was not given.
     """
-    content = site.manifest()
+    content = destination.manifest()
     if content is None:
         return None
     try:
-        return Manifest.from_json(content, where=site.out.where(MANIFEST_NAME))
+        return Manifest.from_json(content, where=destination.out.where(MANIFEST_NAME))
     except ManifestError as error:
         if options.overwrite:
             return None
@@ -155,20 +157,20 @@ def refuse_if_other(
         )
 
 
-def refuse_other_plan(site: Site, options: PreprocessOptions, planned: Plan) -> None:
+def refuse_other_plan(destination: Destination, options: PreprocessOptions, planned: Plan) -> None:
     """Refuse to take the place of a task list that somebody is working off, or with --overwrite take it.
 
     Raises:
         DatasetError: the list is not of this plan, and --overwrite was not given.
     """
-    there = planned_here(site.out)
+    there = planned_here(destination.out)
     if there is None or there == plan_digest(options, planned):
         return
     if not options.overwrite:
         raise DatasetError(
-            f"{site.out.where()}: tasks of another plan ({there}) wait to be run here; choose another --out, or replace it with --overwrite"
+            f"{destination.out.where()}: tasks of another plan ({there}) wait to be run here; choose another --out, or replace it with --overwrite"
         )
-    site.out.remove(PLAN)  # whose tasks then find that it is gone
+    destination.out.remove(PLAN)  # whose tasks then find that it is gone
 
 
 class Build:
@@ -178,15 +180,15 @@ class Build:
         self,
         options: PreprocessOptions,
         planned: Plan,
-        site: Site,
+        destination: Destination,
         executor: Executor,
         report: Reporter,
     ) -> None:
         self._options = options
         self._plan = planned
-        self._site = site
-        self._out = site.out
-        self._work = site.work(planned, options)
+        self._destination = destination
+        self._out = destination.out
+        self._work = destination.work_folder(planned, options)
         self._executor = executor
         self._report = report
 
@@ -216,7 +218,7 @@ class Build:
 
     def found(self, existing: Manifest) -> Built:
         """The dataset that is there is the one asked for; what this build left goes."""
-        self._site.clear(existing, self._work)
+        self._destination.clear(existing, self._work)
         return Built(manifest=existing, fresh=False)
 
     def finish(self, job: Job, mapped: Mapped, parts: Sequence[PackResult]) -> Built:
@@ -246,8 +248,8 @@ class Build:
             )
         self._verify(manifest, tasks, parts)
         self._executor.end()
-        self._site.commit(manifest)
-        self._site.clear(manifest, self._work)
+        self._destination.commit(manifest)
+        self._destination.clear(manifest, self._work)
         return Built(manifest=manifest, fresh=True)
 
     def _phase(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:

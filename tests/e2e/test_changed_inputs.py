@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.build.build_plan import plan
-from pipeline.build.destination.destination import site_of
+from pipeline.build.destination.destination import open_destination
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import hash_tasks, map_tasks
@@ -58,9 +58,9 @@ def test_a_file_rewritten_while_a_task_reads_it_is_an_error_and_the_next_build_r
     path.write_bytes(LINES)
     options = PreprocessOptions(inputs=(str(path),), out=str(out))
     planned = plan(options)
-    site = site_of(str(out))
-    with site.held():
-        work = site.work(planned, options)
+    destination = open_destination(str(out))
+    with destination.claim():
+        work = destination.work_folder(planned, options)
         task = map_tasks(planned, options.of_dataset, work)[0] if stage == "map" else hash_tasks(planned, work, every=True)[0]
         changed = []
 
@@ -70,6 +70,6 @@ def test_a_file_rewritten_while_a_task_reads_it_is_an_error_and_the_next_build_r
                 rewrite_in_place(path)
 
         with pytest.raises(InputError, match="changed while it was read"):
-            run_once(task, on_bytes, out=site.out)
+            run_once(task, on_bytes, out=destination.out)
     assert run("preprocess", path, "--out", out).returncode == 0
     assert run("verify", out, "--deep").returncode == 0

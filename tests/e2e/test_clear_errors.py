@@ -16,7 +16,7 @@ from schemas.errors import BuildError
 from schemas.manifest import Manifest
 from tests.command_line import REPO, InThisProcess, Run, command, environment
 from tests.corpus import digest, fasta, made_records, read_manifest
-from tests.unit.test_site import listed, work_off
+from tests.unit.test_destination import listed, work_off
 
 SMALL: dict[str, Any] = {"capacity": 1024, "max_seq_len": 512}
 BuildHere = Callable[..., Manifest]

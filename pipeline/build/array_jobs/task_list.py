@@ -26,7 +26,7 @@ from pipeline.build.build_dataset import (
     workers_of,
 )
 from pipeline.build.build_plan import PLAN, Plan, absolute, comes_of, plan, plan_digest
-from pipeline.build.destination.destination import Site, missing_file, site_of
+from pipeline.build.destination.destination import Destination, missing_file, open_destination
 from pipeline.build.map_stage.map_results import Mapped, load_mapped, mapped_of, of_maps
 from pipeline.build.map_stage.unknown_letters import unknown_shares
 from pipeline.build.options import PreprocessOptions
@@ -66,15 +66,15 @@ class TaskList:
 
     options: PreprocessOptions
     plan: Plan
-    site: Site
+    destination: Destination
 
     @property
     def out(self) -> Folder:
-        return self.site.out
+        return self.destination.out
 
     @property
     def work(self) -> Folder:
-        return self.site.work(self.plan, self.options)
+        return self.destination.work_folder(self.plan, self.options)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -101,7 +101,7 @@ class TaskList:
             "thdpack": __version__,
             "code": code_digest(),
             "digest": self.digest,
-            "mark": self.site.mark,
+            "mark": self.destination.version_at_start,
             "options": asdict(self.options),
             "plan": plan,
         }
@@ -125,22 +125,24 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
             "standard input is there for one process only; write it to a file for a task list"
         )
     refuse_inside(options.out, options.inputs)
-    site = site_of(options.out)
-    existing = existing_dataset(site, options)
-    with site.held():
+    destination = open_destination(options.out)
+    existing = existing_dataset(destination, options)
+    with destination.claim():
         planned = plan(options)
         _refuse_secrets(
             *(source.url for source in planned.sources)
         )  # those that stand in a list, too
         for line in planned.passed_over:
             report.note(f"passed over {without_credentials(line)}")
-        refuse_other_plan(site, options, planned)
+        refuse_other_plan(destination, options, planned)
         if existing is not None:
-            refuse_if_other(existing, options, planned.sources, site.out.where())
+            refuse_if_other(existing, options, planned.sources, destination.out.where())
         listed = TaskList(
-            options=options, plan=replace(absolute(planned), passed_over=()), site=site
+            options=options,
+            plan=replace(absolute(planned), passed_over=()),
+            destination=destination,
         )
-        with site.out.written(PLAN) as file:
+        with destination.out.written(PLAN) as file:
             file.write(signed(listed.to_json()))
     return listed
 
@@ -166,10 +168,10 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
     Raises:
         DatasetError: there is no list, and no dataset that came of it; BuildError: another list is there, or another version of thdpack planned it.
     """
-    site = site_of(dataset)
-    where, content = site.out.where(), site.out.content(PLAN)
+    destination = open_destination(dataset)
+    where, content = destination.out.where(), destination.out.content(PLAN)
     if content is None:
-        there = site.manifest()
+        there = destination.manifest()
         if there is None:
             raise DatasetError(
                 f"{where}: nothing is planned here; run `thdpack plan-tasks … --out {where}` first"
@@ -179,13 +181,13 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
         raise DatasetError(
             f"{where}: plan {digest} is gone, and the dataset here is another one's: somebody built it with --overwrite; plan elsewhere"
         )
-    noted = read_list(content, site.out.where(PLAN))
+    noted = read_list(content, destination.out.where(PLAN))
     if digest is not None and noted.digest != digest:
         raise BuildError(
             f"{where}: another plan is here ({noted.digest}), not {digest}: somebody planned with --overwrite; plan elsewhere"
         )
-    site.began(noted.mark)
-    return TaskList(options=noted.options, plan=noted.plan, site=site)
+    destination.resume(noted.mark)
+    return TaskList(options=noted.options, plan=noted.plan, destination=destination)
 
 
 def run_tasks(
@@ -196,7 +198,7 @@ def run_tasks(
     Raises:
         ThdpackError: what a task raises; BuildError if the stage before has not finished, InputError if an input is no longer what was planned.
     """
-    with listed.site.held(shared=True):
+    with listed.destination.claim(shared=True):
         tasks = _chosen(listed, stage, index, every)
         for task in tasks:
             if isinstance(task, MapTask | HashTask):
@@ -228,14 +230,14 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
     Raises:
         BuildError: tasks have not finished; the message names them. DatasetError: the dataset there is another.
     """
-    site, options = listed.site, replace(listed.options, workers=workers)
-    with site.held():
+    destination, options = listed.destination, replace(listed.options, workers=workers)
+    with destination.claim():
         mapped = _mapped(listed)
-        existing = existing_dataset(site, options)
+        existing = existing_dataset(destination, options)
         if existing is not None:
-            site.replaces(existing)
+            destination.will_replace(existing)
         with ProcessExecutor(workers_of(options)) as executor:
-            build = Build(listed.options, listed.plan, site, executor, report)
+            build = Build(listed.options, listed.plan, destination, executor, report)
             if existing is not None and _is_this(existing, listed, mapped):
                 return build.found(existing)
             job = listed.job(mapped.build)
@@ -275,7 +277,7 @@ def _chosen(
         mapping: list[Task[Any]] = [*listed.maps, *listed.hashes]
         return [mapping[i] for i in indices]
     mapped = _mapped(listed)
-    existing = existing_dataset(listed.site, listed.options)
+    existing = existing_dataset(listed.destination, listed.options)
     if existing is not None and _is_this(existing, listed, mapped):
         return []
     job = listed.job(mapped.build)

@@ -21,7 +21,12 @@ from typing import Protocol, cast
 import xxhash
 
 from pipeline.build.build_plan import PLAN, Plan, comes_of, planned_here
-from pipeline.build.destination.local_destination import WORK, LocalSite, not_removed, spool_stdin
+from pipeline.build.destination.local_destination import (
+    WORK,
+    LocalDestination,
+    not_removed,
+    spool_stdin,
+)
 from pipeline.build.options import PreprocessOptions
 from pipeline.storage.file_hash import hash_file
 from pipeline.storage.folder import Folder
@@ -36,7 +41,7 @@ from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.manifest_entries import RecordsEntry, ShardEntry
 
 
-class Site(Protocol):
+class Destination(Protocol):
     """A place for one dataset, and one build of it at a time."""
 
     @property
@@ -49,15 +54,15 @@ class Site(Protocol):
         ...
 
     @property
-    def mark(self) -> str | None:
+    def version_at_start(self) -> str | None:
         """What tells the manifest that was there when the build began, if that matters."""
         ...
 
-    def began(self, mark: str | None) -> None:
+    def resume(self, version_at_start: str | None) -> None:
         """Go on with a build that began when `mark` was this."""
         ...
 
-    def held(self, *, shared: bool = False) -> AbstractContextManager[None]:
+    def claim(self, *, shared: bool = False) -> AbstractContextManager[None]:
         """Hold the place for as long as the context lasts, alone or with others that run tasks of the same plan.
 
         Raises:
@@ -69,7 +74,7 @@ class Site(Protocol):
         """Standard input as a file, if it is one of the inputs; its path or URL."""
         ...
 
-    def work(self, planned: Plan, options: PreprocessOptions) -> Folder:
+    def work_folder(self, planned: Plan, options: PreprocessOptions) -> Folder:
         """The folder for the work in progress of a build."""
         ...
 
@@ -77,7 +82,7 @@ class Site(Protocol):
         """Replace the manifest; everything it names is there."""
         ...
 
-    def replaces(self, manifest: Manifest) -> None:
+    def will_replace(self, manifest: Manifest) -> None:
         """Note the dataset that is there: its files go after the commit, unless the new one names them too."""
         ...
 
@@ -86,7 +91,7 @@ class Site(Protocol):
         ...
 
 
-def site_of(url: str) -> LocalSite | ObjectSite:
+def open_destination(url: str) -> LocalDestination | ObjectDestination:
     """The place that `--out` names.
 
     Raises:
@@ -97,18 +102,18 @@ def site_of(url: str) -> LocalSite | ObjectSite:
         raise DatasetError("an empty name for the dataset's folder: is a variable unset?")
     path = local_path(url)
     if path is None:
-        return ObjectSite(ObjectFolder(url.rstrip("/")))
+        return ObjectDestination(ObjectFolder(url.rstrip("/")))
     if path.exists() and not path.is_dir():
         raise DatasetError(f"{path}: is a file, --out names a folder")
-    return LocalSite(path)
+    return LocalDestination(path)
 
 
 @dataclass(slots=True)
-class ObjectSite:
+class ObjectDestination:
     """A prefix of an object store."""
 
     out: ObjectFolder
-    mark: str | None = None
+    version_at_start: str | None = None
     _begun: bool = False
     _committed: bool = False
     _replaced: tuple[ShardEntry | RecordsEntry, ...] = ()
@@ -120,24 +125,24 @@ class ObjectSite:
         if content is not None and self.out.mark(MANIFEST_NAME) != before:
             return self.manifest()
         if not self._begun:
-            self.began(before)
+            self.resume(before)
         return content
 
-    def began(self, mark: str | None) -> None:
-        self.mark, self._begun = mark, True
+    def resume(self, version_at_start: str | None) -> None:
+        self.version_at_start, self._begun = version_at_start, True
 
-    def replaces(self, manifest: Manifest) -> None:
+    def will_replace(self, manifest: Manifest) -> None:
         self._replaced = manifest.files()
 
     @contextmanager
-    def held(self, *, shared: bool = False) -> Iterator[None]:
+    def claim(self, *, shared: bool = False) -> Iterator[None]:
         try:
             yield
         except LostRaceError:
             raise
         except (DatasetError, BuildError) as error:
             if (
-                not self._committed and self.out.mark(MANIFEST_NAME) != self.mark
+                not self._committed and self.out.mark(MANIFEST_NAME) != self.version_at_start
             ):  # the other build took our common work away when it was done
                 raise _lost(self.out) from error
             raise
@@ -153,7 +158,7 @@ class ObjectSite:
                 self.out.upload(self._spooled, spooled, size)
             return self.out.where(self._spooled)
 
-    def work(self, planned: Plan, options: PreprocessOptions) -> Folder:
+    def work_folder(self, planned: Plan, options: PreprocessOptions) -> Folder:
         import pyarrow as pa
 
         sources = [[s.name, s.fingerprint, s.format, s.compression] for s in planned.sources]
@@ -185,11 +190,11 @@ class ObjectSite:
 
     def commit(self, manifest: Manifest) -> None:
         try:
-            self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self.mark)
+            self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self.version_at_start)
         except LostRaceError as error:
             raise _lost(self.out, manifest) from error
         self._committed = True
-        gone = None if self.mark is None else missing_file(manifest, self.out)
+        gone = None if self.version_at_start is None else missing_file(manifest, self.out)
         if (
             gone is not None
         ):  # a build that replaced an earlier dataset of the same names was still removing that one's files

@@ -38,7 +38,7 @@ _OURS: Final = re.compile(r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arr
 
 
 @dataclass(slots=True)
-class LocalSite:
+class LocalDestination:
     """A folder of a local disk."""
 
     path: Path
@@ -56,14 +56,14 @@ class LocalSite:
         return self.out.content(MANIFEST_NAME)
 
     @property
-    def mark(self) -> None:
+    def version_at_start(self) -> None:
         """Whoever replaces the dataset here takes the task list away too."""
 
-    def began(self, mark: str | None) -> None:
+    def resume(self, version_at_start: str | None) -> None:
         pass
 
     @contextmanager
-    def held(self, *, shared: bool = False) -> Iterator[None]:
+    def claim(self, *, shared: bool = False) -> Iterator[None]:
         lock = self._scratch / "lock"
         self._refuse_links()
         try:
@@ -123,10 +123,10 @@ class LocalSite:
         spooled = spool_stdin(options, self._scratch)
         return None if spooled is None else str(spooled)
 
-    def work(self, planned: Plan, options: PreprocessOptions) -> LocalFolder:
+    def work_folder(self, planned: Plan, options: PreprocessOptions) -> LocalFolder:
         return LocalFolder(self._scratch, self._scratch)
 
-    def replaces(self, manifest: Manifest) -> None:
+    def will_replace(self, manifest: Manifest) -> None:
         """What no manifest names is found by looking."""
 
     def commit(self, manifest: Manifest) -> None:

@@ -24,7 +24,7 @@ from pipeline.build.array_jobs.task_list import (
     run_tasks,
 )
 from pipeline.build.build_plan import PLAN, Plan
-from pipeline.build.destination.destination import ObjectSite, missing_file, site_of
+from pipeline.build.destination.destination import ObjectDestination, missing_file, open_destination
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
 from pipeline.build.stages import reduce_tasks
@@ -74,7 +74,7 @@ def test_a_dataset_committed_before_the_one_it_replaced_is_cleared_up_keeps_its_
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = build_here(corpus, OUT, **SMALL)
-    once(monkeypatch, ObjectSite, "clear", lambda *_: build_here(corpus, OUT, overwrite=True, **SMALL))
+    once(monkeypatch, ObjectDestination, "clear", lambda *_: build_here(corpus, OUT, overwrite=True, **SMALL))
     build_here(corpus, OUT, seed=1, overwrite=True, **SMALL)
     assert missing_file(again, ObjectFolder(OUT)) is None
 
@@ -89,7 +89,7 @@ def test_who_removes_what_another_build_commits_at_that_moment_says_so(build_her
 
 def test_who_commits_what_another_build_removed_says_so_and_mends_it(build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build_here(corpus, OUT, seed=1, **SMALL)
-    once(monkeypatch, ObjectSite, "commit", lambda site, manifest: site.out.remove(manifest.files()[0].name))
+    once(monkeypatch, ObjectDestination, "commit", lambda destination, manifest: destination.out.remove(manifest.files()[0].name))
     with pytest.raises(BuildError, match="another build removed it"):
         build_here(corpus, OUT, overwrite=True, **SMALL)
     assert missing_file(build_here(corpus, OUT, overwrite=True, **SMALL), ObjectFolder(OUT)) is None
@@ -274,5 +274,5 @@ def test_a_task_is_small_however_many_inputs_there_are(tmp_path: Path) -> None:
     options = PreprocessOptions(inputs=tuple(f"/a/rather/long/path/to/the/sequences/{i:05d}.fasta.gz" for i in range(10_000)), out=str(tmp_path), **SMALL)
     sources = tuple(Source(url=u, name=u, bytes=9, fingerprint="9-1-1-1", format="fasta", compression="gzip", piece=9) for u in options.inputs)
     planned = Plan(sources=sources, passed_over=(), ranges=tuple((i, 0, 9) for i in range(9)), hashed=(), partitions=3)
-    listed = TaskList(options=options, plan=planned, site=site_of(str(tmp_path)))
+    listed = TaskList(options=options, plan=planned, destination=open_destination(str(tmp_path)))
     assert max(len(pickle.dumps(task)) for task in (*listed.maps, *reduce_tasks(listed.job("0" * 16), 3))) < 2500
