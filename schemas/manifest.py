@@ -38,7 +38,7 @@ class _UsedOptions(TypedDict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """A dataset. See docs/format.md for every key."""
+    """A dataset. See docs/reference/format.md for every key."""
 
     build: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
     version: Annotated[str, Meta(max_length=100)]

@@ -15,7 +15,7 @@ SPLITS: Final = ("train", "valid")
 
 
 def shard_schema(capacity: int) -> pa.Schema:
-    """Arrow schema of a shard whose buckets hold `capacity` tokens. docs/format.md says what each column means."""
+    """Arrow schema of a shard whose buckets hold `capacity` tokens. docs/reference/format.md says what each column means."""
     import pyarrow as pa  # here, so that reading a manifest needs no pyarrow
 
     return pa.schema(

@@ -1,6 +1,6 @@
 """Packers on the lengths of a FASTA file, capped at 1,024 tokens, shuffled, one stream: fill, spread, speed, and a plot.
 
-    python -m benchmarks.offline.packing --fasta swissprot.fasta --plot docs/packing.png
+    python -m benchmarks.offline.packing --fasta swissprot.fasta --plot docs/images/packing.png
 
 The last window (512 buckets) is left out, as a stream without end has none.
 """

@@ -1,8 +1,8 @@
-"""A picture of an HTML report, as docs/report.png shows it. Needs Chromium, and looks best with the font Inter installed.
+"""A picture of an HTML report, as docs/images/report.png shows it. Needs Chromium, and looks best with the font Inter installed.
 
 thdpack stats swissprot --html report.html
-python -m benchmarks.offline.screenshot report.html docs/report.png
-python -m benchmarks.offline.screenshot report.html docs/report-dark.png --scheme dark
+python -m benchmarks.offline.screenshot report.html docs/images/report.png
+python -m benchmarks.offline.screenshot report.html docs/images/report-dark.png --scheme dark
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where the speed comes from, in one run: a padded Hugging Face model, then one change a row, up to packed shards in a CUDA graph in FP8.
 
     python -m benchmarks.training.ablation DATASET --json ablation.json
-    python -m benchmarks.training.ablation --from-json ablation.json --plot docs/ablation.svg     # needs matplotlib, and no GPU
+    python -m benchmarks.training.ablation --from-json ablation.json --plot docs/images/ablation.svg     # needs matplotlib, and no GPU
 
 DATASET has buckets of 16,384 tokens and sequences of at most 1,024; all rows train on its sequences, a bucket's worth of token slots a step.
 

@@ -50,7 +50,7 @@ class PlanTasksArguments(PreprocessArguments):
 
     All machines have to see the dataset's folder. Then run `thdpack run-task DATASET --plan PLAN
     --stage map --index N` for every map task, the same with `--stage reduce`, and at last
-    `thdpack commit DATASET --plan PLAN`. A script for Slurm comes with thdpack (preprocess.sbatch).
+    `thdpack commit DATASET --plan PLAN`. deploy/slurm/preprocess.sbatch does all of it on Slurm.
 
     Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
     """

@@ -77,7 +77,7 @@ class HashingReader:
 
 
 def content_hash(pieces: Sequence[str]) -> str:
-    """What the manifest calls an input's xxh3_128: its only piece's; of several, that of their digests' bytes end to end. See docs/format.md."""
+    """What the manifest calls an input's xxh3_128: its only piece's; of several, that of their digests' bytes end to end. See docs/reference/format.md."""
     return (
         pieces[0] if len(pieces) == 1 else xxhash.xxh3_128_hexdigest(bytes.fromhex("".join(pieces)))
     )

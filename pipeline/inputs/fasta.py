@@ -1,6 +1,6 @@
 """FASTA as found in the wild, as blocks of tokenized records. Memory is bounded by a chunk and the longest record.
 
-What is read and what is an error is stated in docs/format.md; Biopython's SimpleFastaParser is the oracle.
+What is read and what is an error is stated in docs/reference/format.md; Biopython's SimpleFastaParser is the oracle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a report says: plain numbers and names, the same for every renderer. docs/statistics.md states the JSON.
+"""What a report says: plain numbers and names, the same for every renderer. docs/reference/statistics.md states the JSON.
 
 Names and ids come from files and may hold anything, control characters and `<script>` included: whoever shows them escapes them.
 """

@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import REPO, Run, environment
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reader.md", "docs/statistics.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/reader.md", "docs/reference/statistics.md"])
 def test_the_code_on_a_page_runs(run: Run, tmp_path: Path, sample: Path, page: str) -> None:
     assert run("preprocess", sample, "--out", tmp_path / "data" / "sample").returncode == 0
     blocks = re.findall(r"```python\n(.*?)```", (REPO / page).read_text(), flags=re.DOTALL)

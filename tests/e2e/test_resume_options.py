@@ -54,7 +54,7 @@ def test_a_run_that_began_from_other_weights_keeps_its_gelu(many_shards: Path, w
 
 def test_the_list_in_the_documentation_is_the_module_s() -> None:
     assert table is not None
-    documented = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs" / "guides" / "training.md").read_text()
     for row in table.splitlines():
         if row.startswith("|"):
             assert row in documented

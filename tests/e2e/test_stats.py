@@ -104,7 +104,7 @@ def test_csv_tables_hold_what_the_json_holds(run: Run, dataset: Path, tmp_path: 
 
 
 def test_every_key_of_the_json_is_documented(run: Run, dataset: Path, tmp_path: Path) -> None:
-    text = (REPO / "docs" / "statistics.md").read_text()
+    text = (REPO / "docs" / "reference" / "statistics.md").read_text()
     words = set(re.findall(r"[a-z_0-9]+", text))
     (tmp_path / "a.fasta").write_bytes(fasta(made_records(50)))
     for found in (stats(run, dataset), stats(run, tmp_path / "a.fasta"), stats(run, dataset, tmp_path / "a.fasta")):

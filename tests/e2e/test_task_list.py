@@ -20,7 +20,7 @@ OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 ROUNDS = 4 if os.environ.get("THDPACK_LONG") else 1
 """How often each element of an array is killed before it may finish."""
 SBATCH = """#!/bin/bash
-# what `sbatch` does with docs/preprocess.sbatch, on this machine and at once: a process for each element of the array
+# what `sbatch` does with deploy/slurm/preprocess.sbatch, on this machine and at once: a process for each element of the array
 set -euo pipefail
 echo "sbatch $*" >> "$SAID"
 ARRAY=()
@@ -142,7 +142,7 @@ def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_lis
     out, said = tmp_path / "out", tmp_path / "said"
     values = {"INPUTS": f"{corpus.parent}/*.fasta", "DATASET": str(out), "OPTIONS": " ".join(OPTIONS), "SIZE": "2", "THDPACK": str(thdpack), "SAID": str(said)}
     env = {**environment(), **values, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(REPO)}
-    done = subprocess.run(["bash", str(REPO / "docs" / "preprocess.sbatch")], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(["bash", str(REPO / "deploy" / "slurm" / "preprocess.sbatch")], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr + said.read_text()
     text = said.read_text()
     assert text.count("--array=0-1") == 2

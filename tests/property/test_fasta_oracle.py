@@ -56,7 +56,7 @@ def test_ids_and_residues_are_those_of_biopython_where_both_accept(
     try:
         found = records(parse(data, cuts=cuts, chunk=chunk, block=2 * chunk, records=3))
     except FastaSyntaxError:
-        # docs/format.md refuses text before the first `>`, and binary data
+        # docs/reference/format.md refuses text before the first `>`, and binary data
         assert beyond_biopython(data) or b"\x01" in data
         return
     if not beyond_biopython(data):

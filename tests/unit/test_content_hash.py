@@ -1,4 +1,4 @@
-"""What the manifest calls an input's content, whichever tasks read it: docs/format.md says how anybody can compute it."""
+"""What the manifest calls an input's content, whichever tasks read it: docs/reference/format.md says how anybody can compute it."""
 
 from __future__ import annotations
 

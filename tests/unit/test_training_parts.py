@@ -305,7 +305,7 @@ def test_the_pretrained_model_computes_on_the_device_of_its_inputs(monkeypatch: 
     assert seen == [True]
 
 
-SBATCH = Path(__file__).parents[2] / "docs" / "train.sbatch"
+SBATCH = Path(__file__).parents[2] / "deploy" / "slurm" / "train.sbatch"
 
 
 def test_the_slurm_script_starts_torchrun_with_options_that_exist() -> None:

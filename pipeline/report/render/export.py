@@ -24,7 +24,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 
 
 def to_json(report: Report | Comparison) -> str:
-    """One JSON object, a final newline. docs/statistics.md states it."""
+    """One JSON object, a final newline. docs/reference/statistics.md states it."""
     return json.dumps(report.to_json(), indent=1) + "\n"
 
 
