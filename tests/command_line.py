@@ -36,7 +36,7 @@ PIECE_BYTES = 1_000
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-_EXECUTORS = ("pipeline.build.build_dataset", "pipeline.build.array_jobs.task_list", "pipeline.build.verify_dataset")
+_EXECUTORS = ("pipeline.build.build_dataset", "pipeline.build.array_jobs.run_listed", "pipeline.build.verify_dataset")
 """Modules that start worker processes."""
 _QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 """Warnings that Python does not show by default."""

@@ -32,7 +32,7 @@ def _commands() -> Server:
         "pipeline.storage.object_folder",
         "pipeline.build.map_stage.partition_records",
         "pipeline.build.reduce_stage.reduce_partition",
-        "pipeline.build.array_jobs.task_list",
+        "pipeline.build.array_jobs.run_listed",
         "pipeline.build.verify.check_shards",
         "rich.progress",
         "s3fs",

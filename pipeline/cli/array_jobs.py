@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from pipeline.build.array_jobs.task_list import commit, load_task_list, plan_tasks, run_tasks
+from pipeline.build.array_jobs.run_listed import commit, run_tasks
+from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
 from pipeline.build.build_dataset import Built
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter

@@ -55,7 +55,7 @@ def test_verify_names_the_remedy_and_overwrite_builds_a_damaged_dataset_again(ru
 def test_a_task_list_planned_with_overwrite_builds_a_damaged_dataset_again(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.build.array_jobs.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.array_jobs.run_listed.ProcessExecutor", InThisProcess)
     out = tmp_path / "out"
     build_here(corpus, out, **SMALL)
     whole = digest(out)

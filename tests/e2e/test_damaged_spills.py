@@ -12,7 +12,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.build import run_task
-from pipeline.build.array_jobs.task_list import commit, load_task_list, plan_tasks, run_tasks
+from pipeline.build.array_jobs.run_listed import commit, run_tasks
+from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
 from pipeline.build.rerun_damaged import ATTEMPTS
@@ -33,7 +34,7 @@ Damage = Callable[[str, bytes], bytes]
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     use_few_small_tasks(monkeypatch)
-    monkeypatch.setattr("pipeline.build.array_jobs.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.array_jobs.run_listed.ProcessExecutor", InThisProcess)
     empty_memory_store(monkeypatch)
 
 

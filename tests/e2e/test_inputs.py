@@ -93,7 +93,7 @@ def test_folders_and_globs_expand_in_byte_order_and_say_what_they_pass_over(run:
     (folder / "notes.txt").write_text("not sequences")
     check(run, tmp_path / "out", folder)
     done = run("preprocess", folder, "--out", tmp_path / "dry", "--dry-run")
-    assert "passed over" in done.stdout
+    assert "skipped" in done.stdout
     assert "notes.txt" in done.stdout
     assert not (tmp_path / "dry").exists()
     check(run, tmp_path / "glob", f"{folder}/[Za]*", f"{folder}/b/*.fasta")

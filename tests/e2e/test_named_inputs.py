@@ -54,11 +54,11 @@ def test_what_a_folder_holds_besides_files_is_named(run: Run, tmp_path: Path, fo
     done = run("preprocess", folder, "--out", tmp_path / "out", "--dedup", "none")
     assert done.returncode == 0, done.stderr
     assert {row["source"] for row in read_records(tmp_path / "out")} == {"x.fasta", "file.fasta"}
-    assert f"passed over {folder}/linked: a link to a folder" in done.stderr
-    assert f"passed over {folder}/gone.fasta: a link to nothing" in done.stderr
-    assert f"passed over {folder}/pipe.fasta: a pipe" in done.stderr
+    assert f"skipped {folder}/linked: a link to a folder" in done.stderr
+    assert f"skipped {folder}/gone.fasta: a link to nothing" in done.stderr
+    assert f"skipped {folder}/pipe.fasta: a pipe" in done.stderr
     dry = run("preprocess", folder, "--out", tmp_path / "out", "--dry-run").stdout
-    assert f"passed over  {folder}/linked: a link to a folder" in dry
+    assert f"skipped  {folder}/linked: a link to a folder" in dry
 
 
 def test_a_folder_of_links_only_says_why_nothing_is_read(run: Run, tmp_path: Path, folder: Path) -> None:

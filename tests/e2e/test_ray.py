@@ -240,7 +240,7 @@ def test_ctrl_c_stops_a_cluster_of_its_own_and_processes_go_on(run: Run, tmp_pat
     process.send_signal(signal.SIGINT)
     printed = process.communicate(timeout=PATIENCE)[0].decode()
     assert process.returncode == 130, printed
-    assert "the same command goes on" in printed
+    assert "run the same command to resume" in printed
     assert "Traceback" not in printed
     deadline = time.monotonic() + PATIENCE
     while left := [pid for pid in family if Path(f"/proc/{pid}").exists()]:

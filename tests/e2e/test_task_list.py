@@ -162,10 +162,10 @@ def test_what_is_missing_is_named(run: Run, tmp_path: Path, corpus: Path) -> Non
     count = planned(run, corpus, out)
     early = run("run-task", out, "--stage", "reduce", "--index", 0)
     assert early.returncode == 1
-    assert "map tasks have not finished (--stage map --index 0,1,2" in early.stderr
+    assert "map tasks have not finished; run them first (--stage map --index 0,1,2" in early.stderr
     beyond = run("run-task", out, "--index", count)
     assert beyond.returncode == 1
-    assert "beyond the list" in beyond.stderr
+    assert "is beyond the" in beyond.stderr
     assert run("run-task", out, "--index", 0, "--array-size", 3).returncode == 2
     assert run("run-task", out, "--stage", "map", "--index", 0, "--array-size", 1).returncode == 0
     lost = sorted((out / ".build").glob("map-*.arrow"))[1]
@@ -179,7 +179,7 @@ def test_what_is_missing_is_named(run: Run, tmp_path: Path, corpus: Path) -> Non
     assert run("run-task", out, "--stage", "reduce", "--index", 0).returncode == 0
     commit = run("commit", out)
     assert commit.returncode == 1
-    assert "reduce tasks have not finished (--stage reduce --index 1,2" in commit.stderr
+    assert "reduce tasks have not finished; run them first (--stage reduce --index 1,2" in commit.stderr
     assert not (out / "manifest.json").exists()
 
 

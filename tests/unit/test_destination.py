@@ -15,14 +15,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.build import run_task
-from pipeline.build.array_jobs.task_list import (
-    STAGES,
-    TaskList,
-    commit,
-    load_task_list,
-    plan_tasks,
-    run_tasks,
-)
+from pipeline.build.array_jobs.run_listed import commit, run_tasks
+from pipeline.build.array_jobs.task_list import STAGES, TaskList, load_task_list, plan_tasks
 from pipeline.build.build_plan import PLAN, Plan
 from pipeline.build.destination.destination import ObjectDestination, missing_file, open_destination
 from pipeline.build.options import PreprocessOptions
@@ -135,7 +129,7 @@ def work_off(out: str, digest: str, *, commits: bool = True) -> Manifest | None:
 
 @pytest.fixture(params=["disk", "store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("pipeline.build.array_jobs.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.array_jobs.run_listed.ProcessExecutor", InThisProcess)
     return str(tmp_path / "out") if request.param == "disk" else OUT
 
 
@@ -151,7 +145,7 @@ def test_an_unfinished_plan_gives_way_to_another_only_with_overwrite_and_its_own
         work_off(place, mine)
     build_here(corpus, place, overwrite=True, **SMALL)
     for gone in (mine, other):
-        with pytest.raises(DatasetError, match=f"plan {gone} is gone, and the dataset here is another"):
+        with pytest.raises(DatasetError, match=f"plan {gone} is gone, and the dataset here is of another plan"):
             work_off(place, gone)
     assert load_task_list(place, None) is None
 
@@ -171,12 +165,12 @@ def test_a_plan_that_was_committed_stays_known(build_here: BuildHere, corpus: Pa
 def test_a_list_on_a_store_replaces_only_the_dataset_that_was_there_when_it_was_planned(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.build.array_jobs.task_list.ProcessExecutor", InThisProcess)
+    monkeypatch.setattr("pipeline.build.array_jobs.run_listed.ProcessExecutor", InThisProcess)
     build_here(corpus, OUT, **SMALL)
     digest = listed(corpus, OUT, seed=1, overwrite=True).digest
     with pytest.raises(BuildError, match="map tasks have not finished"), reporter(as_json=False) as report:
         run_tasks(the(load_task_list(OUT, digest)), "reduce", 0, 1, report)
-    with pytest.raises(DatasetError, match="beyond the list"), reporter(as_json=False) as report:
+    with pytest.raises(DatasetError, match="is beyond the"), reporter(as_json=False) as report:
         run_tasks(the(load_task_list(OUT, digest)), None, 99, None, report)
     ObjectFolder(OUT).remove(PLAN)
     planned = signed(listed(corpus, OUT, seed=1, overwrite=True).to_json())

@@ -175,6 +175,6 @@ def test_credentials_in_a_list_are_refused_before_a_task_list_is_written(twins: 
     with http_store(twins) as address:
         web = address.replace("http://", "http://somebody:hunter2@")
         (twins / "list").write_text(f"{web}/a/x.fasta\n{address}/b/x.fasta?X-Amz-Signature=5ba5e5167a7e\n")
-        with reporter(as_json=False) as report, pytest.raises(BuildError, match=r"//127.0.0.1:\d+/a/x.fasta: credentials in a URL"):
+        with reporter(as_json=False) as report, pytest.raises(BuildError, match=r"//127.0.0.1:\d+/a/x.fasta: the task list would hold the credentials"):
             plan_tasks(PreprocessOptions(inputs=(f"@{twins / 'list'}",), out=str(twins / "out")), report)
     assert not [path for path in (twins / "out").rglob("*") if path.is_file() and path.stat().st_size]

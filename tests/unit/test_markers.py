@@ -14,7 +14,8 @@ import pytest
 import xxhash
 
 from pipeline.build import task_markers as markers
-from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks, run_tasks
+from pipeline.build.array_jobs.run_listed import run_tasks
+from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
 from pipeline.build.build_plan import plan
 from pipeline.build.map_stage.map_results import load_mapped
 from pipeline.build.options import PreprocessOptions
@@ -57,10 +58,10 @@ def place(tmp_path: Path) -> Path:
 def tasks_of(place: Path) -> list[Task[Any]]:
     listed = load_task_list(str(place), None)
     assert listed is not None
-    from pipeline.build.array_jobs.task_list import _mapped
+    from pipeline.build.array_jobs.listed_results import map_stage_of
     from pipeline.build.stages import reduce_tasks
 
-    return [listed.maps[0], reduce_tasks(listed.job(_mapped(listed).build), 1)[0]]
+    return [listed.maps[0], reduce_tasks(listed.job(map_stage_of(listed).build), 1)[0]]
 
 
 class Seen:
@@ -178,9 +179,9 @@ def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(place: Path, se
                 listed = load_task_list(str(place), None)
                 assert listed is not None
                 if name == "plan-*.json":
-                    from pipeline.build.array_jobs.task_list import _mapped
+                    from pipeline.build.array_jobs.listed_results import map_stage_of
 
-                    _mapped(listed)
+                    map_stage_of(listed)
         except ThdpackError:
             refused += 1
         seen.on = False

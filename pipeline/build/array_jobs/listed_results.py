@@ -1,0 +1,78 @@
+"""Results that tasks of a list left, read from their markers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import msgspec
+
+from pipeline.build.array_jobs.task_list import TaskList
+from pipeline.build.map_stage.map_results import Mapped, load_mapped, mapped_of, of_maps
+from pipeline.build.map_stage.unknown_letters import unknown_shares
+from pipeline.build.task_markers import finished
+from pipeline.build.task_results import HashResult, MapResult
+from pipeline.build.tasks import Task
+from pipeline.storage.retries import AT_ONCE
+from pipeline.storage.signed_json import read_signed, signed
+from schemas.errors import BuildError
+from schemas.redact import without_credentials
+from schemas.untrusted_json import BuildName
+
+Result = TypeVar("Result")
+
+_LOG: Final = logging.getLogger("thdpack")
+_NAMED: Final = 10
+"""How many unfinished tasks an error names."""
+
+
+class _MapStageNote(msgspec.Struct):
+    """Work file that names the build of a plan, once the map stage has finished."""
+
+    build: BuildName
+
+
+def map_stage_of(listed: TaskList) -> Mapped:
+    """Return what the map stage found; the first caller adds it up for all that come later.
+
+    Raises:
+        BuildError: map tasks have not finished.
+        InputError: an input holds no residue, or is mostly <unk>.
+    """
+    name, work = f"plan-{listed.digest}.json", listed.work
+    note = read_signed(work.content(name), _MapStageNote)
+    if note is not None:
+        with suppress(BuildError):  # damaged or gone: add it up again
+            return load_mapped(work, listed.job(note.build).mapped)
+    maps, hashes = listed.maps, listed.hashes
+    tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
+    results = results_of(listed, "map", tasks)
+    mapped = mapped_of(listed.options, listed.plan, maps, hashes, results)
+    for line in unknown_shares(listed.options, listed.plan, of_maps(results)):
+        _LOG.warning("%s", without_credentials(line))
+    mapped.save(listed.job(mapped.build), durable=True)
+    with work.written(name) as file:
+        file.write(signed({"build": mapped.build}))
+    return mapped
+
+
+def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> list[Result]:
+    """Return the results of the tasks of a stage, in order.
+
+    Raises:
+        BuildError: some have not finished; the message names them.
+    """
+    out = listed.out
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store answers slowly, but many at once
+        found = list(threads.map(lambda task: finished(task, out), tasks))
+    missing = [str(i) for i, result in enumerate(found) if result is None]
+    if missing:
+        named = ",".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+        raise BuildError(
+            f"{out.where()}: {len(missing)} of {len(tasks)} {stage} tasks have not finished; "
+            f"run them first (--stage {stage} --index {named})"
+        )
+    return [result for result in found if result is not None]

@@ -1,0 +1,151 @@
+"""Run tasks of a list, and commit once all have finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pipeline.build.array_jobs.listed_results import map_stage_of, results_of
+from pipeline.build.array_jobs.task_list import TaskList
+from pipeline.build.build_dataset import Build, Built, workers_of
+from pipeline.build.destination.destination import missing_file
+from pipeline.build.map_stage.map_results import Mapped
+from pipeline.build.prepare_build import existing_dataset
+from pipeline.build.progress import Reporter
+from pipeline.build.rerun_damaged import mended
+from pipeline.build.run_task import run_once
+from pipeline.build.stages import reduce_tasks
+from pipeline.build.tasks import HashTask, MapTask, ReduceTask, Task
+from pipeline.executors.executor import Executor, SerialExecutor
+from pipeline.executors.processes import ProcessExecutor
+from pipeline.inputs.find import unchanged
+from pipeline.inputs.source import Source
+from schemas.errors import DatasetError, InputError
+from schemas.manifest import Manifest
+
+
+def run_tasks(
+    listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter
+) -> int:
+    """Run task `index` of a stage, or all tasks index, index + every, …; return how many.
+
+    Args:
+        stage: None counts `index` through the whole list.
+    Raises:
+        ThdpackError: what a task raises.
+        BuildError: the stage before has not finished.
+        InputError: an input is no longer what was planned.
+    """
+    with listed.destination.claim(shared=True):
+        tasks = _chosen(listed, stage, index, every)
+        for task in tasks:
+            if isinstance(task, MapTask | HashTask):
+                _refuse_changed(task.source)
+        report.phase(stage or "run", 0)
+        _run(listed, tasks, SerialExecutor(durable=True), report)
+    return len(tasks)
+
+
+def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
+    """Pack the rests, verify and write the manifest, once every task of the list has run.
+
+    Raises:
+        BuildError: tasks have not finished; the message names them.
+        DatasetError: the existing dataset is another.
+    """
+    destination, options = listed.destination, replace(listed.options, workers=workers)
+    with destination.claim():
+        mapped = map_stage_of(listed)
+        existing = existing_dataset(destination, options)
+        if existing is not None:
+            destination.will_replace(existing)
+        with ProcessExecutor(workers_of(options)) as executor:
+            build = Build(listed.options, listed.plan, destination, executor, report)
+            if existing is not None and _is_planned(existing, listed, mapped):
+                return build.found(existing)
+            job = listed.job(mapped.build)
+            reduces = reduce_tasks(job, listed.plan.partitions)
+
+            def run_again(name: str) -> None:
+                _run(listed, [task for task in reduces if task.name == name], executor, report)
+
+            def finish() -> Built:
+                return build.finish(job, mapped, results_of(listed, "reduce", reduces))
+
+            return mended(finish, run_again, listed.work, report)
+
+
+def _run(
+    listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter
+) -> None:
+    """Run tasks; where one finds a damaged spill, run the task that wrote it first."""
+    work = partial(run_once, out=listed.out)
+
+    def run(chosen: Sequence[Task[Any]]) -> None:
+        executor.run(work, chosen, lambda _, outcome: None, report.advance)
+
+    def run_again(name: str) -> None:
+        run([task for task in (*listed.maps, *tasks) if task.name == name])
+
+    mended(lambda: run(tasks), run_again, listed.work, report)
+
+
+def _chosen(
+    listed: TaskList, stage: str | None, index: int, every: int | None
+) -> Sequence[Task[Any]]:
+    """Return the tasks that an index stands for.
+
+    Raises:
+        DatasetError: the list is shorter.
+    """
+    counts = listed.counts
+    total = sum(counts.values()) if stage is None else counts[stage]
+    if every is None and index >= total:
+        tasks = " + ".join(f"{count} {name}" for name, count in counts.items())
+        raise DatasetError(f"{listed.out.where()}: --index {index} is beyond the {tasks} tasks")
+    if stage is None:
+        beyond = index - counts["map"]
+        stage, index = ("map", index) if beyond < 0 else ("reduce", beyond)
+        total = counts[stage]
+    indices = range(index, total, every or total)
+    if stage == "map":
+        mapping: list[Task[Any]] = [*listed.maps, *listed.hashes]
+        return [mapping[i] for i in indices]
+    mapped = map_stage_of(listed)
+    existing = existing_dataset(listed.destination, listed.options)
+    if existing is not None and _is_planned(existing, listed, mapped):
+        return []
+    job = listed.job(mapped.build)
+    return [ReduceTask(job=job, partition=i, partitions=listed.plan.partitions) for i in indices]
+
+
+def _refuse_changed(source: Source) -> None:
+    """Refuse an input that is no longer what was planned.
+
+    Raises:
+        InputError: its size, time or etag differs.
+    """
+    if not unchanged(source):
+        raise InputError(
+            "changed since the tasks were planned (content, permissions or links); "
+            "plan again, with --overwrite",
+            source=source.url,
+        )
+
+
+def _is_planned(existing: Manifest, listed: TaskList, mapped: Mapped) -> bool:
+    """Return whether the existing dataset is the planned one; never with --overwrite.
+
+    Raises:
+        DatasetError: it is of other inputs, or damaged, and --overwrite was not given.
+    """
+    if listed.options.overwrite:  # the existing dataset may be damaged
+        return False
+    problem = missing_file(existing, listed.out)
+    if existing.build == mapped.build and problem is None:
+        return True
+    problem = problem or "the inputs changed since this dataset was built"
+    remedy = "choose another --out, or replace it with --overwrite when planning"
+    raise DatasetError(f"{listed.out.where()}: {problem}; {remedy}")

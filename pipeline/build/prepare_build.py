@@ -1,0 +1,98 @@
+"""What every build does first: claim the destination, plan, and refuse to replace another dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pipeline.build.build_plan import PLAN, Plan, plan, plan_digest, planned_here
+from pipeline.build.destination.destination import Destination
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import Reporter
+from pipeline.inputs.expand import refuse_inside
+from pipeline.inputs.source import Source
+from schemas import __version__
+from schemas.errors import DatasetError, ManifestError
+from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.redact import without_credentials
+
+OTHER_OUT: Final = "choose another --out, or replace it with --overwrite"
+
+
+@contextmanager
+def prepared(
+    options: PreprocessOptions, destination: Destination, report: Reporter
+) -> Iterator[tuple[Plan, Manifest | None]]:
+    """Hold the destination; give the plan of a build, and the dataset that is there already.
+
+    Raises:
+        InputError: an input cannot be read, or the destination lies inside one.
+        DatasetError: another dataset or task list is there, and --overwrite was not given.
+        BuildError: another build runs there.
+    """
+    refuse_inside(options.out, options.inputs)
+    existing = existing_dataset(destination, options)
+    with destination.claim():
+        planned = plan(options, spool=destination.spool(options))
+        for line in planned.passed_over:
+            report.note(f"skipped {without_credentials(line)}")
+        _refuse_other_plan(destination, options, planned)
+        if existing is not None:
+            _refuse_other_dataset(existing, options, planned.sources, destination.out.where())
+        yield planned, existing
+
+
+def existing_dataset(destination: Destination, options: PreprocessOptions) -> Manifest | None:
+    """Return the manifest that is there; None without one, or with --overwrite for a broken one.
+
+    Raises:
+        ManifestError: it cannot be trusted, and --overwrite was not given.
+    """
+    content = destination.manifest()
+    if content is None:
+        return None
+    try:
+        return Manifest.from_json(content, where=destination.out.where(MANIFEST_NAME))
+    except ManifestError as error:
+        if options.overwrite:
+            return None
+        raise ManifestError(f"{error}; --overwrite replaces it") from error
+
+
+def _refuse_other_dataset(
+    existing: Manifest, options: PreprocessOptions, sources: Sequence[Source], out: str
+) -> None:
+    """Refuse what differs from the existing dataset without reading the inputs.
+
+    Raises:
+        DatasetError: options, version, or names or sizes of inputs differ, without --overwrite.
+    """
+    if options.overwrite:
+        return
+    changed = [
+        f"--{name.replace('_', '-')} {existing.options.get(name)} → {value}"
+        for name, value in options.shape().items()
+        if existing.options.get(name) != value
+    ]
+    if [(s.name, s.bytes) for s in sources] != [(e.name, e.bytes) for e in existing.inputs]:
+        changed.append("the inputs differ")
+    if existing.version != __version__:
+        changed.append(f"thdpack {existing.version} → {__version__}")
+    if changed:
+        raise DatasetError(f"{out}: holds another dataset ({'; '.join(changed)}); {OTHER_OUT}")
+
+
+def _refuse_other_plan(destination: Destination, options: PreprocessOptions, planned: Plan) -> None:
+    """Refuse to replace an unfinished task list; with --overwrite, remove it.
+
+    Raises:
+        DatasetError: it is of another plan, and --overwrite was not given.
+    """
+    listed = planned_here(destination.out)
+    if listed is None or listed == plan_digest(options, planned):
+        return
+    if not options.overwrite:
+        where = destination.out.where()
+        raise DatasetError(f"{where}: tasks of another plan ({listed}) are unfinished; {OTHER_OUT}")
+    destination.out.remove(PLAN)  # its tasks will fail, and say that their plan is gone
