@@ -1,4 +1,4 @@
-"""The offline stage: map, reduce and commit, as tasks that any executor runs and any crash may interrupt.
+"""The offline stage: map, reduce and commit, as tasks that any executor runs.
 
 Start at `build_dataset.py`; `map_stage/` and `reduce_stage/` do the work.
 """

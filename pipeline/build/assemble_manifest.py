@@ -1,4 +1,4 @@
-"""The manifest of a build, added up from what its tasks gave."""
+"""Assemble the manifest of a build from the results of its tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemas.vocabulary import ESM2
 def manifest_of(
     options: DatasetOptions, build: str, inputs: Sequence[InputEntry], parts: Sequence[PackResult]
 ) -> Manifest:
-    """Add up the results of all reduce tasks and the rest task."""
+    """Return the manifest: the sum of the results of all reduce and rest tasks."""
     statistics = {
         split: SplitStatistics(capacity=options.capacity, longest=options.longest_span)
         for split in SPLITS

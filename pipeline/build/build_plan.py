@@ -1,4 +1,4 @@
-"""What a build will do, told from the sizes and names of its inputs: the cut into map tasks and partitions."""
+"""The plan of a build: how its inputs are cut into map tasks and partitions, by sizes and names."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from schemas import __version__
 from schemas.manifest import Manifest
 
 PLAN: Final = ".build/plan.json"
-"""Where in a dataset's folder the task list of a build is that a scheduler works off."""
+"""Name of the task list of a scheduler's array, in the dataset's folder."""
 UNREADABLE: Final = "unreadable"
-"""Instead of the digest of a task list that is damaged, or of another version."""
+"""Stands for the digest of a task list that is damaged or of another version."""
 PARTITION_BYTES: Final = 56 << 20
-"""About how much FASTA goes into one partition: what a reduce task holds in memory, and about one shard."""
+"""About how much FASTA one partition takes: what a reduce task holds in memory, and one shard."""
 _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
-"""How much larger than its archive FASTA is taken to be, for the number of partitions only."""
+"""Assumed ratio of FASTA to its archive; decides the number of partitions only."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What a build will do, from sizes and names alone."""
+    """Everything about a build that sizes and names decide."""
 
     sources: tuple[Source, ...]
     passed_over: tuple[str, ...]
-    """A line for each thing in a named folder that is not read."""
+    """One line for each file in a named folder that is skipped, with the reason."""
     ranges: tuple[tuple[int, int, int], ...]
     """(source index, begin, end) of each map task."""
     hashed: tuple[tuple[int, int, int], ...]
-    """(source index, begin, end) of each hash task: of sources that map tasks do not read from first byte to last."""
+    """(source index, begin, end) of each hash task: tables, which map tasks read in columns."""
     partitions: int
-    """A function of the inputs' sizes alone: it shows in the dataset."""
+    """Depends on the sizes of the inputs only, as it shows in the bytes of the dataset."""
 
     @property
     def input_bytes(self) -> int:
@@ -54,12 +54,12 @@ class Plan:
 
 
 def fasta_bytes(sources: Sequence[Source]) -> int:
-    """The inputs' size decompressed, as far as it can be guessed."""
+    """Return the estimated size of the inputs once decompressed, in bytes."""
     return sum(source.bytes * _EXPANSION[source.compression] for source in sources)
 
 
 def absolute(planned: Plan) -> Plan:
-    """The same plan for tasks that start in other folders."""
+    """Return the plan with absolute paths, for tasks that start in other folders."""
     return replace(
         planned,
         sources=tuple(
@@ -69,42 +69,46 @@ def absolute(planned: Plan) -> Plan:
 
 
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
-    """Names a plan: 16 hexadecimal digits of the dataset it is for, 16 of the very files and the cut."""
+    """Return the name of a plan: 16 hexadecimal digits of its dataset, 16 of its files and cut."""
     files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
-    return f"{dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))}-{xxhash.xxh3_64_hexdigest(files.encode())}"
+    dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
+    return f"{dataset}-{xxhash.xxh3_64_hexdigest(files.encode())}"
 
 
 def dataset_digest(
     shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__
 ) -> str:
-    """What a manifest can tell of the plan it came of: options, inputs' names and sizes, version."""
+    """Return a digest of what plan and manifest share: options, inputs' names and sizes, version."""
     return xxhash.xxh3_64_hexdigest(
         json.dumps([shape, list(inputs), version], sort_keys=True).encode()
     )
 
 
 class _Planned(msgspec.Struct):
-    """What a task list says of itself."""
+    """The field of a task list that names its plan."""
 
     digest: str
 
 
 def planned_here(out: Folder) -> str | None:
-    """The digest of the task list that waits here to be worked off; None if none does."""
+    """Return the digest of the unfinished task list in a dataset's folder; None without one."""
     content = out.content(PLAN)
     there = read_signed(content, _Planned)
     return None if content is None else UNREADABLE if there is None else there.digest
 
 
 def comes_of(manifest: Manifest, plan: str) -> bool:
-    """Whether a manifest is what a plan, told by its digest, was for: of the same options and version, and of inputs of the same names and sizes."""
+    """Return whether a manifest has the options, version and inputs (names, sizes) of a plan.
+
+    plan: its digest.
+    """
     return plan.partition("-")[0] == dataset_digest(
         manifest.options, ((entry.name, entry.bytes) for entry in manifest.inputs), manifest.version
     )
 
 
 def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
-    """Find the inputs and cut them into tasks; reads a few bytes of each.
+    """Find the inputs, read a few bytes of each, and cut them into tasks.
 
     Raises:
         InputError: an input is missing, unreadable or named twice.

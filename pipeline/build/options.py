@@ -1,6 +1,7 @@
-"""Options of `thdpack preprocess`, checked once, here; the rest of the pipeline trusts them.
+"""Options of `thdpack preprocess`, checked here once; the rest of the pipeline trusts them.
 
-`DatasetOptions` decide what a dataset holds and enter its digest. `PreprocessOptions` add what only decides how a build runs.
+`DatasetOptions` decide what a dataset holds, and enter its digest. `PreprocessOptions` add those
+that only decide how a build runs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from schemas.shard import round_up
 
 @dataclass(frozen=True, kw_only=True)  # without slots, which two base classes cannot both have
 class _Places:
-    """What a build reads and where it writes."""
+    """Inputs and destination of a build."""
 
     inputs: tuple[str, ...]
     out: str
@@ -48,8 +49,8 @@ class DatasetOptions:
     seed: int = 0
     """Seed of the global shuffle."""
     packer: Literal["balanced", "best-fit", "next-fit", "bfd"] = "balanced"
-    """How sequences are packed into buckets. `balanced` fills 99.99 % and gives all buckets the same
-    cost in attention; the others are for comparison."""
+    """How sequences are packed into buckets. `balanced` fills 99.99 % and gives all buckets the
+    same cost in attention; the others are for comparison."""
     max_seqs: Optional[int] = None  # noqa: UP045 (tyro needs 0.1 s to understand `int | None`)
     """Most sequences in a bucket. Default: max(127, capacity / 128 - 1). Attention kernels get
     slower with their number."""
@@ -62,8 +63,8 @@ class DatasetOptions:
     shard_mb: int = 64
     """Size of a shard in MiB, about."""
     format: Format = "auto"
-    """Format of the inputs. `auto` recognises FASTA, Parquet and Arrow. `swiss`, `genbank` and `embl`
-    are read with Biopython."""
+    """Format of the inputs. `auto` recognises FASTA, Parquet and Arrow. `swiss`, `genbank` and
+    `embl` are read with Biopython."""
     sequence_column: str = "sequence"
     """Parquet and Arrow inputs: column with the residues."""
     id_column: str = "id"
@@ -73,7 +74,7 @@ class DatasetOptions:
         self._check_sizes()
         if self.min_residues < 1:
             raise ValueError(
-                f"--min-residues is {self.min_residues}, expected at least 1: an empty sequence teaches nothing"
+                f"--min-residues is {self.min_residues}, expected at least 1: a record needs a residue"
             )
         if self.dedup == "cropped" and self.long == "split":
             raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")
@@ -93,17 +94,20 @@ class DatasetOptions:
             raise ValueError(f"--capacity is {self.capacity}, expected at most {1 << 24}")
         if self.max_seq_len < 3:
             raise ValueError(
-                f"--max-seq-len is {self.max_seq_len}, need room for <cls> residue <eos>: at least 3"
+                f"--max-seq-len is {self.max_seq_len}, "
+                "need room for <cls> residue <eos>: at least 3"
             )
         if self.length_multiple < 1:
             raise ValueError(f"--length-multiple is {self.length_multiple}, expected at least 1")
         if self.longest_span > self.capacity:
             raise ValueError(
-                f"--max-seq-len {self.max_seq_len} does not fit --capacity {self.capacity}: no sequence may be longer than a bucket"
+                f"--max-seq-len {self.max_seq_len} does not fit --capacity {self.capacity}: "
+                "no sequence may be longer than a bucket"
             )
         if self.capacity % self.length_multiple:
             raise ValueError(
-                f"--capacity {self.capacity} is not a multiple of --length-multiple {self.length_multiple}"
+                f"--capacity {self.capacity} is not a multiple of "
+                f"--length-multiple {self.length_multiple}"
             )
         if self.shard_mb < 1:
             raise ValueError(f"--shard-mb is {self.shard_mb}, expected at least 1")
@@ -115,7 +119,7 @@ class DatasetOptions:
 
     @property
     def longest_span(self) -> int:
-        """Longest sequence with its length-multiple padding, in tokens; tail pieces are no longer either."""
+        """Longest sequence with its length-multiple padding, in tokens; also bounds tail pieces."""
         return round_up(self.max_seq_len, self.length_multiple)
 
     @property
@@ -155,8 +159,8 @@ class PreprocessOptions(DatasetOptions, _Places):
     """Tasks that run at once. Default: one for each core, with --ray-address of the cluster. The
     bytes written are the same."""
     memory: Optional[str] = None  # noqa: UP045
-    """Most memory of this machine to use, such as 2G: fewer tasks run at once. The bytes written are
-    the same."""
+    """Most memory of this machine to use, such as 2G: fewer tasks run at once. The bytes written
+    are the same."""
     scratch: Optional[str] = None  # noqa: UP045
     """With --out in a store: folder on a local disk for work in progress, which otherwise lies in
     the store, too. Faster on one machine; only this machine can resume the build."""
@@ -175,24 +179,27 @@ class PreprocessOptions(DatasetOptions, _Places):
             raise ValueError("--ray-address is given without --executor ray")
         if self.ray_address is not None and self.memory is not None:
             raise ValueError(
-                "--memory limits what runs on this machine, not on the cluster of --ray-address: give --workers instead"
+                "--memory limits this machine, not the cluster of --ray-address: "
+                "give --workers instead"
             )
         if self.scratch is not None and (
             "://" not in self.out or self.out.startswith(("file://", "local://"))
         ):
             raise ValueError(
-                f"--scratch {self.scratch} is for --out on a store; on a disk, work in progress lies in the dataset's folder"
+                f"--scratch {self.scratch} is for --out in a store; "
+                "on a disk, work in progress lies in the dataset's folder"
             )
         if self.scratch is not None and self.executor != "processes":
             raise ValueError(
-                f"--scratch is a folder of this machine, and tasks of --executor {self.executor} run on others: leave one out"
+                "--scratch is a folder of this machine, and tasks of "
+                f"--executor {self.executor} run on others: leave one out"
             )
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers is {self.workers}, expected at least 1")
 
     @property
     def of_dataset(self) -> DatasetOptions:
-        """The options that tasks need: not the names of inputs, of which there may be ten thousand."""
+        """The options that tasks need; without inputs, of which there may be ten thousand."""
         return DatasetOptions(
             **{field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         )

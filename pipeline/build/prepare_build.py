@@ -1,4 +1,4 @@
-"""What every build does first: claim the destination, plan, and refuse to replace another dataset."""
+"""First steps of every build: claim the destination, plan, refuse to replace another dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a build is: a bar in a terminal, plain lines elsewhere, JSON lines for machines."""
+"""Progress of a build: a bar on a terminal, plain lines elsewhere, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _PLAIN_SECONDS = 10.0
 
 
 class Reporter(Protocol):
-    """Told what happens; shows it somewhere."""
+    """Shows the progress of a build somewhere."""
 
     def phase(self, name: str, total_bytes: int) -> None:
-        """A new phase starts, which will read about `total_bytes`."""
+        """Begin a phase that will read about `total_bytes`."""
 
     def advance(self, done_bytes: int) -> None:
-        """So many bytes more of the phase are done."""
+        """Count bytes of the phase that were read since the last call."""
 
     def note(self, text: str, **values: Any) -> None:
-        """Something the user should know; `values` are for machines."""
+        """Show a line that the user should know; `values` are for machines."""
 
     def __enter__(self) -> Self: ...
 
@@ -37,14 +37,14 @@ class Reporter(Protocol):
 
 
 def reporter(*, as_json: bool) -> Reporter:
-    """The reporter that suits where output goes."""
+    """Return the reporter that suits the place where output goes."""
     if as_json:
         return JsonReporter()
     return TerminalReporter() if sys.stderr.isatty() else PlainReporter()
 
 
 class PlainReporter:
-    """A line when a phase starts and every ten seconds, on standard error."""
+    """Prints a line when a phase begins and every ten seconds, on standard error."""
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +81,7 @@ class PlainReporter:
 
 
 class JsonReporter:
-    """One JSON object a line on standard output: {"event": "phase" | "progress" | "note" | …}."""
+    """Prints one JSON object a line on standard output, with `event` phase, progress or note."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What a build does when a work file between two tasks was changed after it was written: the task that wrote it runs again."""
+"""Run a task again whose work file was damaged between its writing and its reading."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.storage.folder import Folder
 from schemas.errors import DamagedSpillError
 
 ATTEMPTS: Final = 4
-"""A disk or memory that changes more than this is not worth a fifth."""
+"""A disk or memory that fails more often than this is broken."""
 
 T = TypeVar("T")
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 def mended(
     work: Callable[[], T], run_again: Callable[[str], None], folder: Folder, report: Reporter
 ) -> T:
-    """What `work` gives; where it finds a damaged spill or rest, the task that wrote it runs again, and then `work` does.
+    """Return the result of `work`; after a damaged spill or rest, first run its writer again.
 
     Args:
-        run_again: run the task of this name, unless `work` itself does; its marker is gone by then.
-        folder: of the work in progress.
+        run_again: runs the task of this name, unless `work` does; its marker has been removed.
+        folder: holds the work in progress.
     Raises:
-        DamagedSpillError: files are damaged faster than they are written.
+        DamagedSpillError: files were damaged in each of the attempts.
     """
     damaged: list[str] = []
     for attempt in range(1, ATTEMPTS + 1):
@@ -38,7 +38,9 @@ def mended(
             if attempt == ATTEMPTS:
                 raise
             report.note(
-                f"{error.name} is not what was written: a disk, memory or another program changed it; {writer_of(error.name)} runs again"
+                f"{error.name} is not what was written: "
+                "a disk, memory or another program changed it; "
+                f"{writer_of(error.name)} runs again"
             )
             damaged.append(writer_of(error.name))
             folder.remove(f"{damaged[-1]}.json")

@@ -1,4 +1,4 @@
-"""Run a task, unless an earlier run has finished it: the one place that knows which function does which task."""
+"""Run a task, unless an earlier run finished it: the one place that maps tasks to functions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ def run_once(
     """Run a task unless its marker says, and its outputs prove, that it was done.
 
     Args:
-        out: the dataset's folder, which shard and records names are relative to.
-        durable: what it leaves for later tasks survives a power cut before its marker does. For tasks whose results are used by whoever
-            did not see them run, on another machine, and reads no hash again (see `task_markers.finished`).
+        out: the dataset's folder; names of shards and records/ files are relative to it.
+        durable: sync the files that later tasks read before the marker. Needed where another
+            machine uses the result without reading the files' hashes (`task_markers.finished`).
     Raises:
-        ThdpackError: what the task raises; BuildError if a file that an earlier task left is gone, InputError if its input is not what was planned.
+        ThdpackError: what the task raises.
+        BuildError: a file that an earlier task left is gone.
+        InputError: the input is not what was planned.
     """
     earlier = believed(task, out)
     if earlier is not None:
@@ -44,12 +46,11 @@ def run_once(
         done = _run(task, on_bytes)
     except FileNotFoundError as error:
         raise BuildError(
-            f"{task.name}: {error.filename} is gone, or this machine does not see it; run the same command to go on"
+            f"{task.name}: {error.filename} is gone, or this machine does not see it; "
+            "run the same command to resume"
         ) from error
     assert isinstance(done, task.result_type)
-    if isinstance(task, MapTask | HashTask) and not unchanged(
-        task.source
-    ):  # asked afterwards: now it was the planned file from first byte to last
+    if isinstance(task, MapTask | HashTask) and not unchanged(task.source):
         raise InputError(
             "changed while it was read, or since it was planned; run the same command again",
             source=task.source.url,
@@ -59,7 +60,7 @@ def run_once(
 
 
 def _run(task: Task[Any], on_bytes: OnBytes) -> object:
-    """Do a task.
+    """Call the function that does a task.
 
     Raises:
         ThdpackError: an input, the disk or the data is not as it should be.

@@ -1,6 +1,7 @@
-"""The task list of a build, stage by stage: a function of the plan, so that any machine that knows the plan knows every task.
+"""The tasks of each stage of a build: a function of the plan, so that every machine agrees on them.
 
-Tasks of one stage are independent of each other; each stage needs the one before it: map (and hash), reduce, rests level by level.
+Stages run in this order: map (and hash), reduce, rests level by level. The tasks of one stage do
+not depend on each other.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pipeline.inputs.find import every_range
 from pipeline.storage.folder import Folder
 
 RESTS_TOGETHER: Final = 64
-"""How many partitions' rests are packed by one task."""
+"""Number of rests that one task packs."""
 
 
 def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapTask]:
-    """One for each range of the plan."""
+    """Return a task for each range of the plan."""
     return [
         MapTask(
             index=i,
@@ -35,7 +36,7 @@ def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapT
 
 
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
-    """For inputs that map tasks do not read from first byte to last, or for every input."""
+    """Return tasks that hash tables, which map tasks do not read as bytes; or `every` input."""
     ranges = every_range(planned.sources) if every else planned.hashed
     return [
         HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work)
@@ -44,12 +45,15 @@ def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[Hash
 
 
 def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:
-    """One for each partition."""
+    """Return a task for each partition."""
     return [ReduceTask(job=job, partition=p, partitions=partitions) for p in range(partitions)]
 
 
 def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
-    """Tasks that pack what the partitions left, so many at a time that memory stays bounded; each level needs the one before it."""
+    """Yield levels of tasks that pack the rests of partitions, few enough a task to bound memory.
+
+    Each level packs what the one before it left; the last is one task.
+    """
     level = 0
     while len(rests) > RESTS_TOGETHER:
         groups = [

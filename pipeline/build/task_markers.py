@@ -1,7 +1,9 @@
-"""Markers of finished tasks: what is finished is recognised, what is not is done again.
+"""Markers of finished tasks, by which a rerun knows what to skip.
 
-A task that has run leaves `<name>.json` in the work folder: what it depended on, the code that ran included, and the size and hash of every file it
-wrote. A rerun believes the marker only if both still hold, and if it is what such a task leaves (see `task_results.py`).
+A finished task leaves `<name>.json` in the work folder. It holds a digest of everything that the
+task depended on, the code included, and the size and hash of every file that the task wrote. A
+rerun skips the task only if both still match, and if the result is of the task's type
+(`task_results.py`).
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Result]):
-    """What a task gave, and whether an earlier run had already done it."""
+    """Result of a task, and whether an earlier run had left it."""
 
     result: Result
     skipped: bool
 
 
 class _Marker(msgspec.Struct, forbid_unknown_fields=True):
-    """What a marker says. marks: of each file that the task wrote (see pipeline.storage.folder)."""
+    """Content of a marker. marks: version tag of each file that the task wrote (`Folder.mark`)."""
 
     identity: str
     result: msgspec.Raw
@@ -45,9 +47,9 @@ class _Marker(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def believed(task: Task[Result], out: Folder) -> Result | None:
-    """Return the result in a task's marker, if it is of this very task and every file it names is as it was.
+    """Return the result in a task's marker if task and files are unchanged, otherwise None.
 
-    A marker that is not believed is removed.
+    A marker that does not match is removed.
     """
     identity = _digest(task)
     if identity is None:
@@ -71,7 +73,10 @@ def believed(task: Task[Result], out: Folder) -> Result | None:
 
 
 def finished(task: Task[Result], out: Folder) -> Result | None:
-    """Return the result of a task that ran elsewhere, or None; its files are looked at, not read: `run_once` was told to make them durable."""
+    """Return the result of a task that ran on another machine, or None.
+
+    Only the sizes of its files are checked: `run_once` has made them durable.
+    """
     noted = read_signed(task.work.content(_marker(task)), _Marker)
     result = (
         None if noted is None or noted.identity != _digest(task) else _result_of(task, noted.result)
@@ -86,9 +91,9 @@ def finished(task: Task[Result], out: Folder) -> Result | None:
 
 
 def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bool) -> None:
-    """Note that a task is done, unless its result is not to be believed later.
+    """Write the marker of a task, unless the task is to run every time.
 
-    durable: what it leaves for later tasks survives a power cut before the marker does.
+    durable: sync the files that later tasks read before the marker.
     """
     identity = _digest(task)
     if identity is None:
@@ -109,7 +114,7 @@ def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bo
 
 
 def forget(task: Task[Result], result: Result, damaged: set[str], out: Folder) -> None:
-    """Have the next run do a task again, if a file of the dataset that it wrote is damaged, whatever its size and etag say."""
+    """Remove a task's marker if it wrote one of the damaged files of the dataset."""
     if damaged & {
         file.name for _, file in _outputs(task, result, out) if not isinstance(file, WorkFile)
     }:
@@ -121,7 +126,7 @@ def _marker(task: Task[Any]) -> str:
 
 
 def _digest(task: Task[Any]) -> str | None:
-    """Names everything that the task's result depends on."""
+    """Return a digest of everything that a task's result depends on; None: it leaves no marker."""
     identity = task.identity()
     if identity is None:
         return None
@@ -136,7 +141,7 @@ def _digest(task: Task[Any]) -> str | None:
 
 
 def _result_of(task: Task[Result], noted: msgspec.Raw) -> Result | None:
-    """A task's result as its marker says it; None if such a task leaves no such result."""
+    """Return the result in a marker; None if it is not of the task's type."""
     try:
         result = decoded(bytes(noted), task.result_type)
     except ValueError:
@@ -145,7 +150,7 @@ def _result_of(task: Task[Result], noted: msgspec.Raw) -> Result | None:
 
 
 def _names_are_own(task: Task[Any], result: object) -> bool:
-    """Whether the files of a result are called as this task calls its own."""
+    """Return whether the files of a result have the names that this task gives."""
     if isinstance(task, MapTask) and isinstance(result, MapResult):
         return result.spill.name == task.spill
     if isinstance(task, ReduceTask | RestTask) and isinstance(result, PackResult):
@@ -170,7 +175,7 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
 def _outputs(
     task: Task[Any], result: object, out: Folder
 ) -> Iterator[tuple[Folder, ShardEntry | RecordsEntry | WorkFile]]:
-    """The files of a result, each with the folder that its name is relative to."""
+    """Yield the files of a result, each with the folder that its name is relative to."""
     if isinstance(result, PackResult):
         yield from ((out, entry) for entries in result.shards.values() for entry in entries)
         yield out, result.records

@@ -1,4 +1,4 @@
-"""Results of tasks, as they return from a worker and as their markers keep them.
+"""Results of tasks, as workers return them and markers keep them.
 
 Every field is checked by type, range and pattern when a marker is read (msgspec).
 """
@@ -29,7 +29,7 @@ class WorkFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapResult:
-    """What a map task read. pieces: xxh3_128 of each piece of its range; none for tables, which hash tasks read."""
+    """Result of a map task. pieces: xxh3_128 of each piece of its range; empty for tables."""
 
     spill: WorkFile
     records: Count
@@ -40,17 +40,17 @@ class MapResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashResult:
-    """xxh3_128 of each piece of a range of an input."""
+    """Result of a hash task: xxh3_128 of each piece of its range."""
 
     pieces: tuple[Hash, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
-    """What a task wrote that packs sequences: shards and statistics of each split, records/, and what filled no bucket.
+    """Result of a task that packs sequences: shards and statistics of each split, records/, rest.
 
-    rest: None where part-filled buckets were written instead.
-    token_counts: how often each id occurs in the shards.
+    rest: file of the sequences that filled no bucket; None where they fill part of one.
+    token_counts: how often each token id occurs in the shards.
     """
 
     rest: WorkFile | None
@@ -62,7 +62,7 @@ class PackResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReduceResult(PackResult):
-    """A partition, packed: also how many of its records became what. residues_in: of all of them."""
+    """Result of a reduce task. residues_in: residues of all records of the partition."""
 
     status: dict[Status, Count] = field(default_factory=dict)
     residues_in: Count = 0
@@ -71,6 +71,6 @@ class ReduceResult(PackResult):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyResult:
-    """One line for each thing that is wrong with some files."""
+    """Result of a verify task: one line for each problem."""
 
     problems: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""The steps of a build as plain data, which crosses to another process or machine; `run_task.py` runs them.
+"""Tasks: the steps of a build as plain data, which crosses to other processes and machines.
 
-A task's `identity` names all that its result depends on; see `pipeline.build.task_markers`.
+`run_task.py` runs them. A task's `identity` holds all that its result depends on, for its marker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline.storage.urls import is_url
 from schemas.manifest_entries import RecordsEntry, ShardEntry
 
 OnBytes = Callable[[int], None]
-"""Told how many bytes a task has read since it was last told."""
+"""Called with the bytes that a task has read since the last call."""
 
 Result = TypeVar("Result", covariant=True)
 
@@ -36,29 +36,29 @@ def writer_of(name: str) -> str:
 
 
 class Task(Protocol[Result]):
-    """One step of a build, independent of all that run beside it."""
+    """One step of a build, independent of the other tasks of its stage."""
 
     @property
     def result_type(self) -> type[Result]: ...
 
     @property
     def name(self) -> str:
-        """Names the task's marker and files, uniquely within a build."""
+        """Name of the task's marker and files, unique within a build."""
         ...
 
     @property
     def work(self) -> Folder:
-        """The folder for unfinished files and markers."""
+        """Folder for unfinished files and markers."""
         ...
 
     def identity(self) -> dict[str, Any] | None:
-        """What the result depends on, as JSON; None: it is not to be believed later, and no marker is left."""
+        """Return what the result depends on, as JSON; None: run every time, leave no marker."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapTask:
-    """Read the records of `source` that belong to the bytes [begin, end), tokenize them, and sort them into partitions."""
+    """Read the records in bytes [begin, end) of `source`, tokenize, and sort into partitions."""
 
     result_type: ClassVar[type[MapResult]] = MapResult
 
@@ -76,7 +76,7 @@ class MapTask:
 
     @property
     def spill(self) -> str:
-        """Where the records go, in the work folder."""
+        """Name of the spill file, in the work folder."""
         return f"{self.name}.arrow"
 
     def identity(self) -> dict[str, Any]:
@@ -88,9 +88,8 @@ class MapTask:
                 self.source.compression,
                 self.source.piece,
             ],
-            "url": self.source.url
-            if is_url(self.source.url)
-            else "",  # a web server's marks tell versions of one address apart, not addresses
+            # fingerprints of web servers tell versions of one URL apart, not two URLs
+            "url": self.source.url if is_url(self.source.url) else "",
             "range": [self.begin, self.end],
             "partitions": self.partitions,
             "options": self.options.shape(),
@@ -99,7 +98,7 @@ class MapTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashTask:
-    """Take the content hash of the bytes [begin, end) of `source`, which map tasks do not read from first to last."""
+    """Hash bytes [begin, end) of `source`, a table, which map tasks read by columns."""
 
     result_type: ClassVar[type[HashResult]] = HashResult
 
@@ -124,10 +123,10 @@ class HashTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What all reduce and rest tasks of a build share. `build` stands for inputs, options and version.
+    """Everything that reduce and rest tasks of a build share.
 
-    What the map stage found, which grows with the input, is not in here but in the file `mapped` (see pipeline.build.map_stage.map_results):
-    a task has the same few bytes however large the job.
+    build: digest of inputs, options and version. The results of the map stage grow with the
+    input, so they are not in here but in the file `mapped`.
     """
 
     build: str
@@ -137,13 +136,13 @@ class Job:
 
     @property
     def mapped(self) -> str:
-        """Where in the work folder it says what the map stage found."""
+        """Name of the file with the results of the map stage, in the work folder."""
         return f"mapped-{self.build}.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PackingTask:
-    """A task of a job that may leave sequences that fill no bucket: its rest."""
+    """Task that packs sequences, and may leave a rest: sequences that filled no bucket."""
 
     job: Job
 
@@ -157,13 +156,13 @@ class _PackingTask:
 
     @property
     def rest(self) -> str:
-        """Where the rest goes, in the work folder."""
+        """Name of the rest file, in the work folder."""
         return f"{_REST}{self.name}.arrow"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReduceTask(_PackingTask):
-    """Finish one partition, but for the sequences that fill no bucket: those are its rest."""
+    """Deduplicate, shuffle and pack one partition."""
 
     result_type: ClassVar[type[ReduceResult]] = ReduceResult
 
@@ -176,7 +175,7 @@ class ReduceTask(_PackingTask):
 
     @property
     def stem(self) -> str:
-        """What the names of its shards begin with, and of its records/ file."""
+        """Beginning of the names of its shards and its records/ file."""
         return f"{self.job.build}-{self.partition:05d}"
 
     def identity(self) -> dict[str, Any]:
@@ -185,7 +184,7 @@ class ReduceTask(_PackingTask):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestTask(_PackingTask):
-    """Pack what other tasks left; with `final` everything, otherwise leaving a smaller rest."""
+    """Pack the rests of other tasks. A `final` task packs everything; others leave a rest."""
 
     result_type: ClassVar[type[PackResult]] = PackResult
 
@@ -200,7 +199,7 @@ class RestTask(_PackingTask):
 
     @property
     def stem(self) -> str:
-        """What the names of its shards begin with, and of its records/ file."""
+        """Beginning of the names of its shards and its records/ file."""
         return (
             f"{self.job.build}-rest"
             if self.final
@@ -213,7 +212,7 @@ class RestTask(_PackingTask):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketRules:
-    """What every bucket of a dataset has to obey. Lengths in tokens."""
+    """Rules that every bucket of a dataset obeys. Lengths in tokens."""
 
     vocabulary: str
     capacity: int
@@ -225,7 +224,7 @@ class BucketRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyTask:
-    """Check some shards and records/ files of a dataset against what its manifest says of them."""
+    """Compare some shards and records/ files of a dataset with its manifest."""
 
     result_type: ClassVar[type[VerifyResult]] = VerifyResult
 
@@ -241,4 +240,4 @@ class VerifyTask:
         return f"verify-{self.index:06d}"
 
     def identity(self) -> None:
-        """What was right, or wrong, when an earlier run looked says nothing of the files that are there now."""
+        """Return None: files may have changed since an earlier run."""

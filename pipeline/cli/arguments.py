@@ -16,7 +16,7 @@ from schemas.option_help import with_flowing_help
 INPUTS_HELP = (
     "Files, folders, globs or URLs (s3://…, gs://…, https://…; folders and globs in stores, too), "
     "@LIST for a file that names one of these a line, or - for standard input. "
-    "FASTA, plain or compressed (gz, bgz, zst, xz, bz2), or Parquet or Arrow with a sequence column."
+    "FASTA, plain or compressed (gz, bgz, zst, xz, bz2); Parquet or Arrow with a sequence column."
 )
 OUT_HELP = (
     "Folder or URL (s3://…, gs://…) of the dataset, created if it is missing. "
@@ -67,7 +67,7 @@ class PlanTasksOptions:
             raise ValueError("--executor is for preprocess: a scheduler runs planned tasks")
         if self.preprocess.scratch is not None:
             raise ValueError(
-                "--scratch is a folder of this machine, and planned tasks run on others: leave it out"
+                "--scratch is a folder of this machine, and planned tasks run on others: omit it"
             )
 
 
@@ -120,7 +120,7 @@ class CommitOptions:
     workers: Optional[int] = None  # noqa: UP045
     """Number of processes. Default: one for each core."""
     plan: Optional[str] = None  # noqa: UP045
-    """Plan to commit, as plan-tasks printed it. If another plan has replaced it, the command fails."""
+    """Plan to commit, as plan-tasks printed it. If another has replaced it, the command fails."""
     log_json: bool = False
     """Print one JSON object a line instead of text."""
 

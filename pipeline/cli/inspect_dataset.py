@@ -1,4 +1,4 @@
-"""`thdpack inspect`: a dataset, a bucket or a record, drawn in the terminal."""
+"""`thdpack inspect`: show a dataset, a bucket or a record in the terminal."""
 
 from __future__ import annotations
 
@@ -50,12 +50,10 @@ def show_summary(dataset: str | Path) -> None:
     for name, value in summary_lines(manifest):
         print(f"{name:>16}  {value}")
     for split, entries in manifest.shards.items():
-        print(
-            f"{split + ' shards':>16}  {len(entries)}, {sum(e.bytes for e in entries) / 1e6:,.1f} MB"
-        )
-    print(
-        f"{'inputs':>16}  {', '.join(entry.name for entry in manifest.inputs[:5])}{', …' if len(manifest.inputs) > 5 else ''}"
-    )
+        size = sum(entry.bytes for entry in entries) / 1e6
+        print(f"{split + ' shards':>16}  {len(entries)}, {size:,.1f} MB")
+    inputs = ", ".join(entry.name for entry in manifest.inputs[:5])
+    print(f"{'inputs':>16}  {inputs}{', …' if len(manifest.inputs) > 5 else ''}")
     options = " ".join(
         f"--{name.replace('_', '-')} {value}" for name, value in manifest.options.items()
     )
@@ -77,10 +75,11 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
     console.print(
         f"bucket {number} of {split}: row {row} of {entry.name}", highlight=False, markup=False
     )
+    fill = f"fill {100 * bucket['num_tokens'] / manifest.capacity:.2f} %"
+    tokens_of = f"{bucket['num_tokens']:,} of {manifest.capacity:,} tokens ({fill})"
+    cost = f"Σ length² {sum((b - a) ** 2 for a, b in _spans(bucket)):,}"
     console.print(
-        f"{bucket['num_seqs']} sequences, {bucket['num_tokens']:,} of {manifest.capacity:,} tokens "
-        f"(fill {100 * bucket['num_tokens'] / manifest.capacity:.2f} %), longest {bucket['max_seqlen']:,}, "
-        f"Σ length² {sum((b - a) ** 2 for a, b in _spans(bucket)):,}",
+        f"{bucket['num_seqs']} sequences, {tokens_of}, longest {bucket['max_seqlen']:,}, {cost}",
         highlight=False,
     )
     console.print(_drawing(bucket, manifest.capacity, max(20, console.width - 2)))
@@ -106,10 +105,9 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
         )
     console.print(table)
     if len(edges) - 1 > bucket["num_seqs"]:
-        console.print(
-            f"tail: {manifest.capacity - edges[bucket['num_seqs']]:,} tokens of <pad> in {len(edges) - 1 - bucket['num_seqs']} pieces",
-            highlight=False,
-        )
+        padding = manifest.capacity - edges[bucket["num_seqs"]]
+        pieces = len(edges) - 1 - bucket["num_seqs"]
+        console.print(f"tail: {padding:,} tokens of <pad> in {pieces} pieces", highlight=False)
 
 
 def _spans(bucket: dict[str, Any]) -> list[tuple[int, int]]:
@@ -118,7 +116,7 @@ def _spans(bucket: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
-    """One line, each sequence a stretch of its colour, the tail dots."""
+    """Return one line: each sequence as a stretch of one colour, the tail as dots."""
     line = Text()
     spans = _spans(bucket)
     at = 0
@@ -134,7 +132,7 @@ def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
 
 
 def show_record(dataset: str | Path, name: str) -> None:
-    """Tell what became of every record with this id.
+    """Print what became of every record with this id.
 
     Raises:
         DatasetError: no record has it.
@@ -154,15 +152,14 @@ def show_record(dataset: str | Path, name: str) -> None:
         dataset, manifest, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None]
     )
     for row in found:
-        print(
-            f"{row['id']}: record {row['ordinal']}, at {row['offset']:,} of {row['source']}, {row['residues']:,} residues, {row['unknown']} unknown"
-        )
+        where = f"record {row['ordinal']}, at {row['offset']:,} of {row['source']}"
+        print(f"{row['id']}: {where}, {row['residues']:,} residues, {row['unknown']} unknown")
         print(f"    hash {row['hash'].hex()}")
         print(f"    {_fate(row, manifest, originals)}")
 
 
 def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) -> str:
-    """One sentence."""
+    """Return one sentence: where a record went, or why it was left out."""
     options = manifest.options
     if row["status"] == "kept":
         cropped = row["residues"] > manifest.max_seq_len - 2
@@ -175,7 +172,8 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
         )
         return f"kept{how}: {row['split']}, {row['shard']}, row {row['bucket']}"
     reasons = {
-        "duplicate": f"the same residues as record {row['duplicate_of']} ({originals.get(row['duplicate_of'], '')}), which stays",
+        "duplicate": f"the same residues as record {row['duplicate_of']} "
+        f"({originals.get(row['duplicate_of'], '')}), which is kept",
         "too_short": f"fewer than {options['min_residues']} residues (--min-residues)",
         "too_long": f"more than {manifest.max_seq_len - 2:,} residues (--long drop)",
         "invalid": "letters outside the vocabulary (--on-invalid skip)",
@@ -219,7 +217,7 @@ def _records(dataset: str | Path, manifest: Manifest) -> ds.Dataset:
 
 
 def _record_ids(dataset: str | Path, manifest: Manifest, ordinals: list[int]) -> dict[int, str]:
-    """Ids of records, by ordinal."""
+    """Return the ids of records, by ordinal."""
     table = _records(dataset, manifest).to_table(
         columns=["ordinal", "id"], filter=ds.field("ordinal").isin(ordinals)
     )

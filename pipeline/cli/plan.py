@@ -1,4 +1,4 @@
-"""`thdpack plan`: prints a plan of a training run."""
+"""`thdpack plan`: print the plan of a training run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def run_plan(options: PlanOptions) -> int:
     """Plan a training run, print the plan, and return an exit code.
 
     Raises:
-        ThdpackError: the dataset cannot be read. UsageError: no setting fits, or an option is wrong.
+        ThdpackError: the dataset cannot be read.
+        UsageError: no setting fits, or an option is wrong.
     """
     try:
         plan = plan_training(
@@ -45,16 +46,13 @@ def _show(plan: TrainingPlan, console: Console) -> None:
         markup=False,
     )
     facts = Table(box=None, show_header=False, pad_edge=False)
-    facts.add_row(
-        "tokens/s",
-        f"{rate:,.0f}, {rate / number:,.0f} a GPU; a step of {best.setting.step_tokens:,.0f} tokens takes {seconds(best.setting):,.2f} s",
-    )
+    step = f"a step of {best.setting.step_tokens:,.0f} tokens takes {seconds(best.setting):,.2f} s"
+    facts.add_row("tokens/s", f"{rate:,.0f}, {rate / number:,.0f} a GPU; {step}")
     for name, tokens in (("an epoch", plan.epoch_tokens), ("the run", plan.tokens)):
         hours = plan.hours(tokens)
-        facts.add_row(
-            name,
-            f"{tokens:,} tokens, {_steps(tokens / best.setting.step_tokens)} steps: {_duration(hours)}, {_hours(hours * number)} GPU-hours",
-        )
+        steps = f"{_steps(tokens / best.setting.step_tokens)} steps"
+        time = f"{_duration(hours)}, {_hours(hours * number)} GPU-hours"
+        facts.add_row(name, f"{tokens:,} tokens, {steps}: {time}")
     for part, size in memory(best.setting).items():
         if size >= 2**20:
             facts.add_row(
@@ -65,19 +63,20 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     console.print(facts, highlight=False)
     console.print(plan.command, highlight=False, markup=False, soft_wrap=True)
     for each in plan.candidates[1:]:
-        line = f"or {each.tokens_per_second:,.0f} tokens/s in {each.gib:.0f} GiB: {' '.join(each.flags())}"
+        rates = f"{each.tokens_per_second:,.0f} tokens/s in {each.gib:.0f} GiB"
+        line = f"or {rates}: {' '.join(each.flags())}"
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
     console.print(_caveat(plan), style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _caveat(plan: TrainingPlan) -> str:
-    said = "Estimates, within 7 % of what was measured on up to 4 H200 of one host (docs/benchmarks.md)"
+    said = "Estimates, within 7 % of measurements on up to 4 H200 of one host (docs/benchmarks.md)"
     if plan.best.setting.context_parallel > 1:
-        said += (
-            "; with --context-parallel, only memory was measured, and time is without its exchanges"
-        )
+        said += "; with --context-parallel only memory was measured, and time lacks its exchanges"
     if plan.cluster.gpu != "H200":
-        said += f"; times are an H200's, which has the faster memory: {plan.cluster.gpu} was not measured"
+        said += (
+            f"; times are those of an H200, with faster memory: no {plan.cluster.gpu} was measured"
+        )
     if plan.cluster.nodes > 1:
         said += "; traffic between hosts was not measured"
     return said + "."

@@ -1,4 +1,4 @@
-"""What a build printed at its end, and what `thdpack inspect` shows first: a dataset on one screen."""
+"""Summary of a dataset on one screen, at the end of a build and by `thdpack inspect`."""
 
 from __future__ import annotations
 

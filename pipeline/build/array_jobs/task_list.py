@@ -108,8 +108,8 @@ def _refuse_secrets(*urls: str) -> None:
     for url in urls:
         if holds_secret(url):
             raise BuildError(
-                f"{without_credentials(url)}: the task list would hold the credentials in this URL; "
-                "set them in the environment"
+                f"{without_credentials(url)}: the task list would hold the credentials in this URL; set "
+                "them in the environment"
             )
 
 

@@ -1,4 +1,4 @@
-"""The task list of a build as a file, read by whoever runs a task of it: `thdpack plan-tasks` leaves it."""
+"""The file that `thdpack plan-tasks` writes and every `thdpack run-task` reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schemas.errors import BuildError
 
 
 class NotedList(msgspec.Struct, forbid_unknown_fields=True):
-    """A task list as it is written. digest: of the plan; mark: see pipeline.build.destination.destination."""
+    """Content of the file. digest: name of the plan; mark: `Destination.version_at_start`."""
 
     thdpack: str
     code: str
@@ -24,12 +24,12 @@ class NotedList(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_list(content: bytes, where: str) -> NotedList:
-    """A task list that this thdpack planned.
+    """Return a task list that the same code of thdpack planned.
 
     Args:
-        where: its path or URL, for errors.
+        where: path or URL of the file, for errors.
     Raises:
-        BuildError: it is damaged, contradicts itself, or another version or other code of thdpack planned it.
+        BuildError: it is damaged or contradicts itself, or other code of thdpack planned it.
     """
     again = "run `thdpack plan-tasks --overwrite`"
     noted = read_signed(content, NotedList)
@@ -54,7 +54,7 @@ def read_list(content: bytes, where: str) -> NotedList:
 
 
 def _consistent(planned: Plan) -> bool:
-    """Whether every range is one of a source of the plan."""
+    """Return whether every range lies in a source of the plan."""
     ranges = (*planned.ranges, *planned.hashed)
     return planned.partitions > 0 and all(
         0 <= s < len(planned.sources) and 0 <= begin <= end <= planned.sources[s].bytes
