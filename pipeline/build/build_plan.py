@@ -78,7 +78,7 @@ def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
 def dataset_digest(
     shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__
 ) -> str:
-    """Return a digest of what plan and manifest share: options, inputs' names and sizes, version."""
+    """Return a digest of what plan and manifest share: options, inputs (name, size), version."""
     return xxhash.xxh3_64_hexdigest(
         json.dumps([shape, list(inputs), version], sort_keys=True).encode()
     )

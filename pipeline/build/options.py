@@ -74,7 +74,7 @@ class DatasetOptions:
         self._check_sizes()
         if self.min_residues < 1:
             raise ValueError(
-                f"--min-residues is {self.min_residues}, expected at least 1: a record needs a residue"
+                f"--min-residues is {self.min_residues}, expected at least 1"
             )
         if self.dedup == "cropped" and self.long == "split":
             raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")

@@ -107,9 +107,10 @@ def _refuse_secrets(*urls: str) -> None:
     """
     for url in urls:
         if holds_secret(url):
+            where = without_credentials(url)
             raise BuildError(
-                f"{without_credentials(url)}: the task list would hold the credentials in this URL; set "
-                "them in the environment"
+                f"{where}: the task list would hold the credentials of this URL; "
+                "set them in the environment"
             )
 
 
