@@ -28,7 +28,7 @@ from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.build_plan import PARTITION_BYTES, Plan
 from pipeline.build.destination.local_destination import LocalDestination
-from pipeline.build.map_stage.map_results import load_mapped, mapped_of
+from pipeline.build.map_stage.map_results import add_up_map_results, load_map_outcome
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
@@ -174,10 +174,10 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
             MapResult(spill=spill, records=per, residues=per * RESIDUES, unknown=0, pieces=piece)
             for piece in pieces
         ]
-        mapped = mapped_of(options, plan, maps, hashes, results)
+        mapped = add_up_map_results(options, plan, maps, hashes, results)
         mapped.save(job)
         sizes["what each worker reads once, MB"] = (work.path / job.mapped).stat().st_size / 1e6
-        load_mapped(work, job.mapped)
+        load_map_outcome(work, job.mapped)
     with timed(times, "making results up (the simulation's own)"):
         parts, fullest = made_parts(options, plan.partitions, records)
     with timed(times, "manifest"):

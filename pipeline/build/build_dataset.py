@@ -20,13 +20,13 @@ from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.build_plan import Plan, absolute
 from pipeline.build.destination.destination import Destination, missing_file, open_destination
 from pipeline.build.map_stage.map_results import (
-    Mapped,
+    MapOutcome,
+    add_up_map_results,
     build_digest,
     input_entries,
-    mapped_of,
-    of_maps,
+    map_results_among,
 )
-from pipeline.build.map_stage.unknown_letters import unknown_shares
+from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
 from pipeline.build.options import PreprocessOptions, parse_bytes
 from pipeline.build.prepare_build import OTHER_OUT, prepared
 from pipeline.build.progress import Reporter
@@ -158,7 +158,7 @@ class Build:
         parts = self._phase("deduplicate, shuffle, pack", tasks, mapped.residues)
         return self.finish(job, mapped, parts)
 
-    def finish(self, job: Job, mapped: Mapped, parts: Sequence[PackResult]) -> Built:
+    def finish(self, job: Job, mapped: MapOutcome, parts: Sequence[PackResult]) -> Built:
         """Commit: pack the rests, verify, replace the manifest.
 
         Args:
@@ -212,14 +212,14 @@ class Build:
             )
         return [results[index] for index in range(len(tasks))]
 
-    def _map(self) -> Mapped:
+    def _map(self) -> MapOutcome:
         maps = map_tasks(self._plan, self._options.of_dataset, self._work)
         hashes = hash_tasks(self._plan, self._work)
         hashed = sum(task.end - task.begin for task in hashes)  # bytes that are read twice
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
-        mapped = mapped_of(self._options, self._plan, maps, hashes, results)
-        for line in unknown_shares(self._options, self._plan, of_maps(results)):
+        mapped = add_up_map_results(self._options, self._plan, maps, hashes, results)
+        for line in unknown_letter_warnings(self._options, self._plan, map_results_among(results)):
             self._report.note(without_credentials(line))
         return mapped
 

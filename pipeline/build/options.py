@@ -73,9 +73,7 @@ class DatasetOptions:
     def __post_init__(self) -> None:
         self._check_sizes()
         if self.min_residues < 1:
-            raise ValueError(
-                f"--min-residues is {self.min_residues}, expected at least 1"
-            )
+            raise ValueError(f"--min-residues is {self.min_residues}, expected at least 1")
         if self.dedup == "cropped" and self.long == "split":
             raise ValueError("--dedup cropped is for --long truncate: --long split crops nothing")
         if not 0 <= self.valid_fraction <= 1:

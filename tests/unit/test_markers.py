@@ -17,7 +17,7 @@ from pipeline.build import task_markers as markers
 from pipeline.build.array_jobs.run_listed import run_tasks
 from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
 from pipeline.build.build_plan import plan
-from pipeline.build.map_stage.map_results import load_mapped
+from pipeline.build.map_stage.map_results import load_map_outcome
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
 from pipeline.build.run_task import run_once
@@ -58,10 +58,10 @@ def place(tmp_path: Path) -> Path:
 def tasks_of(place: Path) -> list[Task[Any]]:
     listed = load_task_list(str(place), None)
     assert listed is not None
-    from pipeline.build.array_jobs.listed_results import map_stage_of
+    from pipeline.build.array_jobs.listed_results import map_outcome_of
     from pipeline.build.stages import reduce_tasks
 
-    return [listed.maps[0], reduce_tasks(listed.job(map_stage_of(listed).build), 1)[0]]
+    return [listed.maps[0], reduce_tasks(listed.job(map_outcome_of(listed).build), 1)[0]]
 
 
 class Seen:
@@ -179,9 +179,9 @@ def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(place: Path, se
                 listed = load_task_list(str(place), None)
                 assert listed is not None
                 if name == "plan-*.json":
-                    from pipeline.build.array_jobs.listed_results import map_stage_of
+                    from pipeline.build.array_jobs.listed_results import map_outcome_of
 
-                    map_stage_of(listed)
+                    map_outcome_of(listed)
         except ThdpackError:
             refused += 1
         seen.on = False
@@ -193,7 +193,7 @@ def load_mapped_anew(work: LocalFolder, name: str) -> None:
     import pipeline.build.map_stage.map_results
 
     pipeline.build.map_stage.map_results._last = None
-    load_mapped(work, name)
+    load_map_outcome(work, name)
 
 
 def test_a_file_of_a_marker_that_became_a_link_is_written_again(place: Path) -> None:

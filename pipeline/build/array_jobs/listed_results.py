@@ -11,8 +11,13 @@ from typing import Final, TypeVar
 import msgspec
 
 from pipeline.build.array_jobs.task_list import TaskList
-from pipeline.build.map_stage.map_results import Mapped, load_mapped, mapped_of, of_maps
-from pipeline.build.map_stage.unknown_letters import unknown_shares
+from pipeline.build.map_stage.map_results import (
+    MapOutcome,
+    add_up_map_results,
+    load_map_outcome,
+    map_results_among,
+)
+from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
 from pipeline.build.task_markers import finished
 from pipeline.build.task_results import HashResult, MapResult
 from pipeline.build.tasks import Task
@@ -35,7 +40,7 @@ class _MapStageNote(msgspec.Struct):
     build: BuildName
 
 
-def map_stage_of(listed: TaskList) -> Mapped:
+def map_outcome_of(listed: TaskList) -> MapOutcome:
     """Return what the map stage found; the first caller adds it up for all that come later.
 
     Raises:
@@ -46,12 +51,12 @@ def map_stage_of(listed: TaskList) -> Mapped:
     note = read_signed(work.content(name), _MapStageNote)
     if note is not None:
         with suppress(BuildError):  # damaged or gone: add it up again
-            return load_mapped(work, listed.job(note.build).mapped)
+            return load_map_outcome(work, listed.job(note.build).mapped)
     maps, hashes = listed.maps, listed.hashes
     tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
     results = results_of(listed, "map", tasks)
-    mapped = mapped_of(listed.options, listed.plan, maps, hashes, results)
-    for line in unknown_shares(listed.options, listed.plan, of_maps(results)):
+    mapped = add_up_map_results(listed.options, listed.plan, maps, hashes, results)
+    for line in unknown_letter_warnings(listed.options, listed.plan, map_results_among(results)):
         _LOG.warning("%s", without_credentials(line))
     mapped.save(listed.job(mapped.build), durable=True)
     with work.written(name) as file:

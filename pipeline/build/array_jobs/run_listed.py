@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pipeline.build.array_jobs.listed_results import map_stage_of, results_of
+from pipeline.build.array_jobs.listed_results import map_outcome_of, results_of
 from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.build_dataset import Build, Built, workers_of
 from pipeline.build.destination.destination import missing_file
-from pipeline.build.map_stage.map_results import Mapped
+from pipeline.build.map_stage.map_results import MapOutcome
 from pipeline.build.prepare_build import existing_dataset
 from pipeline.build.progress import Reporter
 from pipeline.build.rerun_damaged import mended
@@ -57,7 +57,7 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
     """
     destination, options = listed.destination, replace(listed.options, workers=workers)
     with destination.claim():
-        mapped = map_stage_of(listed)
+        mapped = map_outcome_of(listed)
         existing = existing_dataset(destination, options)
         if existing is not None:
             destination.will_replace(existing)
@@ -113,7 +113,7 @@ def _chosen(
     if stage == "map":
         mapping: list[Task[Any]] = [*listed.maps, *listed.hashes]
         return [mapping[i] for i in indices]
-    mapped = map_stage_of(listed)
+    mapped = map_outcome_of(listed)
     existing = existing_dataset(listed.destination, listed.options)
     if existing is not None and _is_planned(existing, listed, mapped):
         return []
@@ -135,7 +135,7 @@ def _refuse_changed(source: Source) -> None:
         )
 
 
-def _is_planned(existing: Manifest, listed: TaskList, mapped: Mapped) -> bool:
+def _is_planned(existing: Manifest, listed: TaskList, mapped: MapOutcome) -> bool:
     """Return whether the existing dataset is the planned one; never with --overwrite.
 
     Raises:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.bucket_kernel import gather
 
 
-def gathered(
+def gather_runs(
     values: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], kind: pa.DataType
 ) -> pa.Array:
     """The runs values[begin[i]:end[i]] as an Arrow array of `kind`, binary or large_binary."""
@@ -26,7 +26,7 @@ def gathered(
     return pa.Array.from_buffers(kind, begin.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)])
 
 
-def numeric(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None) -> pa.Array:
+def number_array(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """Numbers as an Arrow array of their type, no copy where they lie end to end; null where not `valid`."""
     nulls = (
         None
@@ -40,7 +40,7 @@ def numeric(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None) -> 
     )
 
 
-def texts(words: Sequence[str]) -> pa.Array:
+def string_array(words: Sequence[str]) -> pa.Array:
     """Words as a string array."""
     encoded = [word.encode() for word in words]
     edges = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
@@ -49,7 +49,7 @@ def texts(words: Sequence[str]) -> pa.Array:
     )
 
 
-def runs(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def bytes_and_edges(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """A binary or large_binary array as its bytes, uint8[…] from the first value's on, and int64[N + 1] edges into them; no bytes are copied."""
     if len(array) == 0:
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
@@ -62,10 +62,10 @@ def runs(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return values[edges[0] :], edges.astype(np.int64) - edges[0]
 
 
-def taken(array: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
+def take_bytes(array: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
     """The values of a binary or large_binary array at `indices`."""
-    values, edges = runs(array)
-    return gathered(values, edges[:-1][indices], edges[1:][indices], array.type)
+    values, edges = bytes_and_edges(array)
+    return gather_runs(values, edges[:-1][indices], edges[1:][indices], array.type)
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -24,8 +24,8 @@ from pipeline.build.build_plan import PLAN, Plan, comes_of, planned_here
 from pipeline.build.destination.local_destination import (
     WORK,
     LocalDestination,
-    not_removed,
     spool_stdin,
+    warn_not_removed,
 )
 from pipeline.build.options import PreprocessOptions
 from pipeline.storage.file_hash import hash_file
@@ -238,7 +238,7 @@ class ObjectDestination:
             else:
                 cast(ObjectFolder, work).remove_all()
         except (BuildError, DatasetError) as error:  # the dataset is there, and whole
-            not_removed(error)
+            warn_not_removed(error)
         now = self.out.content(MANIFEST_NAME) if replaced else ours
         if (
             now is not None

@@ -163,7 +163,7 @@ class LocalDestination:
             with ThreadPoolExecutor(_AT_ONCE) as threads:  # the kernel gives back a GB in 0.1 s
                 list(threads.map(_remove, left))
         except OSError as error:
-            not_removed(error)
+            warn_not_removed(error)
         self._cleared = True
 
 
@@ -171,7 +171,7 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
-def not_removed(error: Exception) -> None:
+def warn_not_removed(error: Exception) -> None:
     """Say that what a finished build left is still there."""
     logging.getLogger("thdpack").warning(
         "the dataset is complete, but what is left of earlier work could not be removed: %s", error

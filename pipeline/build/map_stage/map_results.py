@@ -36,7 +36,7 @@ class Spill:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mapped:
+class MapOutcome:
     """All map tasks' results. residues: in all inputs."""
 
     build: BuildName
@@ -55,13 +55,13 @@ class Mapped:
             file.write(signed(asdict(self)))
 
 
-def mapped_of(
+def add_up_map_results(
     options: DatasetOptions,
     planned: Plan,
     maps: Sequence[MapTask],
     hashes: Sequence[HashTask],
     results: Sequence[MapResult | HashResult],
-) -> Mapped:
+) -> MapOutcome:
     """Add up what the tasks of the map stage gave.
 
     Args:
@@ -73,7 +73,9 @@ def mapped_of(
     records, residues = [0] * len(sources), [0] * len(sources)
     spills = []
     ordinal = 0
-    for (s, _, _), task, result in zip(planned.ranges, maps, of_maps(results), strict=True):
+    for (s, _, _), task, result in zip(
+        planned.ranges, maps, map_results_among(results), strict=True
+    ):
         spills.append(Spill(name=task.spill, source=s, first_ordinal=ordinal))
         ordinal += result.records
         records[s] += result.records
@@ -82,7 +84,7 @@ def mapped_of(
         if residues[i] == 0:
             raise no_residue(source)
     inputs = input_entries(sources, [*maps, *hashes], results, records)
-    return Mapped(
+    return MapOutcome(
         build=build_digest(options, inputs),
         inputs=inputs,
         spills=tuple(spills),
@@ -90,7 +92,7 @@ def mapped_of(
     )
 
 
-def of_maps(results: Sequence[MapResult | HashResult]) -> list[MapResult]:
+def map_results_among(results: Sequence[MapResult | HashResult]) -> list[MapResult]:
     """Return the results of map tasks among those of the map stage, in their order."""
     return [result for result in results if isinstance(result, MapResult)]
 
@@ -121,13 +123,13 @@ def input_entries(
     )
 
 
-_last: tuple[str, Mapped] | None = (
+_last: tuple[str, MapOutcome] | None = (
     None  # where it was read from, and what: a process works on one build
 )
 
 
-def load_mapped(work: Folder, name: str) -> Mapped:
-    """What `Mapped.save` left; read once.
+def load_map_outcome(work: Folder, name: str) -> MapOutcome:
+    """What `MapOutcome.save` left; read once.
 
     Raises:
         BuildError: it is not there: the machines of a cluster do not see the same files; or it is damaged.
@@ -140,7 +142,7 @@ def load_mapped(work: Folder, name: str) -> Mapped:
         raise BuildError(
             f"{work.where(name)} is not there; machines that build a dataset together need a folder that all of them see, or URLs"
         )
-    found = read_signed(content, Mapped)
+    found = read_signed(content, MapOutcome)
     if found is None or not all(
         0 <= spill.source < len(found.inputs) and spill.first_ordinal >= 0 for spill in found.spills
     ):

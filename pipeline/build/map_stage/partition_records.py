@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.arrow_arrays import gathered, numeric
+from pipeline.build.arrays.arrow_arrays import gather_runs, number_array
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, partitions_of, sequence_hashes
 from pipeline.build.options import DatasetOptions
-from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, spill_written
+from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, create_spill
 from pipeline.build.spill.spill_kernel import pack
 from pipeline.build.task_results import MapResult
 from pipeline.build.tasks import MapTask, OnBytes
@@ -38,7 +38,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
     pieces: list[str] = []
     with (
         closing(record_blocks(task, on_bytes)) as blocks,
-        spill_written(task.work, task.spill, task.partitions) as spill,
+        create_spill(task.work, task.spill, task.partitions) as spill,
     ):
         for block, hashed in blocks:
             pieces += hashed
@@ -113,15 +113,15 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
     )
     batch = pa.RecordBatch.from_arrays(
         [
-            numeric(first + order),
-            gathered(
+            number_array(first + order),
+            gather_runs(
                 block.ids, _begins(block.id_ends)[order], block.id_ends[order], pa.large_binary()
             ),
-            numeric(block.offset[order]),
-            numeric(block.unknown[order]),
+            number_array(block.offset[order]),
+            number_array(block.unknown[order]),
             pa.Array.from_buffers(pa.binary(16), len(block), [None, pa.py_buffer(hashes[order])]),
-            numeric(status[order]),
-            numeric(np.diff(block.ends, prepend=0)[order]),
+            number_array(status[order]),
+            number_array(np.diff(block.ends, prepend=0)[order]),
             _packed(block, order),
         ],
         schema=SPILL_SCHEMA,

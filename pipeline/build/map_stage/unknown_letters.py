@@ -15,7 +15,7 @@ _REFUSE: Final = 0.5
 """Shares of an input's letters. Proteins are far below the first: X, B, Z, U and O are in the vocabulary."""
 
 
-def unknown_shares(
+def unknown_letter_warnings(
     options: DatasetOptions, planned: Plan, results: Sequence[MapResult]
 ) -> list[str]:
     """A line for each input of which more than a few percent became `<unk>`.

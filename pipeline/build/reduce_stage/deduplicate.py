@@ -16,12 +16,12 @@ KEPT: Final = STATUS_CODES.index(Status.KEPT)
 DUPLICATE: Final = STATUS_CODES.index(Status.DUPLICATE)
 
 
-def order_of_rests(sequences: Sequences) -> NDArray[np.int64]:
+def shuffle_order(sequences: Sequences) -> NDArray[np.int64]:
     """What puts the rests of many partitions into shuffled order, int64[N]."""
     return np.lexsort((sequences.start, sequences.ordinal, sequences.key))
 
 
-def without_duplicates(
+def mark_duplicates(
     status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64]
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Status of each record, and for duplicates the ordinal of the record that stays (else -1).
@@ -50,7 +50,7 @@ def without_duplicates(
     return status, duplicate_of
 
 
-def may_be_cropped_copies(
+def cropped_copy_candidates(
     status: NDArray[np.int8],
     residues: NDArray[np.int64],
     options: DatasetOptions,
@@ -61,12 +61,12 @@ def may_be_cropped_copies(
     return np.flatnonzero((status == KEPT) & (residues >= options.longest_piece))
 
 
-def copies_among(first_pieces: NDArray[np.void]) -> int:
+def count_copies(first_pieces: NDArray[np.void]) -> int:
     """Return how many of these are the same as one before them; first_pieces: HASH[M]."""
     return int(first_pieces.size - np.unique(np.ascontiguousarray(first_pieces).view("S16")).size)
 
 
-def sequences_of(
+def shuffled_sequences(
     residues: NDArray[np.int64],
     status: NDArray[np.int8],
     hashes: NDArray[np.void],

@@ -19,20 +19,20 @@ from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import (
     DUPLICATE,
     KEPT,
-    copies_among,
-    may_be_cropped_copies,
-    without_duplicates,
+    count_copies,
+    cropped_copy_candidates,
+    mark_duplicates,
 )
-from pipeline.build.reduce_stage.spilled_records import Run, SpilledRecords
-from pipeline.build.reduce_stage.whole_partition import Partition, splits_of
-from pipeline.build.reduce_stage.write_records import RecordRows, no_rows
+from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecords
+from pipeline.build.reduce_stage.whole_partition import Partition, assign_splits
+from pipeline.build.reduce_stage.write_records import RecordRows, empty_rows
 from pipeline.build.tasks import OnBytes
 from schemas.records import STATUS_CODES
 
 _COLUMNS = ("ordinal", "source", "offset", "residues", "unknown", "hash", "status", "split")
 
 
-class Known:
+class SeenSequences:
     """Sequences that were seen, by hash: the ordinal of the first record of each, and where its residues are."""
 
     def __init__(self) -> None:
@@ -82,8 +82,8 @@ class LargePartition(Partition):
         """
         self._spilled = spilled
         self._options = options
-        self._known = Known()
-        self._described = no_rows()
+        self._seen = SeenSequences()
+        self._left_over_rows = empty_rows()
         self.counts = np.zeros(len(STATUS_CODES), dtype=np.int64)
         self.residues_in = 0
         residues = bytearray()
@@ -96,13 +96,13 @@ class LargePartition(Partition):
             on_bytes(int(run.rows.residues.sum()))
             kept.append(rows)
             begin.append(at)
-        self.cropped_copies = copies_among(np.concatenate(long))
-        self.rows = no_rows().followed_by(*kept)
+        self.cropped_copies = count_copies(np.concatenate(long))
+        self.rows = empty_rows().followed_by(*kept)
         self.begin = np.concatenate(begin)
         self.tokens = np.frombuffer(residues, dtype=np.uint8)
 
     def _read(
-        self, run: Run, residues: bytearray
+        self, run: RecordRun, residues: bytearray
     ) -> tuple[RecordRows, NDArray[np.int64], NDArray[np.void]]:
         """Return the kept records of a run, without ids, where their residues begin, and the first pieces of long ones.
 
@@ -113,8 +113,8 @@ class LargePartition(Partition):
         cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
         hashes = cropped if options.dedup == "cropped" else rows.hash
         candidates = np.flatnonzero(rows.status == KEPT)
-        unknown = candidates[self._known.find(hashes[candidates]) < 0]
-        status, _ = without_duplicates(
+        unknown = candidates[self._seen.find(hashes[candidates]) < 0]
+        status, _ = mark_duplicates(
             np.full(unknown.size, KEPT, dtype=np.int8), hashes[unknown], rows.ordinal[unknown]
         )
         new = unknown[status == KEPT]
@@ -123,7 +123,7 @@ class LargePartition(Partition):
             if options.long == "truncate"
             else rows.residues[new]
         )
-        self._known.add(hashes[new], rows.ordinal[new], len(residues) + np.cumsum(sizes) - sizes)
+        self._seen.add(hashes[new], rows.ordinal[new], len(residues) + np.cumsum(sizes) - sizes)
         found = np.empty(int(sizes.sum()), dtype=np.uint8)
         gather(tokens, edges[:-1][new], edges[:-1][new] + sizes, found)
         residues += found.data
@@ -133,11 +133,13 @@ class LargePartition(Partition):
         self.counts[DUPLICATE] += candidates.size - kept.size
         self.residues_in += int(edges[-1])
         chosen = _without_ids(rows, kept)
-        chosen.split = splits_of(chosen, in_valid(cropped[kept], options.valid_fraction))
-        first_pieces = cropped[kept][may_be_cropped_copies(chosen.status, chosen.residues, options)]
-        return chosen, self._known.begins(self._known.find(hashes[kept])), first_pieces
+        chosen.split = assign_splits(chosen, in_valid(cropped[kept], options.valid_fraction))
+        first_pieces = cropped[kept][
+            cropped_copy_candidates(chosen.status, chosen.residues, options)
+        ]
+        return chosen, self._seen.begins(self._seen.find(hashes[kept])), first_pieces
 
-    def _hashes(self, run: Run) -> NDArray[np.void]:
+    def _hashes(self, run: RecordRun) -> NDArray[np.void]:
         """What is the same for duplicates; HASH[N]."""
         if (
             self._options.dedup != "cropped"
@@ -147,19 +149,19 @@ class LargePartition(Partition):
         tokens, edges = run.tokens()
         return first_piece_hashes(tokens, edges[1:], run.rows.hash, self._options.longest_piece)
 
-    def described(
-        self, mentioned: NDArray[np.bool_], wanted: NDArray[np.int64]
+    def rows_to_write(
+        self, to_write: NDArray[np.bool_], left_over: NDArray[np.int64]
     ) -> Iterator[RecordRows]:
         """See Partition."""
         kept, needed = self.rows, np.zeros(len(self.rows), dtype=np.bool_)
-        needed[wanted] = True
+        needed[left_over] = True
         described: list[RecordRows] = []
         first = 0
         for run in self._spilled.runs():
             rows = run.rows
             mine = np.flatnonzero(rows.status == KEPT)
             if self._options.dedup != "none":
-                original = self._known.ordinals(self._known.find(self._hashes(run)[mine]))
+                original = self._seen.ordinals(self._seen.find(self._hashes(run)[mine]))
                 copies = mine[original != rows.ordinal[mine]]
                 rows.duplicate_of[copies] = original[original != rows.ordinal[mine]]
                 rows.status = rows.status.copy()
@@ -170,15 +172,15 @@ class LargePartition(Partition):
                 getattr(rows, name)[mine] = getattr(kept, name)[first:last]
             rows.shard_names = kept.shard_names
             described.append(rows.take(mine[needed[first:last]]))
-            left = mine[~mentioned[first:last]]
+            left = mine[~to_write[first:last]]
             first = last
             yield rows.take(np.delete(np.arange(len(rows)), left)) if left.size else rows
-        self._described = no_rows().followed_by(*described)
+        self._left_over_rows = empty_rows().followed_by(*described)
 
     def take(self, row: NDArray[np.int64]) -> RecordRows:
         """See Partition."""
-        return self._described.take(
-            np.searchsorted(self._described.ordinal, self.rows.ordinal[row])
+        return self._left_over_rows.take(
+            np.searchsorted(self._left_over_rows.ordinal, self.rows.ordinal[row])
         )
 
 

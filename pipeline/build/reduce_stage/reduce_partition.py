@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.arrow_arrays import gathered, numeric, one_chunk, runs
-from pipeline.build.map_stage.map_results import load_mapped
-from pipeline.build.reduce_stage.deduplicate import KEPT, order_of_rests, sequences_of
+from pipeline.build.arrays.arrow_arrays import bytes_and_edges, gather_runs, number_array, one_chunk
+from pipeline.build.map_stage.map_results import load_map_outcome
+from pipeline.build.reduce_stage.deduplicate import KEPT, shuffle_order, shuffled_sequences
 from pipeline.build.reduce_stage.large_partition import LargePartition
-from pipeline.build.reduce_stage.spilled_records import SpilledRecords, column_of, hashes_of
+from pipeline.build.reduce_stage.spilled_records import SpilledRecords, hash_column, number_column
 from pipeline.build.reduce_stage.whole_partition import Partition, whole_partition
 from pipeline.build.reduce_stage.write_records import RecordRows, write_records
 from pipeline.build.reduce_stage.write_shards import Sequences, WrittenSplit, write_split
@@ -60,7 +60,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
         else whole_partition(next(spilled.runs()), options, on_bytes)
     )
     rows = partition.rows
-    sequences, row = sequences_of(
+    sequences, row = shuffled_sequences(
         rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options
     )
     packed = _pack_and_write(task, partition, sequences, row, rest=task.rest)
@@ -83,27 +83,27 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
         BuildError: a file cannot be written. DamagedSpillError: a rest is not what was written.
     """
     table = read_rests(task.work, task.rests, REST_SCHEMA)
-    tokens, edges = runs(one_chunk(table.column("tokens")))
+    tokens, edges = bytes_and_edges(one_chunk(table.column("tokens")))
     on_bytes(tokens.size)
     key, ordinal, start = (
-        column_of(table, "key", np.uint64),
-        column_of(table, "ordinal", np.int64),
-        column_of(table, "start", np.int64),
+        number_column(table, "key", np.uint64),
+        number_column(table, "ordinal", np.int64),
+        number_column(table, "start", np.int64),
     )
     sequences = Sequences(
         begin=edges[:-1], residues=np.diff(edges), ordinal=ordinal, start=start, key=key
     )
-    order = order_of_rests(sequences)
+    order = shuffle_order(sequences)
     rows = RecordRows(
         ordinal=ordinal,
         id=one_chunk(table.column("id")),
-        source=column_of(table, "source", np.int32),
-        offset=column_of(table, "offset", np.int64),
-        residues=column_of(table, "residues", np.int64),
-        unknown=column_of(table, "unknown", np.int64),
-        hash=hashes_of(table.column("hash")),
+        source=number_column(table, "source", np.int32),
+        offset=number_column(table, "offset", np.int64),
+        residues=number_column(table, "residues", np.int64),
+        unknown=number_column(table, "unknown", np.int64),
+        hash=hash_column(table.column("hash")),
         status=np.full(table.num_rows, KEPT, dtype=np.int8),
-        split=column_of(table, "split", np.int8),
+        split=number_column(table, "split", np.int8),
     )
     partition = Partition(
         rows=rows,
@@ -135,9 +135,9 @@ def _pack_and_write(
     """
     job, stem = task.job, task.stem
     rows, tokens = partition.rows, partition.tokens
-    mentioned = np.ones(len(rows), dtype=np.bool_)
-    mentioned[row[sequences.start > 0]] = False
-    mentioned[row[sequences.start == 0]] = True
+    to_write = np.ones(len(rows), dtype=np.bool_)
+    to_write[row[sequences.start > 0]] = False
+    to_write[row[sequences.start == 0]] = True
     left_over: list[tuple[int, Sequences, NDArray[np.int64]]] = []
     written: dict[str, WrittenSplit] = {}
     with Finisher() as finisher:
@@ -155,14 +155,16 @@ def _pack_and_write(
                 finisher=finisher,
             )
             rows.place(row[chosen], part.start, result)
-            mentioned[row[chosen][result.left & (part.start == 0)]] = False
-            left_over.append((code, part.take(result.left), row[chosen][result.left]))
+            to_write[row[chosen][result.left_over & (part.start == 0)]] = False
+            left_over.append((code, part.take(result.left_over), row[chosen][result.left_over]))
             written[split] = result
-        blocks = partition.described(mentioned, np.concatenate([left for _, _, left in left_over]))
+        blocks = partition.rows_to_write(
+            to_write, np.concatenate([left for _, _, left in left_over])
+        )
         records = write_records(
             blocks,
             f"records/{stem}.parquet",
-            names=load_mapped(job.work, job.mapped).names,
+            names=load_map_outcome(job.work, job.mapped).names,
             out=job.out,
             finisher=finisher,
         )
@@ -191,16 +193,16 @@ def _rest_table(
 ) -> pa.Table:
     """Sequences that filled no bucket, with what is needed to pack and record them later; `rows` is the record of each."""
     columns = [
-        numeric(np.full(len(left), code, dtype=np.int8)),
-        numeric(left.key),
-        numeric(left.ordinal),
-        numeric(left.start),
-        gathered(tokens, left.begin, left.begin + left.residues, pa.large_binary()),
+        number_array(np.full(len(left), code, dtype=np.int8)),
+        number_array(left.key),
+        number_array(left.ordinal),
+        number_array(left.start),
+        gather_runs(tokens, left.begin, left.begin + left.residues, pa.large_binary()),
         rows.id,
-        numeric(rows.source),
-        numeric(rows.offset),
-        numeric(rows.residues),
-        numeric(rows.unknown),
+        number_array(rows.source),
+        number_array(rows.offset),
+        number_array(rows.residues),
+        number_array(rows.unknown),
         pa.Array.from_buffers(pa.binary(16), len(left), [None, pa.py_buffer(rows.hash)]),
     ]
     return pa.table(columns, schema=REST_SCHEMA)

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.arrow_arrays import one_chunk, runs
+from pipeline.build.arrays.arrow_arrays import bytes_and_edges, one_chunk
 from pipeline.build.arrays.sequence_hashes import HASH, sequence_hashes
-from pipeline.build.map_stage.map_results import load_mapped
+from pipeline.build.map_stage.map_results import load_map_outcome
 from pipeline.build.reduce_stage.write_records import RecordRows
 from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpilledPartition, spilled_partition
 from pipeline.build.spill.spill_kernel import unpack
@@ -29,7 +29,7 @@ _STATUSES: Final = len(Status)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordRun:
     """Records of a partition, one after the other in input order.
 
     batches: what the spills called `names` say of them.
@@ -51,7 +51,7 @@ class Run:
         for batch in self.batches:
             last = first + batch.num_rows
             unpack(
-                runs(batch.column("packed"))[0],
+                bytes_and_edges(batch.column("packed"))[0],
                 self.rows.residues[first:last],
                 tokens[edges[first] : edges[last]],
             )
@@ -72,7 +72,7 @@ class SpilledRecords:
         Raises:
             DamagedSpillError: a spill is not what was written.
         """
-        self._spills = load_mapped(task.work, task.job.mapped).spills
+        self._spills = load_map_outcome(task.work, task.job.mapped).spills
         self._found: SpilledPartition = spilled_partition(
             task.work, [spill.name for spill in self._spills], task.partition, task.partitions
         )
@@ -82,7 +82,7 @@ class SpilledRecords:
         """Whether there is more than one run."""
         return self._found.bytes > WHOLE_BYTES
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[RecordRun]:
         """The records in input order; each time they are asked for, they are read.
 
         Raises:
@@ -110,12 +110,12 @@ class SpilledRecords:
             numbers(batch.column("residues"), np.int64),
             numbers(batch.column("status"), np.int8),
         )
-        edges = runs(batch.column("packed"))[1]
+        edges = bytes_and_edges(batch.column("packed"))[1]
         fits = bool((sizes >= 0).all()) and np.array_equal(np.diff(edges), (5 * sizes + 7) // 8)
         if not fits or (status < 0).any() or (status >= _STATUSES).any():
             raise DamagedSpillError(self._spills[spill].name)
 
-    def _run(self, found: Sequence[tuple[int, pa.RecordBatch]]) -> Run:
+    def _run(self, found: Sequence[tuple[int, pa.RecordBatch]]) -> RecordRun:
         batches = [batch for _, batch in found]
         table = pa.Table.from_batches(batches, schema=SPILL_SCHEMA)
         spills = [(self._spills[spill], batch) for spill, batch in found]
@@ -132,25 +132,25 @@ class SpilledRecords:
                 [np.full(batch.num_rows, spill.source, dtype=np.int32) for spill, batch in spills],
                 np.int32,
             ),
-            offset=column_of(table, "offset", np.int64),
-            residues=column_of(table, "residues", np.int64),
-            unknown=column_of(table, "unknown", np.int64),
-            hash=hashes_of(table.column("hash")),
-            status=column_of(table, "status", np.int8),
+            offset=number_column(table, "offset", np.int64),
+            residues=number_column(table, "residues", np.int64),
+            unknown=number_column(table, "unknown", np.int64),
+            hash=hash_column(table.column("hash")),
+            status=number_column(table, "status", np.int8),
         )
-        return Run(rows, batches, [spill.name for spill, _ in spills])
+        return RecordRun(rows, batches, [spill.name for spill, _ in spills])
 
 
 def _joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
     return np.concatenate([np.empty(0, dtype=dtype), *parts])
 
 
-def column_of(table: pa.Table, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+def number_column(table: pa.Table, name: str, dtype: type[np.generic]) -> NDArray[Any]:
     """A column of numbers."""
     return numbers(one_chunk(table.column(name)), dtype)
 
 
-def hashes_of(column: pa.ChunkedArray) -> NDArray[np.void]:
+def hash_column(column: pa.ChunkedArray) -> NDArray[np.void]:
     """A binary[16] column as HASH[N]."""
     array = one_chunk(column)
     if len(array) == 0:

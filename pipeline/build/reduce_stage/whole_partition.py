@@ -12,11 +12,11 @@ from pipeline.build.arrays.sequence_hashes import first_piece_hashes, in_valid
 from pipeline.build.options import DatasetOptions
 from pipeline.build.reduce_stage.deduplicate import (
     KEPT,
-    copies_among,
-    may_be_cropped_copies,
-    without_duplicates,
+    count_copies,
+    cropped_copy_candidates,
+    mark_duplicates,
 )
-from pipeline.build.reduce_stage.spilled_records import Run
+from pipeline.build.reduce_stage.spilled_records import RecordRun
 from pipeline.build.reduce_stage.write_records import RecordRows
 from pipeline.build.tasks import OnBytes
 from schemas.records import STATUS_CODES
@@ -39,23 +39,23 @@ class Partition:
     residues_in: int
     cropped_copies: int = 0
 
-    def described(
-        self, mentioned: NDArray[np.bool_], wanted: NDArray[np.int64]
+    def rows_to_write(
+        self, to_write: NDArray[np.bool_], left_over: NDArray[np.int64]
     ) -> Iterator[RecordRows]:
         """What records/ says of the partition, by ordinal.
 
         Args:
-            mentioned: bool[len(rows)], rows that belong there.
-            wanted: int64[…], rows that `take` will be asked for when all this has been taken.
+            to_write: bool[len(rows)], rows that belong there.
+            left_over: int64[…], rows that `take` will be asked for when all this has been taken.
         """
-        yield self.rows.take(np.flatnonzero(mentioned)).in_order()
+        yield self.rows.take(np.flatnonzero(to_write)).sorted_by_ordinal()
 
     def take(self, row: NDArray[np.int64]) -> RecordRows:
         """The rows at `row`, int64[M]."""
         return self.rows.take(row)
 
 
-def whole_partition(run: Run, options: DatasetOptions, on_bytes: OnBytes) -> Partition:
+def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) -> Partition:
     """A partition that is one run.
 
     Raises:
@@ -66,12 +66,12 @@ def whole_partition(run: Run, options: DatasetOptions, on_bytes: OnBytes) -> Par
     on_bytes(tokens.size)
     cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
     if options.dedup != "none":
-        rows.status, rows.duplicate_of = without_duplicates(
+        rows.status, rows.duplicate_of = mark_duplicates(
             rows.status, cropped if options.dedup == "cropped" else rows.hash, rows.ordinal
         )
-    rows.split = splits_of(rows, in_valid(cropped, options.valid_fraction))
+    rows.split = assign_splits(rows, in_valid(cropped, options.valid_fraction))
     counts = np.bincount(rows.status, minlength=len(STATUS_CODES))
-    copies = copies_among(cropped[may_be_cropped_copies(rows.status, rows.residues, options)])
+    copies = count_copies(cropped[cropped_copy_candidates(rows.status, rows.residues, options)])
     return Partition(
         rows=rows,
         tokens=tokens,
@@ -82,6 +82,6 @@ def whole_partition(run: Run, options: DatasetOptions, on_bytes: OnBytes) -> Par
     )
 
 
-def splits_of(rows: RecordRows, valid: NDArray[np.bool_]) -> NDArray[np.int8]:
+def assign_splits(rows: RecordRows, valid: NDArray[np.bool_]) -> NDArray[np.int8]:
     """Index into SPLITS of each row, int8[N], -1 of those that are not kept; valid: whether its sequences are held out."""
     return np.where(rows.status == KEPT, valid.astype(np.int8), -1).astype(np.int8)

@@ -11,7 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.arrow_arrays import numeric, runs, taken, texts
+from pipeline.build.arrays.arrow_arrays import (
+    bytes_and_edges,
+    number_array,
+    string_array,
+    take_bytes,
+)
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.reduce_stage.write_shards import WrittenSplit
 from pipeline.storage.atomic_write import Finisher
@@ -72,7 +77,7 @@ class RecordRows:
             row: int64[M], row of each sequence of the split.
             start: int64[M], where it starts in its record; 0 for a first sequence.
         """
-        first = np.flatnonzero((start == 0) & ~written.left)
+        first = np.flatnonzero((start == 0) & ~written.left_over)
         self.shard[row[first]] = written.shard[first] + len(self.shard_names)
         self.bucket[row[first]] = written.bucket[first]
         self.shard_names += [entry.name for entry in written.entries]
@@ -83,7 +88,7 @@ class RecordRows:
         arrays = {
             name: value[indices] for name, value in values.items() if isinstance(value, np.ndarray)
         }
-        return RecordRows(**{**values, **arrays, "id": taken(self.id, indices)})
+        return RecordRows(**{**values, **arrays, "id": take_bytes(self.id, indices)})
 
     def part(self, first: int, last: int) -> RecordRows:
         """The rows first … last - 1; nothing is copied."""
@@ -113,12 +118,12 @@ class RecordRows:
             }
         )
 
-    def in_order(self) -> RecordRows:
+    def sorted_by_ordinal(self) -> RecordRows:
         """The same rows by ordinal."""
         return self.take(np.argsort(self.ordinal))
 
 
-def no_rows() -> RecordRows:
+def empty_rows() -> RecordRows:
     """Rows of no record."""
     columns: dict[str, Any] = {
         name: np.empty(0, dtype=np.int64) for name in ("ordinal", "offset", "residues", "unknown")
@@ -171,7 +176,7 @@ def write_records(
 
 def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
     """The same rows in row groups: a function of the rows alone."""
-    waiting = no_rows()
+    waiting = empty_rows()
     groups = 0
     for block in blocks:
         waiting = waiting.followed_by(block) if len(waiting) else block
@@ -185,7 +190,7 @@ def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
 
 def _group_end(rows: RecordRows) -> int | None:
     """How many of the rows are a row group; None if they are fewer."""
-    end = int(np.searchsorted(runs(rows.id)[1][1:], _GROUP_ID_BYTES)) + 1
+    end = int(np.searchsorted(bytes_and_edges(rows.id)[1][1:], _GROUP_ID_BYTES)) + 1
     end = min(end, _ROW_GROUP)
     return end if end <= len(rows) else None
 
@@ -194,12 +199,12 @@ def _table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
     """Rows as records/ has them."""
     return pa.table(
         [
-            numeric(rows.ordinal),
+            number_array(rows.ordinal),
             _text(rows.id),
             _words(rows.source, names),
-            numeric(rows.offset),
-            numeric(rows.residues),
-            numeric(rows.unknown),
+            number_array(rows.offset),
+            number_array(rows.residues),
+            number_array(rows.unknown),
             pa.Array.from_buffers(
                 pa.binary(16),
                 len(rows),
@@ -207,9 +212,9 @@ def _table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
             ),
             _words(rows.split, SPLITS),
             _words(rows.shard, rows.shard_names),
-            numeric(rows.bucket, valid=rows.shard >= 0),
+            number_array(rows.bucket, valid=rows.shard >= 0),
             _words(rows.status, tuple(Status)),
-            numeric(rows.duplicate_of, valid=rows.duplicate_of >= 0),
+            number_array(rows.duplicate_of, valid=rows.duplicate_of >= 0),
         ],
         schema=records_schema(),
     )
@@ -218,13 +223,13 @@ def _table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
 def _words(codes: NDArray[Any], words: tuple[str, ...] | list[str]) -> pa.Array:
     """Codes as a dictionary array; -1 is null."""
     return pa.DictionaryArray.from_arrays(
-        numeric(codes.astype(np.int32), valid=codes >= 0), texts(words)
+        number_array(codes.astype(np.int32), valid=codes >= 0), string_array(words)
     )
 
 
 def _text(ids: pa.Array) -> pa.Array:
     """Ids as strings; bytes that are not UTF-8 are written as \\xff escapes."""
-    values, edges = runs(ids)
+    values, edges = bytes_and_edges(ids)
     text = pa.Array.from_buffers(
         pa.string(), len(ids), [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(values)]
     )

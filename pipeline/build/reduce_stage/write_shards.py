@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from packers import PACKERS
-from pipeline.build.arrays.arrow_arrays import numeric
+from pipeline.build.arrays.arrow_arrays import number_array
 from pipeline.build.arrays.bucket_kernel import fill_buckets, fill_cu_seqlens
 from pipeline.build.options import DatasetOptions
 from pipeline.build.split_statistics import SplitStatistics
@@ -57,13 +57,13 @@ class Sequences:
 class WrittenSplit:
     """What came of packing one split's sequences.
 
-    left: bool[N], sequences that filled no bucket
+    left_over: bool[N], sequences that filled no bucket
     shard, bucket: int64[N], where each sequence went: index into `entries` and row in that shard
     token_counts: int64[256], how often each token id is there
     """
 
     entries: list[ShardEntry]
-    left: NDArray[np.bool_]
+    left_over: NDArray[np.bool_]
     shard: NDArray[np.int64]
     bucket: NDArray[np.int64]
     token_counts: NDArray[np.int64]
@@ -105,7 +105,7 @@ def write_split(
     cuts = [buckets * i // max(shards, 1) for i in range(shards + 1)]
     result = WrittenSplit(
         entries=[],
-        left=bucket < 0,
+        left_over=bucket < 0,
         shard=np.searchsorted(cuts, bucket, side="right").astype(np.int64) - 1,
         bucket=np.zeros(len(sequences), dtype=np.int64),
         token_counts=np.zeros(_ID_LIMIT, dtype=np.int64),
@@ -169,17 +169,17 @@ class _Packed:
         result.statistics.add_buckets(lengths, spans, bucket, tail, pieces)
         tokens = np.bincount(bucket, weights=lengths, minlength=last - first).astype(np.int32)
         longest = np.maximum.reduceat(spans, self.edges[first:last] - a).astype(np.int32)
-        offsets = numeric((self.edges[first : last + 1] - a).astype(np.int32))
+        offsets = number_array((self.edges[first : last + 1] - a).astype(np.int32))
         types = self.schema.types
         arrays = [
-            pa.FixedSizeListArray.from_arrays(numeric(ids), type=types[0]),
-            pa.ListArray.from_arrays(numeric(cu_offsets), numeric(cu), type=types[1]),
-            numeric(count.astype(np.int32)),
-            numeric(tokens),
-            numeric(longest),
-            pa.ListArray.from_arrays(offsets, numeric(sequences.ordinal[a:b]), type=types[5]),
+            pa.FixedSizeListArray.from_arrays(number_array(ids), type=types[0]),
+            pa.ListArray.from_arrays(number_array(cu_offsets), number_array(cu), type=types[1]),
+            number_array(count.astype(np.int32)),
+            number_array(tokens),
+            number_array(longest),
+            pa.ListArray.from_arrays(offsets, number_array(sequences.ordinal[a:b]), type=types[5]),
             pa.ListArray.from_arrays(
-                offsets, numeric(sequences.start[a:b].astype(np.int32)), type=types[6]
+                offsets, number_array(sequences.start[a:b].astype(np.int32)), type=types[6]
             ),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), int(tokens.sum())

@@ -1,4 +1,4 @@
-"""Frames: record batches in a file, each with its hash, and places, which say where frames lie; the parts of spills and rests (see `spill_files`)."""
+"""Frames: record batches in a file, each with its hash, and extents, which say where frames lie; the parts of spills and rests (see `spill_files`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.storage.atomic_write import HashingWriter
 from schemas.errors import DamagedSpillError
 from schemas.splitmix import mix
 
-PLACE: Final = np.dtype([("begin", "<i8"), ("size", "<i8"), ("check", "<u8")])
+EXTENT: Final = np.dtype([("begin", "<i8"), ("size", "<i8"), ("check", "<u8")])
 _SIZE_BYTES: Final = 8
 FRAME_HEADER: Final = _SIZE_BYTES + 16
 """Bytes of a frame before its message."""
@@ -37,7 +37,7 @@ def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> 
     return file.tell()
 
 
-def batches_of(
+def read_frames(
     name: str, buffer: pa.Buffer, partition: int, schema: pa.Schema
 ) -> tuple[list[pa.RecordBatch], int]:
     """The records of all whole frames in a buffer, and how many bytes these take."""
@@ -76,43 +76,45 @@ def frame_size(buffer: pa.Buffer, at: int) -> int:
     )
 
 
-def places_of_runs(edges: NDArray[np.int64]) -> NDArray[np.void]:
-    """The places of runs that lie end to end, one for each partition; edges: int64[N + 1]."""
-    places = np.empty(edges.size - 1, dtype=PLACE)
-    places["begin"], places["size"] = edges[:-1], np.diff(edges)
-    places["check"] = _check(places, np.arange(places.size, dtype=np.uint64))
-    return places
+def extents_between(edges: NDArray[np.int64]) -> NDArray[np.void]:
+    """The extents of runs that lie end to end, one for each partition; edges: int64[N + 1]."""
+    extents = np.empty(edges.size - 1, dtype=EXTENT)
+    extents["begin"], extents["size"] = edges[:-1], np.diff(edges)
+    extents["check"] = _check(extents, np.arange(extents.size, dtype=np.uint64))
+    return extents
 
 
-def _check(places: NDArray[np.void], partitions: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """What a place has to say of itself and its partition, uint64[N]: any changed bit of it changes this."""
+def _check(extents: NDArray[np.void], partitions: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """What a extent has to say of itself and its partition, uint64[N]: any changed bit of it changes this."""
     check = mix(partitions + np.uint64(1))
     for name in ("begin", "size"):
-        check = mix(check ^ places[name].astype(np.uint64))
+        check = mix(check ^ extents[name].astype(np.uint64))
     return check
 
 
-def write_places(file: HashingWriter, places: NDArray[np.void]) -> None:
-    """Write the places of all frames, and last the place of what was written."""
+def write_extents(file: HashingWriter, extents: NDArray[np.void]) -> None:
+    """Write the extents of all frames, and last the extent of what was written."""
     begin = file.tell()
-    file.write(places.tobytes())
-    file.write(places_of_runs(np.array([begin, file.tell()])).tobytes())
+    file.write(extents.tobytes())
+    file.write(extents_between(np.array([begin, file.tell()])).tobytes())
 
 
-def checked_places(name: str, buffer: pa.Buffer, partition: int) -> list[tuple[int, int]]:
-    """Places of a partition, as they were written: begin and size of each."""
-    places = np.frombuffer(buffer, dtype=PLACE)
+def checked_extents(name: str, buffer: pa.Buffer, partition: int) -> list[tuple[int, int]]:
+    """Extents of a partition, as they were written: begin and size of each."""
+    extents = np.frombuffer(buffer, dtype=EXTENT)
     if (
-        (places["check"] != _check(places, np.full(places.size, partition, dtype=np.uint64))).any()
-        or (places["begin"] < 0).any()
-        or (places["size"] < 0).any()
+        (
+            extents["check"] != _check(extents, np.full(extents.size, partition, dtype=np.uint64))
+        ).any()
+        or (extents["begin"] < 0).any()
+        or (extents["size"] < 0).any()
     ):
         raise DamagedSpillError(name)
-    return list(zip(places["begin"].tolist(), places["size"].tolist(), strict=True))
+    return list(zip(extents["begin"].tolist(), extents["size"].tolist(), strict=True))
 
 
-def last_place(name: str, buffer: pa.Buffer) -> tuple[int, int]:
-    """What the place at a file's end says."""
-    if buffer.size < PLACE.itemsize:
+def last_extent(name: str, buffer: pa.Buffer) -> tuple[int, int]:
+    """What the extent at a file's end says."""
+    if buffer.size < EXTENT.itemsize:
         raise DamagedSpillError(name)
-    return checked_places(name, buffer.slice(buffer.size - PLACE.itemsize), 0)[0]
+    return checked_extents(name, buffer.slice(buffer.size - EXTENT.itemsize), 0)[0]

@@ -1,12 +1,12 @@
 """Spills: a map task's records, sorted into partitions, in one file; and rests, what reduce tasks leave for each other.
 
 Both consist of frames: eight bytes of size, the xxh3_128 of the message, then the message, an Arrow record batch. The hash is seeded with the
-partition, so that a frame is believed only where it belongs. Where frames lie is said by places: begin, size, and a check of both.
+partition, so that a frame is believed only where it belongs. Where frames lie is said by extents: begin, size, and a check of both.
 
-On a local disk a spill holds one frame for each block of records and partition, as they come, then the place of each, then the place of
-these places. On an object store, where every read costs a request, and for many partitions, where an index of all frames would be larger than what
-is wanted of it, what belongs to a partition lies together: the places of all partitions, then their frames. A partition of a spill is two
-requests there, one of 24 bytes. A rest is frames, then their place.
+On a local disk a spill holds one frame for each block of records and partition, as they come, then the extent of each, then the extent of
+these extents. On an object store, where every read costs a request, and for many partitions, where an index of all frames would be larger than what
+is wanted of it, what belongs to a partition lies together: the extents of all partitions, then their frames. A partition of a spill is two
+requests there, one of 24 bytes. A rest is frames, then their extent.
 
 Whatever is read is checked: a bit that another program, a disk or a cable changed never reaches a dataset.
 """
@@ -25,15 +25,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.build.spill.frames import (
+    EXTENT,
     FRAME_HEADER,
-    PLACE,
-    batches_of,
-    checked_places,
+    checked_extents,
+    extents_between,
     frame_size,
-    last_place,
-    places_of_runs,
+    last_extent,
+    read_frames,
+    write_extents,
     write_frames,
-    write_places,
 )
 from pipeline.build.task_results import WorkFile
 from pipeline.storage.atomic_write import HashingWriter, written_atomically
@@ -65,7 +65,7 @@ class SpillWriter:
     """Takes the records of a spill in order; `written` is set once it is closed."""
 
     file: HashingWriter
-    places: list[NDArray[np.void]] = field(default_factory=list)
+    extents: list[NDArray[np.void]] = field(default_factory=list)
     written: WorkFile | None = None
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
@@ -74,21 +74,21 @@ class SpillWriter:
             self.file.tell(),
             *(write_frames(self.file, batch, partition) for partition, batch in enumerate(batches)),
         ]
-        self.places.append(places_of_runs(np.array(edges, dtype=np.int64)))
+        self.extents.append(extents_between(np.array(edges, dtype=np.int64)))
 
 
 @contextmanager
-def spill_written(work: Folder, name: str, partitions: int) -> Iterator[SpillWriter]:
+def create_spill(work: Folder, name: str, partitions: int) -> Iterator[SpillWriter]:
     """Write a spill; `written` names it once the context has ended.
 
     Raises:
         BuildError: it cannot be written.
     """
-    if not _grouped(work, partitions):
+    if not _grouped_by_partition(work, partitions):
         with work.written(name, durable=False) as file:
             writer = SpillWriter(file)
             yield writer
-            write_places(file, np.concatenate([np.empty(0, dtype=PLACE), *writer.places]))
+            write_extents(file, np.concatenate([np.empty(0, dtype=EXTENT), *writer.extents]))
     else:
         with tempfile.TemporaryDirectory(
             prefix="thdpack-spill-", dir=work.where() if work.local else None
@@ -98,7 +98,7 @@ def spill_written(work: Folder, name: str, partitions: int) -> Iterator[SpillWri
                 writer = SpillWriter(local)
                 yield writer
             with work.written(name, durable=False) as file:
-                _regroup(blocks, file, writer.places, partitions)
+                _regroup(blocks, file, writer.extents, partitions)
     writer.written = WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128)
 
 
@@ -111,7 +111,7 @@ def write_rest(work: Folder, name: str, table: pa.Table) -> WorkFile:
     with work.written(name, durable=False) as file:
         for batch in table.to_batches():
             write_frames(file, batch, 0)
-        file.write(places_of_runs(np.array([0, file.tell()])).tobytes())
+        file.write(extents_between(np.array([0, file.tell()])).tobytes())
     return WorkFile(name=name, bytes=file.bytes, xxh3_128=file.xxh3_128)
 
 
@@ -123,10 +123,10 @@ def read_rests(work: Folder, names: Sequence[str], schema: pa.Schema) -> pa.Tabl
     """
     batches: list[pa.RecordBatch] = []
     for name, buffer in zip(names, work.parts([Part(name) for name in names]), strict=True):
-        begin, size = last_place(name, buffer)
-        if begin != 0 or size != buffer.size - PLACE.itemsize:
+        begin, size = last_extent(name, buffer)
+        if begin != 0 or size != buffer.size - EXTENT.itemsize:
             raise DamagedSpillError(name)
-        batches += batches_of(name, buffer.slice(0, size), 0, schema)[0]
+        batches += read_frames(name, buffer.slice(0, size), 0, schema)[0]
     return pa.Table.from_batches(batches, schema=schema)
 
 
@@ -156,7 +156,7 @@ class SpilledPartition:
             for (spill, part), buffer in zip(
                 window, self.work.parts([part for _, part in window]), strict=True
             ):
-                batches, read = batches_of(part.name, buffer, self.partition, SPILL_SCHEMA)
+                batches, read = read_frames(part.name, buffer, self.partition, SPILL_SCHEMA)
                 if read != _size(part):
                     raise DamagedSpillError(part.name)
                 yield from ((spill, batch) for batch in batches)
@@ -179,7 +179,7 @@ class SpilledPartition:
         at, end, wanted = part.begin, cast(int, part.end), WINDOW_BYTES
         while at < end:
             buffer = self.work.parts([Part(part.name, at, min(at + wanted, end))])[0]
-            batches, read = batches_of(part.name, buffer, self.partition, SPILL_SCHEMA)
+            batches, read = read_frames(part.name, buffer, self.partition, SPILL_SCHEMA)
             yield from ((spill, batch) for batch in batches)
             at += read
             if read:
@@ -199,19 +199,19 @@ def spilled_partition(
         DamagedSpillError: a spill is not what was written; FileNotFoundError, ThdpackError: it is not there or cannot be read.
     """
     parts: list[tuple[int, Part]] = []
-    for spill, (name, places) in enumerate(
-        zip(names, _places_of(work, names, partition, partitions), strict=True)
+    for spill, (name, extents) in enumerate(
+        zip(names, _extents_of_partition(work, names, partition, partitions), strict=True)
     ):
-        parts += [(spill, Part(name, begin, begin + size)) for begin, size in places if size]
+        parts += [(spill, Part(name, begin, begin + size)) for begin, size in extents if size]
     return SpilledPartition(work, partition, tuple(parts))
 
 
-def _places_of(
+def _extents_of_partition(
     work: Folder, names: Sequence[str], partition: int, partitions: int
 ) -> Iterator[list[tuple[int, int]]]:
     """For each spill, begin and size of each run of frames of a partition."""
-    if _grouped(work, partitions):
-        size = PLACE.itemsize
+    if _grouped_by_partition(work, partitions):
+        size = EXTENT.itemsize
         for name, buffer in zip(
             names,
             work.parts([Part(name, partition * size, (partition + 1) * size) for name in names]),
@@ -219,30 +219,32 @@ def _places_of(
         ):
             if buffer.size != size:
                 raise DamagedSpillError(name)
-            yield checked_places(name, buffer, partition)
+            yield checked_extents(name, buffer, partition)
         return
     for name, buffer in zip(names, work.parts([Part(name) for name in names]), strict=True):
-        begin, size = last_place(name, buffer)
+        begin, size = last_extent(name, buffer)
         if (
             begin < 0
-            or begin + size != buffer.size - PLACE.itemsize
-            or size % (partitions * PLACE.itemsize)
+            or begin + size != buffer.size - EXTENT.itemsize
+            or size % (partitions * EXTENT.itemsize)
         ):
             raise DamagedSpillError(name)
-        index = np.frombuffer(buffer.slice(begin, size), dtype=PLACE)[partition::partitions]
-        places = checked_places(name, pa.py_buffer(index.tobytes()), partition)
-        if any(first + count > begin for first, count in places):  # frames lie before their places
+        index = np.frombuffer(buffer.slice(begin, size), dtype=EXTENT)[partition::partitions]
+        extents = checked_extents(name, pa.py_buffer(index.tobytes()), partition)
+        if any(
+            first + count > begin for first, count in extents
+        ):  # frames lie before their extents
             raise DamagedSpillError(name)
-        yield places
+        yield extents
 
 
-def _grouped(work: Folder, partitions: int) -> bool:
+def _grouped_by_partition(work: Folder, partitions: int) -> bool:
     """Whether what belongs to a partition lies together."""
     return not work.local or partitions >= GROUPED_FROM
 
 
 def _regroup(
-    blocks: Path, file: HashingWriter, places: list[NDArray[np.void]], partitions: int
+    blocks: Path, file: HashingWriter, extents: list[NDArray[np.void]], partitions: int
 ) -> None:
     """What lies block by block, written partition by partition."""
     with (
@@ -253,26 +255,26 @@ def _regroup(
         edges = np.zeros(partitions + 1, dtype=np.int64)
         writer = HashingWriter(cast(Any, body))
         for partition in range(partitions):
-            for batch in _joined(blocks.name, buffer, places, partition):
+            for batch in _joined(blocks.name, buffer, extents, partition):
                 write_frames(writer, batch, partition)
             edges[partition + 1] = writer.tell()
-        file.write(places_of_runs(edges + partitions * PLACE.itemsize).tobytes())
+        file.write(extents_between(edges + partitions * EXTENT.itemsize).tobytes())
         body.seek(0)
         while piece := body.read(1 << 20):
             file.write(piece)
 
 
 def _joined(
-    name: str, buffer: pa.Buffer, places: list[NDArray[np.void]], partition: int
+    name: str, buffer: pa.Buffer, extents: list[NDArray[np.void]], partition: int
 ) -> list[pa.RecordBatch]:
     """A partition's records of all blocks, in one batch unless that is large."""
-    mine = [block[partition] for block in places if block[partition]["size"]]
+    mine = [block[partition] for block in extents if block[partition]["size"]]
     batches: list[pa.RecordBatch] = []
-    for place in mine:
-        batches += batches_of(
-            name, buffer.slice(int(place["begin"]), int(place["size"])), partition, SPILL_SCHEMA
+    for extent in mine:
+        batches += read_frames(
+            name, buffer.slice(int(extent["begin"]), int(extent["size"])), partition, SPILL_SCHEMA
         )[0]
-    if len(batches) < 2 or sum(int(place["size"]) for place in mine) > _JOINED_BYTES:
+    if len(batches) < 2 or sum(int(extent["size"]) for extent in mine) > _JOINED_BYTES:
         return batches
     return cast(
         "list[pa.RecordBatch]", pa.Table.from_batches(batches).combine_chunks().to_batches()

@@ -41,7 +41,7 @@ _RULES: Final = (
 )
 
 
-def rules_of(manifest: Manifest) -> BucketRules:
+def bucket_rules(manifest: Manifest) -> BucketRules:
     """What every bucket of a dataset has to obey."""
     return BucketRules(
         vocabulary=manifest.vocabulary,
@@ -169,7 +169,7 @@ def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTa
             index=i,
             shards=tuple(group),
             records=tuple(manifest.records[i::count]),
-            rules=rules_of(manifest),
+            rules=bucket_rules(manifest),
             out=out,
             work=work,
         )

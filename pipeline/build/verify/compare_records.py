@@ -21,7 +21,7 @@ from schemas.records import Status, records_schema
 
 def compare_records(dataset: str | Path, manifest: Manifest) -> list[str]:
     """What records/ and the buckets of a dataset say differently, whose files were verified."""
-    return _Deep(folder_of(dataset), manifest).check()
+    return _RecordComparison(folder_of(dataset), manifest).check()
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Records:
     duplicate_of: NDArray[np.int64]
 
 
-class _Deep:
+class _RecordComparison:
     """Compares every record with what became of it."""
 
     def __init__(self, dataset: Folder, manifest: Manifest) -> None:

@@ -59,7 +59,7 @@ def dataset_side(url: str) -> Side:
     """
     import pyarrow.parquet as pq  # here, with what packs: a report alone needs neither
 
-    from pipeline.build.reduce_stage.spilled_records import hashes_of
+    from pipeline.build.reduce_stage.spilled_records import hash_column
 
     manifest = read_manifest(url)
     with records_files(url, manifest) as paths:
@@ -67,7 +67,7 @@ def dataset_side(url: str) -> Side:
         tables = [pq.read_table(path, columns=["hash", "residues"]) for path in paths]
     return Side(
         report,
-        np.concatenate([hashes_of(table.column("hash")) for table in tables]),
+        np.concatenate([hash_column(table.column("hash")) for table in tables]),
         np.concatenate([table.column("residues").to_numpy() for table in tables]),
     )
 

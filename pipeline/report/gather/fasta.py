@@ -26,9 +26,9 @@ from pipeline.build.map_stage.partition_records import record_blocks, status_of
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import Reporter
 from pipeline.build.reduce_stage.deduplicate import (
-    copies_among,
-    may_be_cropped_copies,
-    without_duplicates,
+    count_copies,
+    cropped_copy_candidates,
+    mark_duplicates,
 )
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.executors.processes import cores
@@ -254,7 +254,7 @@ def _duplicates_found(
     """Status of each record, and for duplicates the ordinal of the record that stays (else -1)."""
     if options.dedup == "none":
         return part.status, np.full(part.status.size, -1, dtype=np.int64)
-    return without_duplicates(
+    return mark_duplicates(
         part.status,
         part.cropped if options.dedup == "cropped" else part.hashes,
         np.arange(part.status.size),
@@ -283,8 +283,8 @@ def _report(part: _Part, planned: Plan, options: PreprocessOptions) -> Report:
         records=facts.all_in.number,
         by_status=facts.by_status,
         inputs=facts.inputs([(source.name, source.bytes) for source in planned.sources]),
-        cropped_copies=copies_among(
-            part.cropped[may_be_cropped_copies(status, part.residues, options)]
+        cropped_copies=count_copies(
+            part.cropped[cropped_copy_candidates(status, part.residues, options)]
         ),
         residues_in=facts.all_in.total,
         residues_kept=totals.tokens - 2 * totals.sequences,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from packers import PACKERS
 from pipeline.build.arrays.sequence_hashes import in_valid, partitions_of
 from pipeline.build.options import DatasetOptions
-from pipeline.build.reduce_stage.deduplicate import order_of_rests, sequences_of
+from pipeline.build.reduce_stage.deduplicate import shuffle_order, shuffled_sequences
 from pipeline.build.reduce_stage.write_shards import Sequences
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import RESTS_TOGETHER
@@ -86,7 +86,7 @@ def predict(
     rests = []
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         chosen = order[first:last]
-        sequences, row = sequences_of(
+        sequences, row = shuffled_sequences(
             residues[chosen],
             status[chosen],
             hashes[chosen],
@@ -128,7 +128,7 @@ def _joined(rests: Sequence[_Left]) -> _Left:
         for name in Sequences.__dataclass_fields__
     }
     sequences = Sequences(**columns)
-    order = order_of_rests(sequences)
+    order = shuffle_order(sequences)
     return _Left(sequences.take(order), np.concatenate([rest.valid for rest in rests])[order])
 
 
