@@ -18,7 +18,8 @@ from typing import Final, TypeVar
 
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.build_plan import Plan, absolute
-from pipeline.build.destination.destination import Destination, missing_file, open_destination
+from pipeline.build.destination.destination import Destination, open_destination
+from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.map_results import (
     MapOutcome,
     add_up_map_results,

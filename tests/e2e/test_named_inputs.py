@@ -39,7 +39,7 @@ def test_an_empty_name_is_not_the_current_folder(run: Run, tmp_path: Path) -> No
     sample = REPO / "data" / "sample.fasta"
     assert "an empty name among the inputs" in refused(run, "preprocess", "", "--out", tmp_path / "out")
     assert "an empty name among the inputs" in refused(run, "preprocess", sample, "", "--out", tmp_path / "out")
-    assert "an empty name for the dataset's folder" in refused(run, "preprocess", sample, "--out", "")
+    assert "the name of the dataset's folder is empty" in refused(run, "preprocess", sample, "--out", "")
     assert not (REPO / "manifest.json").exists()
     assert not (tmp_path / "out" / "manifest.json").exists()
 

@@ -18,7 +18,9 @@ from pipeline.build import run_task
 from pipeline.build.array_jobs.run_listed import commit, run_tasks
 from pipeline.build.array_jobs.task_list import STAGES, TaskList, load_task_list, plan_tasks
 from pipeline.build.build_plan import PLAN, Plan
-from pipeline.build.destination.destination import ObjectDestination, missing_file, open_destination
+from pipeline.build.destination.destination import open_destination
+from pipeline.build.destination.missing_file import missing_file
+from pipeline.build.destination.object_destination import ObjectDestination
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
 from pipeline.build.stages import reduce_tasks
@@ -74,10 +76,10 @@ def test_a_dataset_committed_before_the_one_it_replaced_is_cleared_up_keeps_its_
 
 
 def test_who_removes_what_another_build_commits_at_that_moment_says_so(build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.build.destination.destination.AT_ONCE", 1)
+    monkeypatch.setattr("pipeline.build.destination.object_destination.AT_ONCE", 1)
     build_here(corpus, OUT, **SMALL)
     once(monkeypatch, ObjectFolder, "remove", lambda *_: build_here(corpus, OUT, overwrite=True, **SMALL))
-    with pytest.raises(BuildError, match="files here that this one was removing"):
+    with pytest.raises(BuildError, match="needs files which this build was removing"):
         build_here(corpus, OUT, seed=1, overwrite=True, **SMALL)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.build.array_jobs.listed_results import map_outcome_of, results_of
 from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.build_dataset import Build, Built, workers_of
-from pipeline.build.destination.destination import missing_file
+from pipeline.build.destination.missing_file import missing_file
 from pipeline.build.map_stage.map_results import MapOutcome
 from pipeline.build.prepare_build import existing_dataset
 from pipeline.build.progress import Reporter

@@ -1,4 +1,4 @@
-"""Where a dataset is built: its folder, the folder of work in progress, and the lock or conditional write that lets one writer win.
+"""The place where a dataset is built: its folder, its work folder, and the rule by which one of two builds wins.
 
 Start at `destination.py`.
 """

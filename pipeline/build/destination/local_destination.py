@@ -1,4 +1,8 @@
-"""A folder of a local disk as a place where a dataset is built (see `destination`): held by a lock, cleared by looking at what is there."""
+"""A local folder as a destination (see `destination`): a lock keeps other builds out.
+
+The work folder is `.build` in the dataset's folder. After a commit, obsolete files are found by listing folders; only names that
+match a build's own files are removed.
+"""
 
 from __future__ import annotations
 
@@ -26,30 +30,32 @@ from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.shard import SPLITS
 
 WORK: Final = ".build"
-"""Where in a dataset's folder work in progress lies."""
-_AT_ONCE: Final = 4
+"""Name of the work folder in a dataset's folder."""
+_REMOVE_THREADS: Final = 4
 _FOLDERS: Final = (WORK, *SPLITS, "records")
-_UNFINISHED: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
+_TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
 _WORK_FILE: Final = re.compile(
     r"((map|hash|reduce|verify|rest-\d+)-\d{6,}|mapped-[0-9a-f]{16}|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
     r"|(map|rest-of-(reduce|rest-\d+))-\d{6,}\.arrow|stdin|thdpack-spill-\w+|\.nfs\w+"
 )
-_OURS: Final = re.compile(r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)")
+_DATASET_FILE: Final = re.compile(
+    r"[0-9a-f]{16}-(\d{5,}|rest(\d+x\d{5,})?)(-\d+)?\.(arrow|parquet)"
+)
 
 
 @dataclass(slots=True)
 class LocalDestination:
-    """A folder of a local disk."""
+    """A local folder; see `Destination` for its methods."""
 
     path: Path
     _cleared: bool = False
 
     @property
     def out(self) -> LocalFolder:
-        return LocalFolder(self.path, self._scratch)
+        return LocalFolder(self.path, self._work)
 
     @property
-    def _scratch(self) -> Path:
+    def _work(self) -> Path:
         return self.path / WORK
 
     def manifest(self) -> bytes | None:
@@ -57,114 +63,121 @@ class LocalDestination:
 
     @property
     def version_at_start(self) -> None:
-        """Whoever replaces the dataset here takes the task list away too."""
+        """None: a build that replaces the dataset removes the task list, so no task list outlives its manifest."""
 
     def resume(self, version_at_start: str | None) -> None:
         pass
 
     @contextmanager
     def claim(self, *, shared: bool = False) -> Iterator[None]:
-        lock = self._scratch / "lock"
+        lock = self._work / "lock"
         self._refuse_links()
         try:
-            self._scratch.mkdir(parents=True, exist_ok=True)
+            self._work.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise BuildError(f"cannot write to {self.path}: {error.strerror}") from error
         try:
             self._lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-            for unfinished in () if shared else self._scratch.glob("*.tmp"):
-                if _UNFINISHED.fullmatch(unfinished.name):
-                    unfinished.unlink(missing_ok=True)
+            if not shared:
+                self._remove_temporary_files()
             yield
             if self._cleared:
-                lock.unlink(missing_ok=True)  # while it is ours
+                lock.unlink(missing_ok=True)  # while we hold it
         finally:
             os.close(descriptor)
         if self._cleared:
-            with suppress(
-                OSError
-            ):  # somebody is here again; or NFS, which keeps what was open a little longer
-                self._scratch.rmdir()
+            # fails if another build has started, or on NFS, which keeps open files a little longer
+            with suppress(OSError):
+                self._work.rmdir()
 
     def _refuse_links(self) -> None:
-        """Refuse folders that are links: what a build removes there would be somebody else's.
+        """Refuse folders that are links: removing files there would destroy data outside the dataset.
 
         Raises:
-            BuildError: names the link.
+            BuildError: a folder is a link.
         """
         for folder in (self.path / name for name in _FOLDERS):
             if folder.is_symlink():
                 raise BuildError(
-                    f"{folder} is a link; a build writes to and removes from folders of its own only: remove the link, or choose another --out"
+                    f"{folder} is a link, and a build must not write or remove files behind a link: "
+                    "remove the link, or choose another --out"
                 )
 
-    def _lock(self, descriptor: int, how: int) -> None:
-        """Lock the file that a descriptor is of, unless another build has.
+    def _lock(self, descriptor: int, operation: int) -> None:
+        """Lock an open lock file.
 
         Raises:
-            BuildError: it has, or there are no locks.
+            BuildError: another build holds the lock, or the file system has no locks.
         """
         try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-            ours = os.path.samestat(os.fstat(descriptor), os.stat(self._scratch / "lock"))
+            fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+            # false if another build removed the file when it ended, after we opened it
+            locked = os.path.samestat(os.fstat(descriptor), os.stat(self._work / "lock"))
         except (BlockingIOError, FileNotFoundError):
-            ours = False
+            locked = False
         except OSError as error:
             raise BuildError(
-                f"{self.path}: cannot be locked ({error.strerror}): this file system, or its mount, has to know flock"
+                f"{self.path}: cannot be locked ({error.strerror}); "
+                "its file system, or the way it is mounted, must support flock"
             ) from error
-        if not ours:  # or it was another build's, which took it away when it ended
+        if not locked:
             raise BuildError(
                 f"{self.path}: another build is running here; wait for it, or choose another --out"
             )
 
+    def _remove_temporary_files(self) -> None:
+        for path in self._work.glob("*.tmp"):
+            if _TEMPORARY_FILE.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+
     def spool(self, options: PreprocessOptions) -> str | None:
-        spooled = spool_stdin(options, self._scratch)
+        spooled = spool_stdin(options, self._work)
         return None if spooled is None else str(spooled)
 
     def work_folder(self, planned: Plan, options: PreprocessOptions) -> LocalFolder:
-        return LocalFolder(self._scratch, self._scratch)
+        return LocalFolder(self._work, self._work)
 
     def will_replace(self, manifest: Manifest) -> None:
-        """What no manifest names is found by looking."""
+        """Do nothing: `clear` lists the folders."""
 
     def commit(self, manifest: Manifest) -> None:
+        # every name that the manifest mentions must survive a power cut before the manifest does
         for folder in sorted({(self.path / entry.name).parent for entry in manifest.files()}):
-            sync_folder(folder)  # every name the manifest mentions is on the disk before it is
+            sync_folder(folder)
         with self.out.written(MANIFEST_NAME) as file:
             file.write(manifest.to_json().encode())
         sync_folder(self.path)
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        named = {entry.name for entry in manifest.files()}
+        """Remove work files, and files of earlier datasets; keep the lock, which we hold."""
         try:
-            (self.path / PLAN).unlink(
-                missing_ok=True
-            )  # first: killed after this, it is known to be done
-            files = [
-                path
-                for folder in ("train", "valid", "records")
-                for path in (self.path / folder).glob("*")
-            ]
-            left = [
-                path
-                for path in files
-                if _OURS.fullmatch(path.name) and str(path.relative_to(self.path)) not in named
-            ]
-            there = [
-                path for path in self._scratch.iterdir() if path.name != "lock"
-            ]  # which is ours until we leave
-            left += [
-                path
-                for path in there
-                if _WORK_FILE.fullmatch(path.name) or _UNFINISHED.fullmatch(path.name)
-            ]
-            with ThreadPoolExecutor(_AT_ONCE) as threads:  # the kernel gives back a GB in 0.1 s
-                list(threads.map(_remove, left))
+            # first: a build killed after this line is known to be finished
+            (self.path / PLAN).unlink(missing_ok=True)
+            obsolete = [*self._obsolete_files(manifest), *self._work_files()]
+            with ThreadPoolExecutor(_REMOVE_THREADS) as threads:  # the kernel frees 1 GB in 0.1 s
+                list(threads.map(_remove, obsolete))
         except OSError as error:
             warn_not_removed(error)
         self._cleared = True
+
+    def _obsolete_files(self, manifest: Manifest) -> list[Path]:
+        """Return shards and records/ files that the manifest does not name."""
+        named = {self.path / entry.name for entry in manifest.files()}
+        return [
+            path
+            for folder in (*SPLITS, "records")
+            for path in (self.path / folder).glob("*")
+            if _DATASET_FILE.fullmatch(path.name) and path not in named
+        ]
+
+    def _work_files(self) -> list[Path]:
+        return [
+            path
+            for path in self._work.iterdir()
+            if path.name != "lock"
+            and (_WORK_FILE.fullmatch(path.name) or _TEMPORARY_FILE.fullmatch(path.name))
+        ]
 
 
 def _remove(path: Path) -> None:
@@ -172,14 +185,17 @@ def _remove(path: Path) -> None:
 
 
 def warn_not_removed(error: Exception) -> None:
-    """Say that what a finished build left is still there."""
+    """Warn that files of a finished build could not be removed."""
     logging.getLogger("thdpack").warning(
-        "the dataset is complete, but what is left of earlier work could not be removed: %s", error
+        "the dataset is complete, but files of earlier work could not be removed: %s", error
     )
 
 
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
-    """Standard input as a file, if it is one of the inputs: tasks read it twice, and a rerun compares it."""
+    """Save standard input to a file, if it is one of the inputs, and return its path.
+
+    Tasks read it twice, and a rerun compares it.
+    """
     if "-" not in options.inputs:
         return None
     spool = folder / "stdin"

@@ -1,0 +1,19 @@
+"""Find a file that a manifest names and that its dataset lacks. Costs one request for each file on an object store."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from pipeline.storage.folder import Folder
+from pipeline.storage.retries import AT_ONCE
+from schemas.manifest import Manifest
+
+
+def missing_file(manifest: Manifest, out: Folder) -> str | None:
+    """Return a message about the first file that is missing or of another size; None if there is none."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # requests to a store are slow
+        sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
+        for entry, size in zip(manifest.files(), sizes, strict=True):
+            if size != entry.bytes:
+                return f"{out.where(entry.name)}: missing or of another size"
+    return None

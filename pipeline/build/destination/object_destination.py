@@ -1,0 +1,201 @@
+"""A prefix of an object store as a destination (see `destination`): a conditional write decides which build wins.
+
+Nothing is listed except the build's own work folder: other builds may be writing beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import xxhash
+
+from pipeline.build.build_plan import PLAN, Plan, comes_of, planned_here
+from pipeline.build.destination.local_destination import WORK, spool_stdin, warn_not_removed
+from pipeline.build.destination.missing_file import missing_file
+from pipeline.build.options import PreprocessOptions
+from pipeline.storage.file_hash import hash_file
+from pipeline.storage.folder import Folder
+from pipeline.storage.local_folder import LocalFolder
+from pipeline.storage.object_folder import LostRaceError, ObjectFolder
+from pipeline.storage.retries import AT_ONCE
+from schemas import __version__
+from schemas.code_digest import code_digest
+from schemas.errors import BuildError, DatasetError
+from schemas.manifest import MANIFEST_NAME, Manifest
+
+
+@dataclass(slots=True)
+class ObjectDestination:
+    """A prefix of an object store; see `Destination` for its methods."""
+
+    out: ObjectFolder
+    version_at_start: str | None = None
+    _started: bool = False
+    _committed: bool = False
+    _replaced: frozenset[str] = frozenset()
+    """Names of the existing dataset's files."""
+    _spooled: str | None = None
+    """Name of the object that holds standard input."""
+
+    def manifest(self) -> bytes | None:
+        before = self.out.mark(MANIFEST_NAME)
+        content = None if before is None else self.out.content(MANIFEST_NAME)
+        if content is not None and self.out.mark(MANIFEST_NAME) != before:
+            return self.manifest()
+        if not self._started:
+            self.resume(before)
+        return content
+
+    def resume(self, version_at_start: str | None) -> None:
+        self.version_at_start, self._started = version_at_start, True
+
+    def will_replace(self, manifest: Manifest) -> None:
+        self._replaced = frozenset(entry.name for entry in manifest.files())
+
+    @contextmanager
+    def claim(self, *, shared: bool = False) -> Iterator[None]:
+        """Reserve nothing, as a store has no locks; explain errors that come from another build's commit."""
+        try:
+            yield
+        except LostRaceError:
+            raise
+        except (DatasetError, BuildError) as error:
+            # another build of the same plan removes the common work folder when it is done
+            if not self._committed and self.out.mark(MANIFEST_NAME) != self.version_at_start:
+                raise _lost(self.out) from error
+            raise
+
+    def spool(self, options: PreprocessOptions) -> str | None:
+        with tempfile.TemporaryDirectory(prefix="thdpack-stdin-") as scratch:
+            spooled = spool_stdin(options, Path(scratch))
+            if spooled is None:
+                return None
+            size, digest = hash_file(spooled)
+            # named after its content, so that builds of other inputs do not share it
+            self._spooled = f"{WORK}/stdin-{digest}"
+            if self.out.size(self._spooled) != size:  # an earlier run may have uploaded it
+                self.out.upload(self._spooled, spooled, size)
+            return self.out.where(self._spooled)
+
+    def work_folder(self, planned: Plan, options: PreprocessOptions) -> Folder:
+        """Return a prefix under `--out`, or a folder under `--scratch`, named after a hash of the plan.
+
+        Raises:
+            BuildError: the scratch folder is a link, or it cannot be created.
+        """
+        digest = _work_digest(planned, options)
+        if options.scratch is None:
+            return self.out.sub(f"{WORK}/{digest}")
+        out_digest = xxhash.xxh3_64_hexdigest(self.out.url.encode())
+        path = Path(options.scratch) / f"thdpack-{digest}-{out_digest}"
+        if path.is_symlink():
+            raise BuildError(
+                f"{path} is a link, and a build must not remove files behind a link: "
+                "remove the link, or choose another --scratch"
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BuildError(
+                f"cannot write to --scratch {options.scratch}: {error.strerror}"
+            ) from error
+        return LocalFolder(path, path)
+
+    def commit(self, manifest: Manifest) -> None:
+        """Replace the manifest if its version is still the one at the start.
+
+        Raises:
+            BuildError: another build has committed, or removed one of our files.
+        """
+        try:
+            self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self.version_at_start)
+        except LostRaceError as error:
+            raise _lost(self.out, manifest) from error
+        self._committed = True
+        if self.version_at_start is None:
+            return
+        # a build that replaced a dataset with the same file names may still have been removing that one's files
+        problem = missing_file(manifest, self.out)
+        if problem is not None:
+            raise BuildError(
+                f"{problem}: another build removed it meanwhile; "
+                "run the same command again with --overwrite"
+            )
+
+    def clear(self, manifest: Manifest, work: Folder) -> None:
+        """Remove the work folder, the task list, spooled input, and files that the new manifest does not name.
+
+        Raises:
+            BuildError: meanwhile another build committed a dataset that needs a file removed here.
+        """
+        ours = manifest.to_json().encode()
+        obsolete = self._replaced - {entry.name for entry in manifest.files()}
+        try:
+            if self.out.content(MANIFEST_NAME) != ours:
+                obsolete = frozenset()  # replaced again: the newer dataset may need these files
+            spooled = [self._spooled] if self._spooled else []
+            names = [*sorted(obsolete), *spooled, *self._own_task_list(manifest)]
+            with ThreadPoolExecutor(AT_ONCE) as threads:
+                list(threads.map(self.out.remove, names))
+            if isinstance(work, LocalFolder):
+                shutil.rmtree(work.path, ignore_errors=True)
+            else:
+                cast(ObjectFolder, work).remove_all()
+        except (BuildError, DatasetError) as error:  # the dataset itself is complete
+            warn_not_removed(error)
+        if obsolete:
+            self._check_still_unused(obsolete, ours)
+
+    def _own_task_list(self, manifest: Manifest) -> list[str]:
+        """Return the name of the task list if this dataset came from it; other builds may use another one."""
+        waiting = planned_here(self.out)
+        return [PLAN] if waiting is not None and comes_of(manifest, waiting) else []
+
+    def _check_still_unused(self, removed: frozenset[str], ours: bytes) -> None:
+        """Check that no other build has committed a manifest that names removed files.
+
+        Raises:
+            BuildError: one has.
+        """
+        now = self.out.content(MANIFEST_NAME)
+        if now is None or now == ours:
+            return
+        current = Manifest.from_json(now, where=self.out.where(MANIFEST_NAME))
+        if removed & {entry.name for entry in current.files()}:
+            raise BuildError(
+                f"{self.out.where()}: another build committed a dataset that needs files which "
+                "this build was removing; that dataset is damaged: build it again with --overwrite"
+            )
+
+
+def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
+    """Return 16 hexadecimal digits of everything that a build's work depends on."""
+    import pyarrow as pa  # slow to import, and local builds start without it
+
+    values = {
+        "options": options.shape(),
+        "sources": [[s.name, s.fingerprint, s.format, s.compression] for s in planned.sources],
+        "ranges": planned.ranges,
+        "partitions": planned.partitions,
+        "thdpack": __version__,
+        "code": code_digest(),
+        "pyarrow": pa.__version__,
+    }
+    return xxhash.xxh3_64_hexdigest(json.dumps(values, sort_keys=True).encode())
+
+
+def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:
+    """Return the error for a build that another one has overtaken."""
+    ours = f"; its files (*/{manifest.build}-*) belong to no dataset" if manifest else ""
+    return BuildError(
+        f"{out.where()}: another build committed a dataset here while this one ran; "
+        f"that dataset stays, and nothing of this build is in it{ours}"
+    )
