@@ -1,6 +1,6 @@
-"""What the map stage found, in one file that every later task reads: which spills there are, and whose records are in them.
+"""The outcome of the map stage: one file that every later task reads, with the name and origin of each spill.
 
-A process reads it once. It has one line's worth of numbers for each map task: 1 MB for 7,000 of them (2 billion records).
+Each process reads it once. It grows by about 140 bytes for each map task: 1 MB for 7,000 of them (2 billion records).
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ from schemas.untrusted_json import BuildName, WorkName
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spill:
-    """One map task's output: its file's name in the work folder, its source's place in the list of inputs, the ordinal of its first record."""
+    """Output of one map task.
+
+    name: its file in the work folder
+    source: index of the input that its records come from
+    first_ordinal: ordinal of its first record, counted over all inputs
+    """
 
     name: WorkName
     source: int
@@ -37,7 +42,11 @@ class Spill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapOutcome:
-    """All map tasks' results. residues: in all inputs."""
+    """Sum of all map tasks' results.
+
+    build: 16 hexadecimal digits that stand for inputs, options and version; see `build_digest`
+    residues: in all inputs together
+    """
 
     build: BuildName
     inputs: tuple[InputEntry, ...]
@@ -46,11 +55,15 @@ class MapOutcome:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What records/ calls the inputs."""
+        """Names of the inputs, as records/ has them."""
         return tuple(entry.name for entry in self.inputs)
 
     def save(self, job: Job, *, durable: bool = False) -> None:
-        """Leave it where the job's tasks look for it; durable: for tasks that run when this machine may have lost its power."""
+        """Write the outcome to the file where the job's tasks look for it.
+
+        Args:
+            durable: survive a power cut; for tasks that run at a later time, on other machines.
+        """
         with job.work.written(job.mapped, durable=durable) as file:
             file.write(signed(asdict(self)))
 
@@ -62,10 +75,10 @@ def add_up_map_results(
     hashes: Sequence[HashTask],
     results: Sequence[MapResult | HashResult],
 ) -> MapOutcome:
-    """Add up what the tasks of the map stage gave.
+    """Add up the results of the map stage's tasks.
 
     Args:
-        results: of all map tasks in order, then of all hash tasks.
+        results: results of all map tasks in order, then of all hash tasks.
     Raises:
         InputError: an input holds no residue.
     """
@@ -93,7 +106,7 @@ def add_up_map_results(
 
 
 def map_results_among(results: Sequence[MapResult | HashResult]) -> list[MapResult]:
-    """Return the results of map tasks among those of the map stage, in their order."""
+    """Return the results of map tasks, in order, without those of hash tasks."""
     return [result for result in results if isinstance(result, MapResult)]
 
 
@@ -103,11 +116,12 @@ def input_entries(
     results: Sequence[MapResult | HashResult],
     records: Sequence[int],
 ) -> tuple[InputEntry, ...]:
-    """What the manifest says of the inputs.
+    """Return the manifest's entries of the inputs.
 
     Args:
-        tasks: those that hash, of each input in the order of their ranges, with their results.
-        records: of each input.
+        tasks: tasks that hash; those of one input in the order of their ranges.
+        results: their results.
+        records: number of records in each input.
     """
     pieces: dict[str, list[str]] = {source.url: [] for source in sources}
     for task, result in zip(tasks, results, strict=True):
@@ -123,38 +137,39 @@ def input_entries(
     )
 
 
-_last: tuple[str, MapOutcome] | None = (
-    None  # where it was read from, and what: a process works on one build
-)
+_last_loaded: tuple[str, MapOutcome] | None = None
+"""Path and content of the file that was read last: a process works on one build at a time."""
 
 
 def load_map_outcome(work: Folder, name: str) -> MapOutcome:
-    """What `MapOutcome.save` left; read once.
+    """Return the outcome that `MapOutcome.save` wrote; read the file once per process.
 
     Raises:
-        BuildError: it is not there: the machines of a cluster do not see the same files; or it is damaged.
+        BuildError: the file is missing, as where machines do not share a file system, or it is damaged.
     """
-    global _last
-    if _last is not None and _last[0] == work.where(name):
-        return _last[1]
+    global _last_loaded
+    if _last_loaded is not None and _last_loaded[0] == work.where(name):
+        return _last_loaded[1]
     content = work.content(name)
     if content is None:
         raise BuildError(
-            f"{work.where(name)} is not there; machines that build a dataset together need a folder that all of them see, or URLs"
+            f"{work.where(name)} is missing; machines that build a dataset together need "
+            "a folder that all of them see, or URLs"
         )
     found = read_signed(content, MapOutcome)
     if found is None or not all(
         0 <= spill.source < len(found.inputs) and spill.first_ordinal >= 0 for spill in found.spills
     ):
         raise BuildError(
-            f"{work.where(name)} is not what was written: a disk, memory or another program changed it; run the same command again"
+            f"{work.where(name)} is damaged: a disk, memory or another program changed it; "
+            "run the same command again"
         )
-    _last = work.where(name), found
+    _last_loaded = work.where(name), found
     return found
 
 
 def build_digest(options: DatasetOptions, inputs: Sequence[InputEntry]) -> str:
-    """What names a build's files: 16 hexadecimal digits of inputs, options and version."""
+    """Return 16 hexadecimal digits of inputs, options and version; the names of a build's files begin with them."""
     contents = [[entry.name, entry.bytes, entry.xxh3_128] for entry in inputs]
     values = {"thdpack": __version__, "options": options.shape(), "inputs": contents}
     return xxhash.xxh3_64_hexdigest(json.dumps(values, sort_keys=True).encode())

@@ -1,4 +1,15 @@
-"""The map stage: read a piece of an input, tokenize it, and leave its records sorted into partitions in one spill file (see `pipeline.build.spill`)."""
+"""A map task: read a range of an input, tokenize its records, and sort them into partitions in one spill file.
+
+For each block of records:
+
+1. Read and tokenize it; compute content hashes of the input's bytes on the way.
+2. Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
+3. Hash each record, and give it a status (kept, invalid, too short, too long).
+4. Choose its partition by the hash of its first piece: records that training cannot tell apart meet in one partition.
+5. Write the records, sorted by partition, to the spill, with tokens packed at 5 bits each.
+
+Duplicates are found later, by the reduce stage. A spill file's format is described in `pipeline.build.spill.spill_files`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +39,7 @@ _KEPT, _INVALID, _TOO_SHORT, _TOO_LONG = (
 
 
 def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
-    """Write a map task's spill; return what later tasks need to know of it.
+    """Write a map task's spill; return its size and counts.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.
@@ -59,7 +70,9 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
 
 
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
-    """A map task's records, whatever its input's format; with the last block, the xxh3_128 of each piece of what it read, unless that is a table.
+    """Yield a map task's records in blocks, for any input format, with the content hashes of what was read.
+
+    The hashes, xxh3_128 of each piece of the range, come with the last block; a table has none.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.
@@ -77,7 +90,7 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
     """Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
 
     Raises:
-        InputError: names the line, or the record where the format has no lines to name.
+        InputError: names the line of FASTA, or the record of another format.
     """
     if task.options.on_invalid != "error" or not block.unknown.any():
         return
@@ -86,7 +99,7 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
     if task.source.format == "fasta":
         letter, line = first_unknown(task.source, offset)
         raise InputError(
-            f"letter {letter!r} is outside the vocabulary (--on-invalid unk would read it as <unk>)",
+            f"letter {letter!r} is outside the vocabulary; --on-invalid unk reads it as <unk>",
             source=task.source.url,
             line=line,
         )
@@ -94,16 +107,21 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
         block.ids[block.id_ends[first - 1] if first else 0 : block.id_ends[first]]
     ).decode()
     raise InputError(
-        f"record {offset} ({name}) has a letter outside the vocabulary (--on-invalid unk would read it as <unk>)",
+        f"record {offset} ({name}) has a letter outside the vocabulary; "
+        "--on-invalid unk reads it as <unk>",
         source=task.source.url,
     )
 
 
 def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) -> None:
-    """One record batch for each partition."""
+    """Write a block's records to the spill: one record batch for each partition.
+
+    Args:
+        first: number of the block's first record within the task.
+    """
     hashes = sequence_hashes(block.tokens, block.ends)
     status = status_of(block, task.options)
-    # by what is left of a cropped record: records that training cannot tell apart meet in one partition
+    # the hash of the first piece: records that are the same once cropped meet in one partition
     partition = partitions_of(
         first_piece_hashes(block.tokens, block.ends, hashes, task.options.longest_piece),
         task.partitions,
@@ -136,7 +154,7 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
 
 
 def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
-    """Which records are left out for what they are; duplicates are found later."""
+    """Return the status of each record, int8[N], indices into STATUS_CODES; duplicates are found later."""
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
     if options.long == "drop":
@@ -148,18 +166,18 @@ def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
 
 
 def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
-    """The tokens of each record, in a new order, as a large_binary array of packed runs."""
-    assert ESM2.in_sequence[-1] < 32
+    """Return the tokens of each record, packed at 5 bits each, as a large_binary array in a new order."""
+    assert ESM2.in_sequence[-1] < 32  # a token fits into 5 bits
     begin, end = _begins(block.ends)[order], block.ends[order]
     offsets = np.concatenate(([0], np.cumsum((5 * (end - begin) + 7) // 8)))
     out = np.empty(int(offsets[-1]) + 3, dtype=np.uint8)
     pack(block.tokens, begin, end, out)
-    out[offsets[-1] :] = 0  # the kernel's scratch: the same records give the same bytes
+    out[offsets[-1] :] = 0  # the kernel writes scratch there; same records, same bytes
     return pa.Array.from_buffers(
         pa.large_binary(), order.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)]
     )
 
 
 def _begins(ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where runs begin that lie end to end."""
+    """Return where each record begins, given where each ends; records lie end to end."""
     return np.concatenate(([0], ends[:-1]))

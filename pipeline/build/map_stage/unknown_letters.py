@@ -1,4 +1,7 @@
-"""How much of each input is `<unk>`: a file of qualities or a table is FASTA to the parser, and teaches nothing."""
+"""Warn of inputs with many letters outside the vocabulary, and refuse those with mostly such letters.
+
+A file of base qualities or a table may parse as FASTA, and teaches a model nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +13,40 @@ from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import MapResult
 from schemas.errors import InputError
 
-_WARN: Final = 0.05
-_REFUSE: Final = 0.5
-"""Shares of an input's letters. Proteins are far below the first: X, B, Z, U and O are in the vocabulary."""
+_WARN_SHARE: Final = 0.05
+"""Proteins are far below this share: X, B, Z, U and O are in the vocabulary."""
+_REFUSE_SHARE: Final = 0.5
 
 
 def unknown_letter_warnings(
     options: DatasetOptions, planned: Plan, results: Sequence[MapResult]
 ) -> list[str]:
-    """A line for each input of which more than a few percent became `<unk>`.
+    """Return a line for each input that has more than 5 % of its letters outside the vocabulary.
 
     Args:
-        results: of all map tasks, in the order of the plan's ranges.
+        results: results of all map tasks, in the order of the plan's ranges.
     Raises:
-        InputError: it is more than half of an input, and --on-invalid was not given.
+        InputError: more than half of an input's letters are outside, and --on-invalid was not given.
     """
     letters, unknown = [0] * len(planned.sources), [0] * len(planned.sources)
     for (i, _, _), result in zip(planned.ranges, results, strict=True):
         letters[i] += result.residues
         unknown[i] += result.unknown
     lines = []
-    for source, among, count in zip(planned.sources, letters, unknown, strict=True):
-        said = f"{count / max(1, among):.0%} of its letters are outside the vocabulary"
-        if count > _REFUSE * among and options.on_invalid is None:
+    for source, total, count in zip(planned.sources, letters, unknown, strict=True):
+        share = f"{count / max(1, total):.0%} of its letters are outside the vocabulary"
+        if count > _REFUSE_SHARE * total and options.on_invalid is None:
             raise InputError(
-                f"{said}: qualities, a table, another alphabet? Read it with --on-invalid unk, or without such records with --on-invalid skip",
+                f"{share}: is it a file of qualities, a table, or another alphabet? To read it "
+                "all the same, give --on-invalid unk; to skip records with such letters, "
+                "--on-invalid skip",
                 source=source.url,
             )
-        if count > _WARN * among:
+        if count > _WARN_SHARE * total:
             fate = (
                 "their records are left out"
                 if options.on_invalid == "skip"
                 else "they become <unk>"
             )
-            lines.append(f"{source.url}: {said}; {fate}")
+            lines.append(f"{source.url}: {share}; {fate}")
     return lines
