@@ -11,8 +11,8 @@ from torch import Tensor
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer.config import ComputeOptions
-from trainer.distributed.topology import alone
-from trainer.model.esm2 import Esm2, Sequences, rope_frequencies
+from trainer.distributed.topology import single_process
+from trainer.model.esm2 import Esm2, SequenceLayout, rope_frequencies
 from trainer.model.huggingface import from_esm
 from trainer.model.initialize import build, fill
 
@@ -72,7 +72,7 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
 def ours(shape: ModelOptions, theirs: EsmForMaskedLM) -> Esm2:
     """Return our model with the weights of theirs."""
     model = build(shape, TORCH)
-    fill(model, from_esm(theirs.state_dict(), shape), seed=0, parallel=alone(CPU))
+    fill(model, from_esm(theirs.state_dict(), shape), seed=0, topology=single_process(CPU))
     return model
 
 
@@ -81,13 +81,13 @@ def sequences(*residues: int) -> list[Tensor]:
     return [torch.cat([torch.tensor([ESM2.cls]), torch.randint(4, 24, (n,)), torch.tensor([ESM2.eos])]) for n in residues]
 
 
-def packed(rows: list[Tensor], *, slots: int = 8, tail: int = 3) -> tuple[Tensor, Sequences]:
+def packed(rows: list[Tensor], *, slots: int = 8, tail: int = 3) -> tuple[Tensor, SequenceLayout]:
     """Return one THD row with a tail of padding, as a bucket has."""
     ids = torch.cat([*rows, torch.full((tail,), ESM2.pad)])
     ends = np.cumsum([0, *(row.numel() for row in rows), tail])
     cu_seqlens = torch.full((slots + 1,), ids.numel(), dtype=torch.int32)
     cu_seqlens[: ends.size] = torch.from_numpy(ends).int()
-    return ids, Sequences(cu_seqlens, 1024)
+    return ids, SequenceLayout(cu_seqlens, 1024)
 
 
 def padded(rows: list[Tensor]) -> Tensor:

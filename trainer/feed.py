@@ -20,7 +20,7 @@ from torch import Tensor
 from pipeline.reader import ShardReader
 from schemas.bucket import Bucket
 from schemas.vocabulary import ESM2
-from trainer.model.esm2 import Sequences
+from trainer.model.esm2 import SequenceLayout
 
 RING: Final = 3
 _ALIGNMENT: Final = 256
@@ -35,7 +35,7 @@ class Row:
     """
 
     input_ids: Tensor
-    sequences: Sequences
+    sequences: SequenceLayout
     positions: Tensor
     counts: Tensor
 
@@ -57,7 +57,7 @@ class Feed:
         """
         self._rows: Iterator[Bucket] = reader.batches(buckets) if buckets > 1 else reader
         self._places = np.arange(buckets, dtype=np.int64) * stride
-        self._landing = Landing(device)
+        self._landing = RowCopier(device)
         self._launched = torch.cuda.Event() if device.type == "cuda" else None
         self.waited = self.spent = 0.0
 
@@ -80,7 +80,7 @@ class Feed:
         return self
 
 
-class Landing:
+class RowCopier:
     """Memory of one row on the device, laid out once (positions, counts, cu_seqlens, tokens), and a ring of pinned memory to fill it from."""
 
     def __init__(self, device: torch.device) -> None:
@@ -116,7 +116,7 @@ class Landing:
         return Row(
             positions=positions,
             counts=counts,
-            sequences=Sequences(cu_seqlens, bucket.max_seqlen),
+            sequences=SequenceLayout(cu_seqlens, bucket.max_seqlen),
             input_ids=input_ids,
         )
 

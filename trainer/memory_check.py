@@ -10,13 +10,13 @@ import torch
 from pipeline.planning.estimate import ROOM, Reshard, Setting, memory
 from schemas.manifest import Manifest
 from trainer.config import TrainOptions
-from trainer.distributed.topology import Parallel
+from trainer.distributed.topology import Topology
 from trainer.precision import is_low
 
 _TOLERANCE = 1.02
 
 
-def setting_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) -> Setting:
+def setting_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> Setting:
     """What is estimated of a run whose options are resolved: no `auto`, and the batch in buckets."""
     buckets, compute = options.data.buckets_per_micro_batch, options.compute
     return Setting.on(
@@ -24,11 +24,11 @@ def setting_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) ->
         buckets,
         model=options.model,
         fp8=is_low(compute.precision),
-        micro_batches=options.data.buckets_per_step // (parallel.data_ranks * buckets),
+        micro_batches=options.data.buckets_per_step // (topology.data_ranks * buckets),
         recompute=compute.recompute,
-        ranks=parallel.world_size,
-        shards=parallel.world_size // parallel.replicate,
-        context_parallel=parallel.slices.ranks,
+        ranks=topology.world_size,
+        shards=topology.world_size // topology.replicate,
+        context_parallel=topology.slices.ranks,
         reshard="layer" if compute.reshard == "layer" else "step",
         captured=compute.cuda_graph,
     )
@@ -75,16 +75,16 @@ def resolve_reshard(setting: Setting, *, available: float) -> Reshard:
     )
 
 
-def memory_of(options: TrainOptions, manifest: Manifest, parallel: Parallel) -> str:
+def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> str:
     """`check_memory` of this machine; empty on a CPU, and for backend torch, whose memory nobody has measured."""
     if (
-        parallel.device.type != "cuda"
+        topology.device.type != "cuda"
         or options.compute.backend != "te"
         or options.compute.precision == "fp32"
     ):
         return ""
     return check_memory(
-        setting_of(options, manifest, parallel), available=available_memory(parallel.device)
+        setting_of(options, manifest, topology), available=available_memory(topology.device)
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from schemas.errors import ThdpackError
 from trainer.config import ComputeOptions
-from trainer.distributed.topology import Parallel, hold
+from trainer.distributed.topology import Topology, set_gradient_sync
 from trainer.feed import Row
 from trainer.masking import Masker
 from trainer.model.esm2 import Esm2
@@ -32,11 +32,11 @@ class CaptureError(ThdpackError):
     """A step could not be captured in a CUDA graph, though nothing was known to be against it."""
 
 
-def why_not_captured(options: ComputeOptions, parallel: Parallel, micro_batches: int) -> str:
+def why_not_captured(options: ComputeOptions, topology: Topology, micro_batches: int) -> str:
     """Why a step of these options, of so many micro-batches, cannot be captured in a CUDA graph; empty if it can."""
-    if parallel.device.type != "cuda":
+    if topology.device.type != "cuda":
         return "there is no NVIDIA GPU"
-    if parallel.world_size > 1:
+    if topology.world_size > 1:
         return "parameters are sharded over several ranks, and their collectives are launched from the host"
     if options.backend != "te":
         return "backend torch waits for the GPU in its attention"
@@ -56,7 +56,7 @@ class Step:
         optimizer: Optimizer,
         masker: Masker,
         autocast: Callable[[], AbstractContextManager[Any]],
-        parallel: Parallel,
+        topology: Topology,
         *,
         micro_batches: int,
         reduced_once: bool = False,
@@ -70,20 +70,20 @@ class Step:
             captured: replay CUDA graphs; then all rows have to be the same one, filled anew.
             backward_in_autocast: `precision.backward_in_autocast`.
         """
-        self._model, self._optimizer, self._masker, self._autocast, self._parallel = (
+        self._model, self._optimizer, self._masker, self._autocast, self._topology = (
             model,
             optimizer,
             masker,
             autocast,
-            parallel,
+            topology,
         )
         self._micro_batches = micro_batches
-        self._held = reduced_once and micro_batches > 1 and parallel.world_size > 1
+        self._held = reduced_once and micro_batches > 1 and topology.world_size > 1
         self._counted = float(
-            parallel.slices.rank == 0
+            topology.slices.rank == 0
         )  # one rank counts for all that read the same bucket
-        self._rate = torch.zeros((), dtype=torch.float64, device=parallel.device)
-        self._sums = torch.zeros(5, dtype=torch.float64, device=parallel.device)
+        self._rate = torch.zeros((), dtype=torch.float64, device=topology.device)
+        self._sums = torch.zeros(5, dtype=torch.float64, device=topology.device)
         self._row: Row | None = None
         self._run_micro_batch: Callable[[], None] = (
             self._micro_batch_in_autocast if backward_in_autocast else self._micro_batch
@@ -92,8 +92,8 @@ class Step:
         self._captured = captured
         if captured:
             pool = torch.cuda.graph_pool_handle()
-            self._run_micro_batch = Replayed(self._run_micro_batch, pool)
-            self._run_update = Replayed(self._update, pool, before=optimizer.locate_gradients)
+            self._run_micro_batch = GraphReplay(self._run_micro_batch, pool)
+            self._run_update = GraphReplay(self._update, pool, before=optimizer.locate_gradients)
 
     def __call__(self, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
         """Launch a step, and wait for nothing.
@@ -106,7 +106,7 @@ class Step:
         for number in range(self._micro_batches):
             row = next(rows)
             if self._held:
-                hold(self._model, last=number == self._micro_batches - 1)
+                set_gradient_sync(self._model, last=number == self._micro_batches - 1)
             if self._captured and self._row is not None and self._row is not row:
                 raise ValueError(
                     "a captured step reads one row, where it stands: give it the feed's"
@@ -142,9 +142,9 @@ class Step:
     def _update(self) -> tuple[Tensor, Tensor]:
         # the only all-reduce besides those of gradients and of delayed scaling
         square = (
-            self._optimizer.gradient_square().double().reshape(1) / self._parallel.replicate
+            self._optimizer.gradient_square().double().reshape(1) / self._topology.replicate
         )  # each copy has them all
-        totals = self._parallel.sum_(torch.cat([self._sums, square]))
+        totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(
             self._rate, loss_sum=totals[0], count=totals[1], gradient_square=totals[5]
@@ -154,7 +154,7 @@ class Step:
         ), totals[1:5]
 
 
-class Replayed(Generic[Result]):
+class GraphReplay(Generic[Result]):
     """A function that launches the same kernels on the same memory each time: called a few times, then captured, then replayed."""
 
     def __init__(

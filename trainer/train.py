@@ -15,17 +15,18 @@ from torch import Tensor
 from schemas.errors import ThdpackError
 from schemas.redact import without_credentials
 from trainer.config import TrainOptions, parse
-from trainer.distributed.lost_ranks import say
+from trainer.distributed.rank_message import say
 from trainer.distributed.stop_signals import StopRequest
-from trainer.distributed.topology import Parallel, processes
+from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
-from trainer.monitoring.metrics import Meter, Report
+from trainer.monitoring.meter import Meter
+from trainer.monitoring.run_log import RunLog
 from trainer.monitoring.trace import profiler
 from trainer.schedule import learning_rate
-from trainer.setup import Run, TrainingError
+from trainer.training_run import TrainingError, TrainingRun
 
 
-def train(options: TrainOptions, parallel: Parallel) -> None:
+def train(options: TrainOptions, topology: Topology) -> None:
     """Train to the last step, or to a signal; leave a checkpoint, and at the end an exported model.
 
     Raises:
@@ -33,13 +34,13 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
         ThdpackError: the dataset, the checkpoint or the model to start from cannot be used, the step cannot be captured, or the loss stays infinite.
     """
     with ExitStack() as stack:
-        run = Run(options, parallel, stack)
+        run = TrainingRun(options, topology, stack)
         options = run.options
-        report = stack.enter_context(Report(options, parallel, step=run.step))
+        report = stack.enter_context(RunLog(options, topology, step=run.step))
         report.say(run.description)
-        meter = Meter(options, parallel, step=run.step, tokens=run.tokens)
-        stop = stack.enter_context(StopRequest(parallel))
-        trace = stack.enter_context(profiler(options, parallel))
+        meter = Meter(options, topology, step=run.step, tokens=run.tokens)
+        stop = stack.enter_context(StopRequest(topology))
+        trace = stack.enter_context(profiler(options, topology))
 
         stopping = False
         while run.step < options.optimizer.steps and not stopping:
@@ -91,7 +92,7 @@ def train(options: TrainOptions, parallel: Parallel) -> None:
             )
 
 
-def train_step(run: Run, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
+def train_step(run: TrainingRun, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
     """One optimizer step. It launches work and waits for nothing; see `Step`."""
     results = run.step_once(rows, rate)
     run.step += 1
@@ -101,19 +102,19 @@ def train_step(run: Run, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tens
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done or stopped by a signal, 1 an error that the message explains, 2 wrong usage, 130 interrupted twice."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    with processes(timeout_minutes=options.compute.timeout_minutes) as parallel:
+    with process_group(timeout_minutes=options.compute.timeout_minutes) as topology:
         try:
-            with parallel.watching():
-                train(options, parallel)
+            with topology.watching():
+                train(options, topology)
         except (ThdpackError, ValueError, OSError) as error:
-            say(parallel.rank, without_credentials(str(error)))
-            parallel.leave(1)
+            say(topology.rank, without_credentials(str(error)))
+            topology.exit_process(1)
         except KeyboardInterrupt:
             print(
                 "trainer: interrupted; the last checkpoint is whole, the same command goes on from it",
                 file=sys.stderr,
             )
-            parallel.leave(130)
+            topology.exit_process(130)
 
 
 if __name__ == "__main__":

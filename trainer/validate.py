@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from pipeline.reader import ShardReader
-from trainer.distributed.topology import Parallel
-from trainer.feed import Landing
+from trainer.distributed.topology import Topology
+from trainer.feed import RowCopier
 from trainer.masking import Masker
 from trainer.model.esm2 import Esm2
 
@@ -40,7 +40,7 @@ def validate(
     model: Esm2,
     reader: ShardReader,
     masker: Masker,
-    parallel: Parallel,
+    topology: Topology,
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> Validation:
     """Go through the split once, a bucket at a time, ranks by turns.
@@ -48,11 +48,11 @@ def validate(
     Args:
         masker: of MASK_SEED and this split's number of buckets.
     """
-    sums = torch.zeros(3, dtype=torch.float64, device=parallel.device)
-    landing = Landing(parallel.device)
-    for first in range(0, len(reader), parallel.data_ranks):
+    sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
+    landing = RowCopier(topology.device)
+    for first in range(0, len(reader), topology.data_ranks):
         # every rank runs the model equally often, for its layers are gathered from all; what is beyond the end is not counted
-        number = min(first + parallel.data_rank, len(reader) - 1)
+        number = min(first + topology.data_rank, len(reader) - 1)
         landing.wait()
         row = landing.copy(reader[number], np.array([number], dtype=np.int64))
         masked = masker(row.input_ids, row.positions)
@@ -61,9 +61,9 @@ def validate(
         found = masked.labels >= 0
         loss = F.cross_entropy(logits, masked.labels, reduction="sum")
         correct = ((logits.argmax(1) == masked.labels) & found).sum()
-        if number == first + parallel.data_rank:
+        if number == first + topology.data_rank:
             sums += torch.stack([loss.double(), correct.double(), found.sum().double()])
-    loss_sum, right, tokens = parallel.sum_(sums).tolist()
+    loss_sum, right, tokens = topology.sum_(sums).tolist()
     return Validation(
         loss=loss_sum / max(tokens, 1), accuracy=right / max(tokens, 1), tokens=int(tokens)
     )

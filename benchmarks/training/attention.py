@@ -22,7 +22,7 @@ from torch import Tensor
 from pipeline.reader import ShardReader
 from trainer.distributed.context_parallel import Slices
 from trainer.model import layer_te
-from trainer.model.esm2 import Sequences
+from trainer.model.esm2 import SequenceLayout
 
 TOKENS = 16_384
 GPU = torch.device("cuda")
@@ -43,10 +43,12 @@ def main() -> None:
     arguments = parser.parse_args()
     bucket = next(iter(ShardReader(arguments.dataset)))
     rows = {
-        "bucket": Sequences(torch.tensor(bucket.cu_seqlens.copy(), device=GPU), bucket.max_seqlen)
+        "bucket": SequenceLayout(
+            torch.tensor(bucket.cu_seqlens.copy(), device=GPU), bucket.max_seqlen
+        )
     }
     for length in arguments.lengths:
-        rows[str(length)] = Sequences(
+        rows[str(length)] = SequenceLayout(
             torch.arange(0, TOKENS + 1, length, dtype=torch.int32, device=GPU), length
         )
     print(
@@ -59,7 +61,7 @@ def main() -> None:
             compare(shape, name, sequences, heads, size)
 
 
-def compare(shape: str, name: str, sequences: Sequences, heads: int, size: int) -> None:
+def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: int) -> None:
     qkv = torch.randn(TOKENS, heads, 3, size, device=GPU, dtype=torch.bfloat16, requires_grad=True)
     grad = torch.randn(TOKENS, heads * size, device=GPU, dtype=torch.bfloat16)
     angles = torch.rand(TOKENS, size // 2, device=GPU) * 6
@@ -93,7 +95,7 @@ def compare(shape: str, name: str, sequences: Sequences, heads: int, size: int) 
     )
 
 
-def reference(qkv: Tensor, angles: Tensor, sequences: Sequences, grad: Tensor) -> list[Tensor]:
+def reference(qkv: Tensor, angles: Tensor, sequences: SequenceLayout, grad: Tensor) -> list[Tensor]:
     """Output and gradient in fp32."""
     leaf = qkv.float().requires_grad_()
     cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]

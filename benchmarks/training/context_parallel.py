@@ -23,7 +23,7 @@ from pipeline.reader import ShardReader
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import PRESETS, ComputeOptions
-from trainer.distributed.topology import Parallel, processes
+from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Feed
 from trainer.masking import Masker
 from trainer.model.initialize import build, fill
@@ -42,9 +42,9 @@ def main() -> None:
     parser.add_argument("--json", default="", help="file for the rows")
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    with processes() as parallel:
+    with process_group() as topology:
         sizes = [
-            size for size in range(1, parallel.world_size + 1) if parallel.world_size % size == 0
+            size for size in range(1, topology.world_size + 1) if topology.world_size % size == 0
         ]
         for preset in arguments.presets:
             for backend in arguments.backends:
@@ -59,7 +59,7 @@ def main() -> None:
                         )
                         try:
                             found = measured(
-                                preset, arguments.dataset, options, parallel, arguments.repeats
+                                preset, arguments.dataset, options, topology, arguments.repeats
                             )
                         except torch.OutOfMemoryError:
                             found = {}
@@ -72,7 +72,7 @@ def main() -> None:
                         }
                         alone = alone or found
                         rows.append(row)
-                        if parallel.is_main:
+                        if topology.is_main:
                             print(
                                 " · ".join(
                                     f"{key} {value:.6g}"
@@ -85,7 +85,7 @@ def main() -> None:
                         del found
                         gc.collect()
                         torch.cuda.empty_cache()
-        if parallel.is_main and arguments.json:
+        if topology.is_main and arguments.json:
             Path(arguments.json).write_text(
                 json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1)
             )
@@ -119,28 +119,28 @@ def compared(found: dict[str, Any], alone: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(
-    preset: str, dataset: str, options: ComputeOptions, everyone: Parallel, repeats: int
+    preset: str, dataset: str, options: ComputeOptions, everyone: Topology, repeats: int
 ) -> dict[str, Any]:
     """Mean loss of the first bucket, gradients of its sum (fp32, on the CPU), median time of a pass, peak memory."""
-    parallel = everyone.arranged(options)
+    topology = everyone.for_options(options)
     torch.cuda.reset_peak_memory_stats()
-    model = build(PRESETS[preset][1].model, options, parallel.slices)
+    model = build(PRESETS[preset][1].model, options, topology.slices)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(precision.stored_dtype(options))
-    fill(model, {}, seed=0, parallel=parallel)
+    fill(model, {}, seed=0, topology=topology)
     with torch.no_grad():
         for _, parameter in model.named_weights():
             if parameter.ndim == 2:
                 parameter.mul_(3)
     with ShardReader(dataset, prefetch=0) as reader:
-        row = next(Feed(reader, buckets=1, stride=1, device=parallel.device))
+        row = next(Feed(reader, buckets=1, stride=1, device=topology.device))
         masker = Masker(
             ESM2,
             seed=0,
             probability=0.15,
             epoch_buckets=len(reader),
-            device=parallel.device,
-            slices=parallel.slices,
+            device=topology.device,
+            slices=topology.slices,
         )
         times = []
         for _ in range(repeats + 1):
@@ -148,7 +148,7 @@ def measured(
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             masked = masker(row.input_ids, row.positions)
-            with precision.autocast(options, parallel.device, sharded=False):
+            with precision.autocast(options, topology.device, sharded=False):
                 logits = model(masked.input_ids, row.sequences, masked.index)
             loss = F.cross_entropy(logits, masked.labels, reduction="sum")
             loss.backward()
@@ -158,7 +158,7 @@ def measured(
     gib = torch.cuda.max_memory_allocated() / 2**30
     sums = torch.stack([loss.detach().double(), (masked.labels >= 0).sum().double()])
     grads = [parameter.grad.float() for _, parameter in model.named_weights()]
-    share = parallel.slices.ranks / parallel.world_size  # every group did the same
+    share = topology.slices.ranks / topology.world_size  # every group did the same
     for tensor in (sums, *grads):
         dist.all_reduce(tensor)
         tensor.mul_(share)

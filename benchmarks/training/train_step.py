@@ -28,11 +28,11 @@ import torch.distributed as dist
 
 from benchmarks.training.ablation import forget
 from trainer.config import PRESETS
-from trainer.distributed.topology import Parallel, processes
+from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
-from trainer.monitoring.metrics import model_flops, peak_flops
-from trainer.setup import Run
+from trainer.monitoring.flops import model_flops, peak_flops
 from trainer.train import train_step
+from trainer.training_run import TrainingRun
 
 RATE = 1e-5
 
@@ -73,8 +73,8 @@ def main() -> None:
     parser.add_argument("--json", default="", help="file for the rows")
     arguments = parser.parse_args()
     rows = []
-    with processes() as parallel:
-        say = print if parallel.is_main else lambda *_, **__: None
+    with process_group() as topology:
+        say = print if topology.is_main else lambda *_, **__: None
         say(
             "preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait   host's  host ms  GiB",
             flush=True,
@@ -87,7 +87,7 @@ def main() -> None:
                 step = (
                     arguments.buckets
                     * arguments.micro_batches
-                    * parallel.world_size
+                    * topology.world_size
                     // arguments.context_parallel
                 )
                 options = replace(
@@ -110,10 +110,10 @@ def main() -> None:
                         replicate=arguments.replicate,
                         context_parallel=arguments.context_parallel,
                     ),
-                    output=replace(options.output, out=shared(folder, parallel)),
+                    output=replace(options.output, out=shared(folder, topology)),
                 )
-                run = Run(options, parallel, stack)
-                if run.not_captured and parallel.is_main:
+                run = TrainingRun(options, topology, stack)
+                if run.not_captured and topology.is_main:
                     print(
                         f"{preset} {precision}: no CUDA graph, for {run.not_captured}",
                         file=sys.stderr,
@@ -123,7 +123,7 @@ def main() -> None:
                     run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile
                 )
                 captured = graph == "yes" and not run.not_captured
-                reshard = run.options.compute.reshard if parallel.world_size > 1 else ""
+                reshard = run.options.compute.reshard if topology.world_size > 1 else ""
             asked = {
                 name: getattr(arguments, name)
                 for name in (
@@ -135,7 +135,7 @@ def main() -> None:
                     "context_parallel",
                 )
             }
-            ranks = {"ranks": parallel.world_size, "reshard": reshard}
+            ranks = {"ranks": topology.world_size, "reshard": reshard}
             rows.append(
                 {
                     "preset": preset,
@@ -154,23 +154,23 @@ def main() -> None:
                 flush=True,
             )
             del run
-            forget(parallel.device)
-    if arguments.json and parallel.is_main:
+            forget(topology.device)
+    if arguments.json and topology.is_main:
         Path(arguments.json).write_text(
             json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1)
         )
 
 
-def shared(folder: str, parallel: Parallel) -> str:
+def shared(folder: str, topology: Topology) -> str:
     """Rank 0's folder."""
     box = [folder]
-    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
+    dist.broadcast_object_list(box, src=0, group=topology.checkpoint_group)
     return box[0]
 
 
-def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:
+def measured(run: TrainingRun, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:
     """Medians over blocks; tokens of a device, counts over all ranks."""
-    alone = run.parallel.world_size == 1
+    alone = run.topology.world_size == 1
     resident = itertools.repeat(next(run.feed))
     for rows in (run.feed, resident) if alone else (run.feed,):
         block(run, rows, steps)
@@ -197,8 +197,8 @@ def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, An
         )
     total = sum(real)
     flops = model_flops(run.options.model, tokens=tokens, squares=squares, predicted=predicted)
-    devices = run.parallel.world_size
-    peak = peak_flops(run.options, run.parallel.device) * devices
+    devices = run.topology.world_size
+    peak = peak_flops(run.options, run.topology.device) * devices
     median = statistics.median(real)
     return {
         "ms": 1e3 * median / steps,
@@ -213,13 +213,13 @@ def measured(run: Run, *, blocks: int, steps: int, profile: str) -> dict[str, An
     }
 
 
-def block(run: Run, rows: Iterator[Row], steps: int) -> tuple[float, list[float], float]:
+def block(run: TrainingRun, rows: Iterator[Row], steps: int) -> tuple[float, list[float], float]:
     """Seconds of the device, float64[4] counts summed, seconds until the host had launched it all."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     started = time.perf_counter()
     begin.record()
-    sums = torch.zeros(4, dtype=torch.float64, device=run.parallel.device)
+    sums = torch.zeros(4, dtype=torch.float64, device=run.topology.device)
     for _ in range(steps):
         sums += train_step(run, rows, RATE)[1]
     end.record()

@@ -33,21 +33,21 @@ SHORT, WARM = EVERY, ("--warmup-steps", "2", "--checkpoint-every", "2", "--valid
 EACH = """
 import json, sys
 from trainer.config import parse
-from trainer.distributed.topology import processes
+from trainer.distributed.topology import process_group
 from trainer.train import train
-with processes() as parallel:
+with process_group() as topology:
     for arguments in json.loads(sys.argv[1]):
-        train(parse(arguments), parallel)
+        train(parse(arguments), topology)
 """
 
 EXCHANGE = """
 import sys, torch
 from trainer.config import ComputeOptions
 from trainer.distributed.context_parallel import shares
-from trainer.distributed.topology import processes
-with processes() as everyone:
+from trainer.distributed.topology import process_group
+with process_group() as everyone:
     for ranks in (2, 4):
-        slices = everyone.arranged(ComputeOptions(context_parallel=ranks)).slices
+        slices = everyone.for_options(ComputeOptions(context_parallel=ranks)).slices
         for heads in (4, 5, 7):
             each = shares(heads, ranks)
             assert sum(each) == heads and max(each) - min(each) <= 1

@@ -31,10 +31,10 @@ from tests.runs import (
     train,
 )
 from trainer.config import ComputeOptions
-from trainer.distributed.topology import alone
+from trainer.distributed.topology import single_process
 from trainer.masking import Masker
 from trainer.model import huggingface
-from trainer.model.esm2 import Sequences
+from trainer.model.esm2 import SequenceLayout
 from trainer.model.initialize import build, fill
 from trainer.validate import MASK_SEED
 
@@ -277,7 +277,7 @@ def test_another_dataset_is_refused_and_a_moved_one_is_not(
 def test_validation_is_exact_over_the_split(many_shards: Path, whole: Path) -> None:
     options, tensors = huggingface.load(whole / "export")
     model = build(options, ComputeOptions(backend="torch", precision="fp32"))
-    fill(model, tensors, seed=0, parallel=alone(torch.device("cpu")))
+    fill(model, tensors, seed=0, topology=single_process(torch.device("cpu")))
     reader = ShardReader(many_shards, split="valid")
     masker = Masker(ESM2, seed=MASK_SEED, probability=0.15, epoch_buckets=len(reader), device=torch.device("cpu"))
     loss, correct, tokens = 0.0, 0, 0
@@ -286,7 +286,7 @@ def test_validation_is_exact_over_the_split(many_shards: Path, whole: Path) -> N
         masked = masker(torch.tensor(bucket.input_ids), torch.tensor([number]))
         real = masked.labels >= 0
         with torch.no_grad():
-            logits = model(masked.input_ids, Sequences(torch.tensor(bucket.cu_seqlens), bucket.max_seqlen), masked.index[real])
+            logits = model(masked.input_ids, SequenceLayout(torch.tensor(bucket.cu_seqlens), bucket.max_seqlen), masked.index[real])
         loss += float(torch.nn.functional.cross_entropy(logits, masked.labels[real], reduction="sum"))
         correct += int((logits.argmax(1) == masked.labels[real]).sum())
         tokens += int(real.sum())

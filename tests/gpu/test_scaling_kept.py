@@ -10,16 +10,16 @@ import torch
 from tests.gpu.test_te import arguments_8m
 from trainer import precision
 from trainer.config import parse
-from trainer.distributed.topology import processes
-from trainer.monitoring.metrics import Report
-from trainer.setup import Run
+from trainer.distributed.topology import process_group
+from trainer.monitoring.run_log import RunLog
 from trainer.train import train_step
+from trainer.training_run import TrainingRun
 
 
 def test_validation_changes_no_scale_and_no_history(dataset: Path, tmp_path: Path) -> None:
-    with processes() as parallel, ExitStack() as stack:
-        run = Run(parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30)), parallel, stack)
-        report = stack.enter_context(Report(run.options, parallel, step=0))
+    with process_group() as topology, ExitStack() as stack:
+        run = TrainingRun(parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30)), topology, stack)
+        report = stack.enter_context(RunLog(run.options, topology, step=0))
         for _ in range(2):
             train_step(run, run.feed, 1e-4)
         before = {name: tensor.clone() for name, tensor in precision.scaling_tensors(run.model)}

@@ -25,13 +25,13 @@ from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import ComputeOptions, OptimizerOptions, parse
-from trainer.distributed.topology import alone, processes
+from trainer.distributed.topology import process_group, single_process
 from trainer.masking import Masker
-from trainer.model.esm2 import Esm2, Sequences
+from trainer.model.esm2 import Esm2, SequenceLayout
 from trainer.model.initialize import build, draw, fill
 from trainer.optimizer import Optimizer
-from trainer.setup import Run
 from trainer.train import main, train_step
+from trainer.training_run import TrainingRun
 
 GPU = torch.device("cuda")
 SHAPES = {
@@ -53,10 +53,10 @@ def model(shape: ModelOptions, backend: str, numbers: str, seed: int = 1, scale:
     for name, tensor in built.named_tensors():
         value = draw(name, tensor.shape, shape, seed=seed, device=torch.device("cpu"))
         values[name] = value if name == "inv_freq" else value * scale if tensor.ndim > 1 else value + 0.02 * torch.sin(torch.arange(value.numel()))
-    return built, compute, fill(built, values, seed=seed, parallel=alone(GPU))
+    return built, compute, fill(built, values, seed=seed, topology=single_process(GPU))
 
 
-def row(seed: int) -> tuple[Tensor, Sequences, Tensor]:
+def row(seed: int) -> tuple[Tensor, SequenceLayout, Tensor]:
     """Tokens with some masked, their sequences (32 slots, filled up), and labels."""
     generator = torch.Generator().manual_seed(seed)
     total = sum(LENGTHS)
@@ -68,10 +68,10 @@ def row(seed: int) -> tuple[Tensor, Sequences, Tensor]:
     ids = torch.where(hidden, ESM2.id("<mask>"), ids)
     slots = torch.full((33,), total, dtype=torch.int32)
     slots[: cu.size] = torch.from_numpy(cu.astype(np.int32))
-    return ids.to(GPU), Sequences(slots.to(GPU), 1024), labels.to(GPU)
+    return ids.to(GPU), SequenceLayout(slots.to(GPU), 1024), labels.to(GPU)
 
 
-def run(built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, Sequences, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+def run(built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, SequenceLayout, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
     ids, sequences, labels = inputs
     with precision.autocast(compute, GPU, sharded=False):
         logits = built(ids, sequences)
@@ -150,7 +150,7 @@ def test_padded_rows_equal_packed_ones(backend: str) -> None:
         padded[i, : end - begin] = ids[begin:end]
     with torch.no_grad(), precision.autocast(compute, GPU, sharded=False):
         packed = built(ids, sequences)[:, :33]
-        rows = built(padded.flatten(), Sequences.padded(torch.tensor(LENGTHS, device=GPU), 1024))[:, :33]
+        rows = built(padded.flatten(), SequenceLayout.padded(torch.tensor(LENGTHS, device=GPU), 1024))[:, :33]
     assert error(rows[padded.flatten() != ESM2.pad].float(), packed.float()) < 1e-2
 
 
@@ -161,7 +161,7 @@ def test_gradients_of_padded_rows_are_as_near_to_fp32_as_those_of_packed_ones() 
     padded, padded_labels = (torch.full((len(LENGTHS), 1024), fill, device=GPU) for fill in (ESM2.pad, -100))
     for i, (begin, end) in enumerate(zip(cu, cu[1:], strict=False)):
         padded[i, : end - begin], padded_labels[i, : end - begin] = ids[begin:end], labels[begin:end]
-    rows = (padded.flatten(), Sequences.padded(torch.tensor(LENGTHS, device=GPU), 1024), padded_labels.flatten())
+    rows = (padded.flatten(), SequenceLayout.padded(torch.tensor(LENGTHS, device=GPU), 1024), padded_labels.flatten())
     _, exact = run(*model(SHAPES["650m"], "torch", "fp32")[:2], (ids, sequences, labels))
     _, packed = run(*model(SHAPES["650m"], "te", "bf16")[:2], (ids, sequences, labels))
     _, found = run(*model(SHAPES["650m"], "te", "bf16")[:2], rows)
@@ -211,7 +211,7 @@ def test_te_equals_hugging_face(fp16_frequencies: bool) -> None:
         tensors["esm.rotary_embeddings.inv_freq"] = frequencies
     compute = ComputeOptions(backend="te", precision="fp32")
     ours = build(shape, compute)
-    fill(ours, from_esm(tensors, shape), seed=0, parallel=alone(GPU))
+    fill(ours, from_esm(tensors, shape), seed=0, topology=single_process(GPU))
     ids, sequences, _ = row(seed=11)
     cu = sequences.cu_seqlens.tolist()
     with torch.no_grad():
@@ -253,8 +253,8 @@ def test_recomputing_moves_histories_on_once_a_micro_batch(dataset: Path, tmp_pa
     found = []
     for mode in ("none", recompute):
         options = parse(arguments_8m(dataset, tmp_path / mode, "fp8-delayed", 30, "--recompute", mode))
-        with processes() as parallel, ExitStack() as stack:
-            one = Run(options, parallel, stack)
+        with process_group() as topology, ExitStack() as stack:
+            one = TrainingRun(options, topology, stack)
             for _ in range(2):  # of four micro-batches each: a history holds 16
                 train_step(one, one.feed, 1e-4)
             histories = {name: tensor for name, tensor in precision.scaling_tensors(one.model) if name.endswith("amax_history")}
@@ -477,7 +477,7 @@ def test_fp8_weights_take_less_memory_in_a_step() -> None:
     assert peaks[1] < peaks[0] - 0.5
 
 
-def run_quietly(built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, Sequences, Tensor]) -> None:
+def run_quietly(built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, SequenceLayout, Tensor]) -> None:
     """`run`, without copies of logits and gradients."""
     ids, sequences, labels = inputs
     with precision.autocast(compute, GPU, sharded=False):
@@ -509,14 +509,14 @@ def snapshot(built: Esm2) -> dict[str, Tensor]:
 @pytest.mark.parametrize(("flags", "low"), [((), 6), (("--precision-layers", "inner:1"), 4), (("--quantized-init",), 6)])
 def test_scaling_state_and_weights_are_the_same_bit_for_bit_right_after_going_on(dataset: Path, tmp_path: Path, flags: tuple[str, ...], low: int) -> None:
     options = parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30, *flags))
-    with processes() as parallel, ExitStack() as stack:
-        first = Run(options, parallel, stack)
+    with process_group() as topology, ExitStack() as stack:
+        first = TrainingRun(options, topology, stack)
         for _ in range(5):
             train_step(first, first.feed, 1e-3)
         first.save(wait=True)
         expected = snapshot(first.model)
-    with processes() as parallel, ExitStack() as stack:
-        again = Run(options, parallel, stack)
+    with process_group() as topology, ExitStack() as stack:
+        again = TrainingRun(options, topology, stack)
         assert again.step == 5
         found = snapshot(again.model)
     scales = [name for name in expected if name.endswith(".scale")]

@@ -10,18 +10,18 @@ import torch
 from schemas.errors import CheckpointError
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.run_lock import RunLock
-from trainer.checkpoints.run_state import Best, State
+from trainer.checkpoints.run_state import BestValidation, RunState
 from trainer.config import TrainOptions
-from trainer.distributed.topology import processes
+from trainer.distributed.topology import process_group
 
 HISTORY = "scaling.layers.0.proj.scaling_fwd.amax_history"
 
 
 def test_other_shapes_are_refused_with_a_reason(tmp_path: Path) -> None:
-    state = State(step=1, tokens=0, applied=1, best=Best(), sound=True, reader={}, options=TrainOptions())
+    state = RunState(step=1, tokens=0, applied=1, best=BestValidation(), sound=True, reader={}, options=TrainOptions())
     saved = {"model.a": torch.ones(3), HISTORY: torch.ones(16, 1), "random.cpu.0": torch.ones(5)}
-    with processes() as parallel:
-        checkpoints = Checkpoints(tmp_path, parallel, RunLock(tmp_path / "lock"), keep_last=1)
+    with process_group() as topology:
+        checkpoints = Checkpoints(tmp_path, topology, RunLock(tmp_path / "lock"), keep_last=1)
         checkpoints.save(state, saved)
         checkpoints.wait()
         for name, shape, message in (

@@ -26,13 +26,13 @@ from tests.hostile import SEED, damaged, mutated
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.file_hashes import HASHES, damage, hash_file, read_hashes, write_hashes
 from trainer.checkpoints.run_lock import RunLock
-from trainer.checkpoints.run_state import STATE, Best, State, read_state
+from trainer.checkpoints.run_state import STATE, BestValidation, RunState, read_state
 from trainer.config import ComputeOptions, DataOptions, TrainOptions
-from trainer.distributed.topology import Parallel, processes
+from trainer.distributed.topology import Topology, process_group
 from trainer.model.initialize import build, fill
+from trainer.open_readers import open_readers
 from trainer.optimizer import Optimizer
 from trainer.resume_options import changes, resumed
-from trainer.starting_point import open_readers
 
 LONG = "THDPACK_LONG" in os.environ
 TEXTS = 12_000 if LONG else 300
@@ -46,9 +46,9 @@ DISTCP, METADATA = "__0_0.distcp", ".metadata"
 
 
 @pytest.fixture(scope="module")
-def parallel() -> Iterator[Parallel]:
-    with processes() as parallel:
-        yield parallel
+def topology() -> Iterator[Topology]:
+    with process_group() as topology:
+        yield topology
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,9 @@ def options(many_shards: Path) -> TrainOptions:
 
 
 @pytest.fixture(scope="module")
-def optimizer(options: TrainOptions, parallel: Parallel) -> Optimizer:
+def optimizer(options: TrainOptions, topology: Topology) -> Optimizer:
     model = build(options.model, options.compute)
-    return Optimizer(model, options.optimizer, fill(model, {}, seed=0, parallel=parallel))
+    return Optimizer(model, options.optimizer, fill(model, {}, seed=0, topology=topology))
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +73,13 @@ def tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path, parallel: Parallel, options: TrainOptions, tensors: dict[str, Tensor]) -> Checkpoints:
+def checkpoints(tmp_path: Path, topology: Topology, options: TrainOptions, tensors: dict[str, Tensor]) -> Checkpoints:
     """One checkpoint, as a run writes it."""
     with ShardReader(options.data.data, prefetch=0) as reader:
         position = reader.state_dict()
-    best = Best(loss=2.75, checkpoint=NAME)
-    state = State(step=8, tokens=1000, applied=7, best=best, sound=True, reader=position, options=options)
-    found = Checkpoints(tmp_path, parallel, RunLock(tmp_path / "lock"), keep_last=1)
+    best = BestValidation(loss=2.75, checkpoint=NAME)
+    state = RunState(step=8, tokens=1000, applied=7, best=best, sound=True, reader=position, options=options)
+    found = Checkpoints(tmp_path, topology, RunLock(tmp_path / "lock"), keep_last=1)
     found.save(state, tensors)
     found.wait()
     return found
@@ -97,7 +97,7 @@ def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
         yield damaged(content, rng) if number % 2 else json.dumps(mutated(raw, rng)).encode()
 
 
-def test_no_mutation_of_the_state_is_more_than_a_clear_error(folder: Path, options: TrainOptions, optimizer: Optimizer, parallel: Parallel) -> None:
+def test_no_mutation_of_the_state_is_more_than_a_clear_error(folder: Path, options: TrainOptions, optimizer: Optimizer, topology: Topology) -> None:
     """What passes is used as a run that resumes uses it, from its options to its position."""
     refused = 0
     for text in texts((folder / STATE).read_bytes(), random.Random(SEED)):
@@ -108,10 +108,10 @@ def test_no_mutation_of_the_state_is_more_than_a_clear_error(folder: Path, optio
             refused += 1
             assert STATE in str(error)
             continue
-        assert msgspec.json.decode(state.to_json(), type=State) == state
+        assert msgspec.json.decode(state.to_json(), type=RunState) == state
         optimizer.restored(state.applied)
         with ExitStack() as stack, suppress(ValueError, ThdpackError):  # another run's: one line
-            reader, _, found = open_readers(resumed(options, state.options), parallel, stack)
+            reader, _, found = open_readers(resumed(options, state.options), topology, stack)
             assert isinstance(changes(found, state.options), str)
             reader.load_state_dict(state.reader)
             next(reader)
@@ -141,22 +141,22 @@ def test_a_number_that_is_larger_than_int64_is_refused(folder: Path, name: str) 
         read_state(folder)
 
 
-def test_no_mutation_of_the_hashes_is_believed(folder: Path, parallel: Parallel) -> None:
+def test_no_mutation_of_the_hashes_is_believed(folder: Path, topology: Topology) -> None:
     honest = read_hashes(folder)
     content = (folder / HASHES).read_bytes()
     for text in texts(content, random.Random(SEED)):
         (folder / HASHES).write_bytes(text)
-        if not damage(folder, parallel):
+        if not damage(folder, topology):
             assert read_hashes(folder) == honest  # a blank more
 
 
-def test_hashes_whose_digest_was_computed_anew_are_compared_with_the_files(folder: Path, parallel: Parallel) -> None:
+def test_hashes_whose_digest_was_computed_anew_are_compared_with_the_files(folder: Path, topology: Topology) -> None:
     honest = read_hashes(folder)
     files = json.loads((folder / HASHES).read_bytes())["files"]
     rng = random.Random(SEED)
     for _ in range(TEXTS):
         (folder / HASHES).write_text(signed(mutated(files, rng)))
-        if not damage(folder, parallel):
+        if not damage(folder, topology):
             assert read_hashes(folder).items() <= honest.items()
 
 
@@ -166,14 +166,14 @@ def signed(files: Any) -> str:
 
 
 @pytest.mark.parametrize("name", [DISTCP, METADATA, STATE])
-def test_whatever_is_changed_in_a_file_its_hash_finds(folder: Path, parallel: Parallel, name: str) -> None:
+def test_whatever_is_changed_in_a_file_its_hash_finds(folder: Path, topology: Topology, name: str) -> None:
     content = (folder / name).read_bytes()
     rng = random.Random(SEED)
     for _ in range(FILES):
         (folder / name).write_bytes(damaged(content, rng))
-        assert f"{name} " in damage(folder, parallel)
+        assert f"{name} " in damage(folder, topology)
     (folder / name).write_bytes(content)
-    assert damage(folder, parallel) == ""
+    assert damage(folder, topology) == ""
 
 
 @pytest.mark.parametrize("name", [DISTCP, METADATA])

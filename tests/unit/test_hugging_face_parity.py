@@ -22,7 +22,7 @@ from torch import Tensor
 from schemas.models import ModelOptions
 from tests.models import esm, ours, packed, padded, sequences
 from trainer.config import PRESETS
-from trainer.model.esm2 import Esm2, Sequences
+from trainer.model.esm2 import Esm2, SequenceLayout
 from trainer.model.huggingface import from_esm
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def by_us_padded(model: Esm2, example: Example) -> Tensor:
     batch = padded(example.rows)
     lengths = torch.tensor([row.numel() for row in example.rows])
     with torch.no_grad():
-        logits = model(batch.flatten(), Sequences.padded(lengths, batch.shape[1]))
+        logits = model(batch.flatten(), SequenceLayout.padded(lengths, batch.shape[1]))
     return logits[(batch != 1).flatten(), :33].double()
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from schemas.models import ModelOptions
 from trainer import precision
 from trainer.config import ComputeOptions
-from trainer.model.esm2 import Sequences
+from trainer.model.esm2 import SequenceLayout
 from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 from trainer.model.initialize import build
 
@@ -97,7 +97,7 @@ def test_a_saved_model_loads_with_the_other_backend(layer_te: ModuleType, tmp_pa
 
 
 def test_rows_too_large_for_offsets_of_32_bits_go_to_transformer_engine_s_attention(layer_te: ModuleType) -> None:
-    sequences = Sequences(torch.tensor([0, 1024], dtype=torch.int32), 1024)
+    sequences = SequenceLayout(torch.tensor([0, 1024], dtype=torch.int32), 1024)
 
     def ours(tokens: int, size: int = 64, dtype: torch.dtype = torch.bfloat16, **changes: Any) -> bool:
         qkv = torch.empty(tokens, 128, 3, size, dtype=dtype, device="meta")

@@ -10,9 +10,9 @@ from schemas.vocabulary import ESM2
 from tests.models import CPU, SMALL, TORCH, esm, ours, packed, sequences
 from trainer.config import PRESETS, ComputeOptions
 from trainer.distributed.context_parallel import Slices
-from trainer.distributed.topology import alone
+from trainer.distributed.topology import single_process
 from trainer.masking import Masker
-from trainer.model.esm2 import Sequences
+from trainer.model.esm2 import SequenceLayout
 from trainer.model.huggingface import from_esm, to_esm
 from trainer.model.initialize import build, draw, fill
 from trainer.model.layer_torch import Context
@@ -82,7 +82,7 @@ def test_recomputing_activations_changes_no_gradient(recompute: str) -> None:
     grads = []
     for mode in ("none", recompute):
         model = build(SMALL, ComputeOptions(backend="torch", precision="fp32", recompute=mode))  # type: ignore[arg-type]
-        fill(model, values, seed=0, parallel=alone(CPU))
+        fill(model, values, seed=0, topology=single_process(CPU))
         model(ids, where)[:, :33].logsumexp(1).sum().backward()
         grads.append({name: p.grad for name, p in model.named_weights()})
     for name, grad in grads[0].items():
@@ -110,7 +110,7 @@ def test_presets_have_the_published_sizes() -> None:
 def test_the_scores_of_long_sequences_are_never_all_in_memory() -> None:
     """4,096 tokens have 64 MiB of scores a head. No single allocation, forward or backward, is half as large."""
     tokens = 4096
-    sequences = Sequences(torch.tensor([0, tokens], dtype=torch.int32), tokens)
+    sequences = SequenceLayout(torch.tensor([0, tokens], dtype=torch.int32), tokens)
     context = Context(sequences, torch.zeros(tokens, 4), Slices())
     qkv = torch.randn(tokens, 1, 3, 8, requires_grad=True)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:

@@ -18,12 +18,17 @@ from torch import Tensor, nn
 from schemas.models import ModelOptions
 from trainer import precision
 from trainer.config import ComputeOptions, OptimizerOptions, OutputOptions, TrainOptions, parse
-from trainer.distributed.topology import Parallel, alone
+from trainer.distributed.topology import Topology, single_process
 from trainer.model.esm2 import Esm2
 from trainer.model.initialize import build, fill
-from trainer.monitoring.layer_statistics import _Statistics, check, configuration, statistics
+from trainer.monitoring.layer_statistics import (
+    LayerStatistics,
+    check,
+    configuration,
+    layer_statistics,
+)
 from trainer.optimizer import Optimizer
-from trainer.precision import Capability, low_layers, resolved
+from trainer.precision import Capability, low_layers, resolve_for
 
 CPU = torch.device("cpu")
 SMALL = ModelOptions(layers=3, hidden_size=64, heads=4, ffn_size=128)
@@ -52,11 +57,11 @@ def compute(**changes: Any) -> ComputeOptions:
 def test_a_precision_runs_where_it_can_and_is_refused_elsewhere_with_what_to_use_there(numbers: str, machine: str) -> None:
     capability = MACHINES[machine]
     if machine in RUNS_ON[numbers]:
-        found = resolved(compute(precision=numbers), capability, has_te=True)
+        found = resolve_for(compute(precision=numbers), capability, has_te=True)
         assert (found.precision, found.backend) == (numbers, "torch" if capability is None else "te")
         return
     with pytest.raises(ValueError, match=f"--precision {numbers} needs a GPU of compute capability") as refused:
-        resolved(compute(precision=numbers), capability, has_te=True)
+        resolve_for(compute(precision=numbers), capability, has_te=True)
     message = str(refused.value)
     assert ("no GPU" if capability is None else f"one of {capability[0]}.{capability[1]}") in message
     for other in message.rpartition("use ")[2].split(", "):
@@ -65,7 +70,7 @@ def test_a_precision_runs_where_it_can_and_is_refused_elsewhere_with_what_to_use
 
 def test_a_refusal_says_what_is_needed_what_is_there_and_what_to_use() -> None:
     with pytest.raises(ValueError, match="mxfp8") as refused:
-        resolved(compute(precision="mxfp8"), (9, 0), has_te=True)
+        resolve_for(compute(precision="mxfp8"), (9, 0), has_te=True)
     assert str(refused.value) == (
         "--precision mxfp8 needs a GPU of compute capability 10.0 to below 12.0 (Blackwell), and this machine has one of 9.0 (Hopper): "
         "use fp8-delayed, fp8-current, fp8-block, bf16"
@@ -76,7 +81,7 @@ def test_a_refusal_says_what_is_needed_what_is_there_and_what_to_use() -> None:
     ("capability", "has_te", "expected"), [(None, False, ("torch", "fp32")), ((9, 0), False, ("torch", "bf16")), ((9, 0), True, ("te", "bf16"))]
 )
 def test_auto_is_what_the_machine_has(capability: Capability | None, has_te: bool, expected: tuple[str, str]) -> None:
-    found = resolved(compute(), capability, has_te=has_te)
+    found = resolve_for(compute(), capability, has_te=has_te)
     assert (found.backend, found.precision) == expected
 
 
@@ -96,12 +101,12 @@ def test_auto_is_what_the_machine_has(capability: Capability | None, has_te: boo
 )
 def test_options_that_do_not_go_together_are_refused(changes: dict[str, Any], has_te: bool, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        resolved(compute(**changes), (9, 0), has_te=has_te)
+        resolve_for(compute(**changes), (9, 0), has_te=has_te)
 
 
 def test_fp4_weights_are_refused() -> None:
     with pytest.raises(ValueError, match="--precision nvfp4 is not FP8") as refused:
-        resolved(compute(precision="nvfp4", quantized_init=True), (10, 0), has_te=True)
+        resolve_for(compute(precision="nvfp4", quantized_init=True), (10, 0), has_te=True)
     assert "nvfp4" not in str(refused.value).rpartition("use one of")[2]
 
 
@@ -112,7 +117,7 @@ def test_fp4_weights_are_refused() -> None:
 def test_sizes_are_multiples_of_what_the_precision_needs(numbers: str, multiple: int) -> None:
     def say(hidden_size: int = multiple, ffn_size: int = multiple, slice_tokens: int = multiple, **changes: Any) -> None:
         model = ModelOptions(layers=3, hidden_size=hidden_size, heads=1, ffn_size=ffn_size)
-        precision.check(compute(precision=numbers, **changes), model, data="d", slice_tokens=slice_tokens, world_size=1)
+        precision.check_model(compute(precision=numbers, **changes), model, data="d", slice_tokens=slice_tokens, world_size=1)
 
     say()
     say(slice_tokens=3 * multiple)
@@ -128,14 +133,14 @@ def test_sizes_are_multiples_of_what_the_precision_needs(numbers: str, multiple:
 
 @pytest.mark.parametrize("numbers", ["fp32", "bf16"])
 def test_other_precisions_take_any_size(numbers: str) -> None:
-    precision.check(compute(precision=numbers), ModelOptions(hidden_size=6, heads=3), data="d", slice_tokens=101, world_size=8)
+    precision.check_model(compute(precision=numbers), ModelOptions(hidden_size=6, heads=3), data="d", slice_tokens=101, world_size=8)
 
 
 def test_fp8_weights_are_for_one_process() -> None:
     options = compute(precision="fp8-current", quantized_init=True)
-    precision.check(options, SMALL, data="d", slice_tokens=64, world_size=1)
+    precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=1)
     with pytest.raises(ValueError, match="--quantized-init is for one process, for now, and there are 2"):
-        precision.check(options, SMALL, data="d", slice_tokens=64, world_size=2)
+        precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=2)
 
 
 # layers
@@ -235,7 +240,7 @@ def quantized_model() -> tuple[Esm2, dict[str, Tensor], Fp8Weight]:
         module.fp8_meta["scaling_fwd"].amax_history[0] = 7.0
 
     module.reset_parameters = reset_parameters
-    masters = fill(built, {}, seed=0, parallel=alone(CPU))
+    masters = fill(built, {}, seed=0, topology=single_process(CPU))
     assert isinstance(module.weight, Fp8Weight)
     return built, masters, module.weight
 
@@ -328,7 +333,7 @@ def test_statistics_that_cannot_be_are_refused(changes: dict[str, Any], installe
 def test_no_statistics_cost_nothing_and_leave_nothing(tmp_path: Path) -> None:
     asked = TrainOptions(output=OutputOptions(out=str(tmp_path)))
     with ExitStack() as stack:
-        none = stack.enter_context(statistics(asked, alone(CPU)))
+        none = stack.enter_context(layer_statistics(asked, single_process(CPU)))
         none.begin(nn.Identity(), 0)
         none.step()
         with none.paused():
@@ -345,15 +350,15 @@ def test_a_statistic_is_a_line_that_names_layer_and_tensor(tmp_path: Path, monke
     (tmp_path / "statistics.jsonl").write_text("".join(old))
     model = nn.Identity()
 
-    def write(parallel: Parallel) -> None:
-        found = _Statistics(tmp_path, parallel)
+    def write(topology: Topology) -> None:
+        found = LayerStatistics(tmp_path, topology)
         found.begin(model, 8)
         found.write("model.layers.0.layernorm_mlp.fc1_weight_l2_norm", torch.tensor(0.5), 12)
         found.write("model.layers.10.proj_gradient_underflows%", float("nan"), 12)
         found.close()
 
-    write(replace(alone(CPU), rank=1))  # what rank 0 writes is of all ranks
-    write(alone(CPU))
+    write(replace(single_process(CPU), rank=1))  # what rank 0 writes is of all ranks
+    write(single_process(CPU))
     assert called == [model, 9] * 2
     lines = [json.loads(line) for line in (tmp_path / "statistics.jsonl").read_text().splitlines()]
     assert lines == [

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from tests.runs import arguments
 from trainer.config import parse
-from trainer.delayed_scaling import scaling_kept
-from trainer.distributed.topology import processes
-from trainer.monitoring.metrics import Report
-from trainer.setup import Run
+from trainer.distributed.topology import process_group
+from trainer.monitoring.run_log import RunLog
+from trainer.precision.delayed_scaling import preserve_scaling
+from trainer.training_run import TrainingRun
 
 
 class Noting(nn.Linear):
@@ -33,12 +33,12 @@ class Noting(nn.Linear):
 
 def test_largest_values_of_a_validation_stay_out_of_the_history() -> None:
     model = nn.Sequential(Noting(2, 2))
-    with torch.no_grad(), scaling_kept(model):
+    with torch.no_grad(), preserve_scaling(model):
         model(torch.full((1, 2), 100.0))
     history = model[0].fp8_meta["scaling_fwd"].amax_history
     assert not history.any()  # it began in there
     model(torch.full((1, 2), 3.0))
-    with torch.no_grad(), scaling_kept(model):
+    with torch.no_grad(), preserve_scaling(model):
         model(torch.full((1, 2), 100.0))
         assert float(history[0]) == 100.0
     assert model[0].fp8_meta["scaling_fwd"].amax_history is history  # in place: kernels keep its address
@@ -49,8 +49,8 @@ def test_a_run_keeps_the_history_where_it_validates(many_shards: Path, tmp_path:
     """One layer of an ordinary model notes its largest values, as Transformer Engine's modules do."""
     options = parse(arguments(many_shards, tmp_path / "run"))
     noted = []
-    with processes() as parallel, ExitStack() as stack:
-        run = Run(options, parallel, stack)
+    with process_group() as topology, ExitStack() as stack:
+        run = TrainingRun(options, topology, stack)
         dense = run.model.head.dense
         dense.fp8_meta = {"scaling_fwd": SimpleNamespace(scale=torch.ones(1), amax_history=torch.zeros(16, 1))}
         newest = dense.fp8_meta["scaling_fwd"].amax_history[0]
@@ -60,6 +60,6 @@ def test_a_run_keeps_the_history_where_it_validates(many_shards: Path, tmp_path:
             noted.append(float(newest))
 
         dense.register_forward_pre_hook(note)
-        run.validate(stack.enter_context(Report(options, parallel, step=0)))
+        run.validate(stack.enter_context(RunLog(options, topology, step=0)))
     assert max(noted) > 0
     assert float(newest) == 0

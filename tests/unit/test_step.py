@@ -18,12 +18,12 @@ from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import ComputeOptions, OptimizerOptions
-from trainer.distributed.topology import alone
+from trainer.distributed.topology import single_process
 from trainer.feed import Feed
 from trainer.masking import Masker
 from trainer.model.initialize import build, fill
 from trainer.optimizer import Optimizer
-from trainer.step import WARM_UP, CaptureError, Replayed, Step, why_not_captured
+from trainer.step import WARM_UP, CaptureError, GraphReplay, Step, why_not_captured
 
 CPU = torch.device("cpu")
 SMALL = ModelOptions(layers=1, hidden_size=32, heads=2, ffn_size=64)
@@ -45,7 +45,7 @@ SMALL = ModelOptions(layers=1, hidden_size=32, heads=2, ffn_size=64)
 )
 def test_a_step_is_captured_or_there_is_a_reason_why_not(changes: dict[str, Any], device: str, ranks: int, micro_batches: int, reason: str) -> None:
     options = ComputeOptions(**{"backend": "te", "precision": "bf16", "cuda_graph": True, **changes})
-    found = why_not_captured(options, replace(alone(torch.device(device)), world_size=ranks), micro_batches)
+    found = why_not_captured(options, replace(single_process(torch.device(device)), world_size=ranks), micro_batches)
     assert reason in found
     assert bool(found) is bool(reason)
 
@@ -73,7 +73,7 @@ def test_a_capture_that_fails_names_the_flag_and_nothing_goes_on(monkeypatch: py
         if len(calls) > WARM_UP:
             raise error
 
-    replayed = Replayed(step, None)
+    replayed = GraphReplay(step, None)
     for _ in range(WARM_UP):
         replayed()
     with pytest.raises(ThdpackError, match="without --cuda-graph") as raised:
@@ -86,7 +86,7 @@ def test_a_capture_that_fails_names_the_flag_and_nothing_goes_on(monkeypatch: py
 
 def test_torch_s_adamw_is_capturable_only_once_it_is_to_be_captured() -> None:
     model = build(SMALL, ComputeOptions(backend="torch", precision="fp32"))
-    fill(model, {}, seed=0, parallel=alone(CPU))
+    fill(model, {}, seed=0, topology=single_process(CPU))
     optimizer = Optimizer(model, OptimizerOptions(), {})
     adam = optimizer._adam
     assert not any(group["capturable"] for group in adam.param_groups)
@@ -114,13 +114,13 @@ def test_the_outermost_autocast_ends_once_a_micro_batch_before_or_after_the_back
             seen.append("end")
 
     model = build(SMALL, ComputeOptions(backend="torch", precision="fp32"))
-    masters = fill(model, {}, seed=0, parallel=alone(CPU))
+    masters = fill(model, {}, seed=0, topology=single_process(CPU))
     model.norm.register_forward_hook(lambda *_: seen.append(f"forward {depth > 0}"))
     model.layers[0].register_full_backward_hook(lambda *_: seen.append(f"backward {depth > 0}"))
     with ShardReader(many_shards) as reader:
         step = Step(
             model, Optimizer(model, OptimizerOptions(), masters), Masker(ESM2, seed=0, probability=0.15, epoch_buckets=len(reader), device=CPU), autocast,
-            alone(CPU), micro_batches=2, captured=False, backward_in_autocast=held,
+            single_process(CPU), micro_batches=2, captured=False, backward_in_autocast=held,
         )  # fmt: skip
         step(Feed(reader, buckets=1, stride=1, device=CPU), 1e-3)
     assert seen == 2 * (["forward True", "backward True", "end"] if held else ["forward True", "end", "backward False"])

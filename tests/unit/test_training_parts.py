@@ -24,25 +24,26 @@ from schemas.errors import InputError
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer.config import PRESETS, ComputeOptions, OptimizerOptions, TrainOptions, parse
-from trainer.distributed.topology import alone
+from trainer.distributed.topology import single_process
 from trainer.feed import RING, Feed
 from trainer.model import huggingface
-from trainer.model.esm2 import PADDED_VOCABULARY, Esm2, Sequences
+from trainer.model.esm2 import PADDED_VOCABULARY, Esm2, SequenceLayout
 from trainer.model.initialize import build, fill
-from trainer.monitoring.metrics import Report, model_flops
+from trainer.monitoring.flops import model_flops
+from trainer.monitoring.run_log import RunLog
 from trainer.optimizer import Optimizer
 from trainer.schedule import learning_rate
 
 CPU = torch.device("cpu")
 SMALL = ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=128)
-ALONE = alone(CPU)
+ALONE = single_process(CPU)
 
 
 def model(dtype: torch.dtype = torch.float32) -> tuple[Esm2, dict[str, Tensor]]:
     built = build(SMALL, ComputeOptions(backend="torch", precision="fp32"))
     for parameter in built.parameters():
         parameter.data = parameter.data.to(dtype)
-    return built, fill(built, {}, seed=0, parallel=ALONE)
+    return built, fill(built, {}, seed=0, topology=ALONE)
 
 
 # schedule
@@ -154,7 +155,7 @@ def test_rows_are_the_reader_s_buckets(many_shards: Path, buckets: int) -> None:
 def test_model_flops_are_those_that_torch_counts() -> None:
     built, _ = model()
     ids = torch.randint(4, 24, (96,))
-    sequences = Sequences(torch.tensor([0, 64, 96], dtype=torch.int32), 64)
+    sequences = SequenceLayout(torch.tensor([0, 64, 96], dtype=torch.int32), 64)
     index = torch.arange(0, 96, 6)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         built(ids, sequences, index)
@@ -168,7 +169,7 @@ def test_metrics_of_steps_after_the_checkpoint_are_dropped_and_a_cut_line_too(tm
     lines = [json.dumps({"kind": "train", "step": step, "loss": 1.0}) for step in (10, 20, 30)]
     (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode() + b"\n" + cut)
     options = replace(TrainOptions(), output=replace(TrainOptions().output, out=str(tmp_path)))
-    with Report(options, ALONE, step=20):
+    with RunLog(options, ALONE, step=20):
         pass
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [10, 20]
 
@@ -177,7 +178,7 @@ def test_a_package_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
     options = replace(TrainOptions(), output=replace(TrainOptions().output, out=str(tmp_path), wandb_project="p"))
     with pytest.raises(ValueError, match="pip install wandb"):
-        Report(options, ALONE, step=0)
+        RunLog(options, ALONE, step=0)
 
 
 # options

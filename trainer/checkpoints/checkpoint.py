@@ -32,9 +32,9 @@ from trainer.checkpoints.atomic_write import PARTIAL, publish, write
 from trainer.checkpoints.file_hashes import damage
 from trainer.checkpoints.hashed_storage import CheckedReader, HashedWriter
 from trainer.checkpoints.run_lock import RunLock
-from trainer.checkpoints.run_state import STATE, State
-from trainer.distributed.lost_ranks import say
-from trainer.distributed.topology import Parallel
+from trainer.checkpoints.run_state import STATE, RunState
+from trainer.distributed.rank_message import say
+from trainer.distributed.topology import Topology
 
 LATEST: Final = "latest"
 _NEXT: Final = "latest.next"
@@ -45,24 +45,24 @@ _NAME: Final = re.compile(r"step-\d{8,}")
 class Checkpoints:
     """The checkpoints of a run, kept to the last few and the best."""
 
-    def __init__(self, folder: Path, parallel: Parallel, lock: RunLock, *, keep_last: int) -> None:
+    def __init__(self, folder: Path, topology: Topology, lock: RunLock, *, keep_last: int) -> None:
         """lock: of the run's folder."""
-        self._folder, self._parallel, self._lock, self._keep_last = (
+        self._folder, self._topology, self._lock, self._keep_last = (
             folder,
-            parallel,
+            topology,
             lock,
             keep_last,
         )
         self._pending: tuple[Future[Any], str, str] | None = None
-        if parallel.is_main:
+        if topology.is_main:
             folder.mkdir(parents=True, exist_ok=True)
             for left_over in folder.glob(f"*{PARTIAL}"):
                 shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
-        _check_shared(folder, parallel)
+        _check_shared(folder, topology)
 
     def set_aside_after(self, step: int) -> None:
         """Move checkpoints of later steps into a folder of their own: the run goes back to this one, and others will have their names."""
-        if self._parallel.is_main:
+        if self._topology.is_main:
             later = [name for name in names(self._folder) if int(name[5:]) > step]
             if later:
                 aside = self._folder / f"after-{self.name(step)}"
@@ -80,9 +80,9 @@ class Checkpoints:
                     0,
                     f"the run goes back to step {step:,}; {moved}: remove them when you no longer need them",
                 )
-        dist.barrier(self._parallel.checkpoint_group)
+        dist.barrier(self._topology.checkpoint_group)
 
-    def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
+    def save(self, state: RunState, tensors: Mapping[str, Tensor]) -> None:
         """Begin to save; training may go on and change the tensors. Waits for the save before, if that is still under way.
 
         Args:
@@ -91,7 +91,7 @@ class Checkpoints:
         self.wait()
         name = self.name(state.step)
         writer = HashedWriter(self._folder / (name + PARTIAL), {STATE: state.to_json()})
-        group = self._parallel.checkpoint_group
+        group = self._topology.checkpoint_group
         stager = DefaultStager(
             StagingOptions(False, False, False, False)
         )  # the writer's own does not copy what is on the CPU
@@ -127,14 +127,14 @@ class Checkpoints:
         self._pending = None
         try:
             future.result()
-            if self._parallel.is_main:
+            if self._topology.is_main:
                 self._lock.check()
                 _publish(self._folder, name)
         except (Exception, dcp.api.CheckpointException) as error:  # the latter is a BaseException
             raise CheckpointError(
                 f"{self._folder / name} could not be written: {error}; the checkpoint before it is whole"
             ) from error
-        if self._parallel.is_main:
+        if self._topology.is_main:
             self._prune(best)
 
     def load(
@@ -162,7 +162,7 @@ class Checkpoints:
                     f"{path} lacks {missing[0]} and {len(missing) - 1} more: it is another model's"
                 )
             _check_shapes(path, there, wanted, optional)
-            dcp.load(wanted, storage_reader=reader, process_group=self._parallel.checkpoint_group)
+            dcp.load(wanted, storage_reader=reader, process_group=self._topology.checkpoint_group)
         except (OSError, ValueError, RuntimeError, EOFError, dcp.api.CheckpointException) as error:
             raise CheckpointError(f"{path} cannot be loaded: {error}") from error
 
@@ -211,23 +211,23 @@ def _content(folder: Path) -> str:
         return ""
 
 
-def check_latest(folder: Path, latest: str, parallel: Parallel) -> None:
+def check_latest(folder: Path, latest: str, topology: Topology) -> None:
     """Compare all files of the checkpoint to resume from with their hashes, before one is read. To be called by all ranks.
 
     Raises:
         CheckpointError: they differ; names the newest checkpoint that is whole, and says how to resume from it.
     """
     wrong = (
-        damage(folder / latest, parallel)
+        damage(folder / latest, topology)
         if _NAME.fullmatch(latest)
         else f"{folder / LATEST} names no checkpoint: {latest!r}"
     )
     if not wrong:
         return
     others: list[Any] = [[name for name in reversed(names(folder)) if name != latest]]
-    dist.broadcast_object_list(others, src=0, group=parallel.checkpoint_group)
+    dist.broadcast_object_list(others, src=0, group=topology.checkpoint_group)
     for name in others[0]:
-        if not damage(folder / name, parallel):
+        if not damage(folder / name, topology):
             how = f"echo {name} > {shlex.quote(str(folder / LATEST))}"
             raise CheckpointError(
                 f"{wrong}. The newest checkpoint that is whole is {name}: to resume from it, run `{how}`, then the same command. {KEPT}"
@@ -271,23 +271,23 @@ def _remove(checkpoint: Path) -> None:
     shutil.rmtree(dead)
 
 
-def _check_shared(folder: Path, parallel: Parallel) -> None:
+def _check_shared(folder: Path, topology: Topology) -> None:
     """Ranks that write into folders of their own would leave checkpoints that lack most of the weights.
 
     Raises:
         CheckpointError: on all ranks, if one does not see what rank 0 wrote.
     """
     nonce = [secrets.token_hex(8)]
-    dist.broadcast_object_list(nonce, src=0, group=parallel.checkpoint_group)
+    dist.broadcast_object_list(nonce, src=0, group=topology.checkpoint_group)
     mark = folder / f"shared-{nonce[0]}{PARTIAL}"
-    if parallel.is_main:
+    if topology.is_main:
         mark.touch()
-    dist.barrier(parallel.checkpoint_group)
+    dist.barrier(topology.checkpoint_group)
     blind = torch.tensor(int(not mark.exists()))
-    dist.all_reduce(blind, group=parallel.checkpoint_group)
-    if parallel.is_main:
+    dist.all_reduce(blind, group=topology.checkpoint_group)
+    if topology.is_main:
         mark.unlink()
     if blind.item():
         raise CheckpointError(
-            f"{blind.item()} of {parallel.world_size} ranks do not see {folder} as rank 0 does: --out has to be on storage that all nodes share"
+            f"{blind.item()} of {topology.world_size} ranks do not see {folder} as rank 0 does: --out has to be on storage that all nodes share"
         )

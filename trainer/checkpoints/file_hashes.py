@@ -23,8 +23,8 @@ import xxhash
 from schemas.errors import CheckpointError
 from schemas.untrusted_json import decoded
 from trainer.checkpoints.atomic_write import write
-from trainer.distributed.agreement import from_main, gathered
-from trainer.distributed.topology import Parallel
+from trainer.distributed.agreement import all_gather, run_on_main
+from trainer.distributed.topology import Topology
 
 HASHES: Final = "hashes.json"
 _VERSION: Final = 1
@@ -85,7 +85,7 @@ def read_hashes(folder: Path) -> dict[str, FileHash]:
     return found.files
 
 
-def damage(folder: Path, parallel: Parallel) -> str:
+def damage(folder: Path, topology: Topology) -> str:
     """Compare a checkpoint's files with their hashes. To be called by all ranks, each of which reads a
     share of the files.
 
@@ -93,13 +93,13 @@ def damage(folder: Path, parallel: Parallel) -> str:
         what is wrong, the same text on all ranks; empty if nothing is.
     """
     try:
-        files: dict[str, FileHash] = from_main(parallel, partial(read_hashes, folder))
+        files: dict[str, FileHash] = run_on_main(topology, partial(read_hashes, folder))
     except CheckpointError as error:
         return str(error)
-    mine = sorted(files.items())[parallel.rank :: parallel.world_size]
+    mine = sorted(files.items())[topology.rank :: topology.world_size]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="thdpack-hash") as threads:
         found = [problem for problem in threads.map(partial(_compare, folder), mine) if problem]
-    problems = [problem for of_rank in gathered(parallel, found) for problem in of_rank]
+    problems = [problem for of_rank in all_gather(topology, found) for problem in of_rank]
     return (
         ""
         if not problems

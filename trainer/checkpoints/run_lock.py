@@ -26,9 +26,9 @@ import msgspec
 
 from schemas.errors import ThdpackError
 from schemas.untrusted_json import decoded
-from trainer.distributed.agreement import from_main
-from trainer.distributed.lost_ranks import say
-from trainer.distributed.topology import Parallel
+from trainer.distributed.agreement import run_on_main
+from trainer.distributed.rank_message import say
+from trainer.distributed.topology import Topology
 
 LOCK: Final = "lock"
 EVERY_SECONDS = 10.0
@@ -125,14 +125,14 @@ class RunLock:
 
 
 @contextmanager
-def held(out: Path, parallel: Parallel) -> Iterator[RunLock]:
+def run_lock(out: Path, topology: Topology) -> Iterator[RunLock]:
     """Hold a run's folder, made if it is not there. To be called by all ranks.
 
     Raises:
         ValueError: another run holds it, or it cannot be written; on all ranks.
     """
-    content: bytes = from_main(parallel, lambda: take(out))
-    lock = RunLock(out / LOCK, content if parallel.is_main else b"")
+    content: bytes = run_on_main(topology, lambda: take(out))
+    lock = RunLock(out / LOCK, content if topology.is_main else b"")
     try:
         yield lock
     finally:

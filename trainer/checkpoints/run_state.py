@@ -15,14 +15,14 @@ STATE: Final = "state.json"
 STATE_VERSION: Final = 1
 
 
-class Best(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The best validation so far. loss: None, and checkpoint: "", if there was none."""
 
     loss: float | None = None
     checkpoint: Annotated[str, msgspec.Meta(pattern=r"^(step-\d{8,})?$")] = ""
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run after so many steps.
 
     tokens: unpadded, so far. applied: steps that were not skipped. sound: the last validation, if any, was
@@ -34,7 +34,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     step: Count
     tokens: Count
     applied: Count
-    best: Best
+    best: BestValidation
     sound: bool
     reader: dict[str, int | str]
     options: TrainOptions
@@ -43,7 +43,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
 
-def read_state(checkpoint: Path) -> State:
+def read_state(checkpoint: Path) -> RunState:
     """Read state.json of a checkpoint.
 
     Raises:
@@ -57,6 +57,6 @@ def read_state(checkpoint: Path) -> State:
             raise CheckpointError(
                 f"{path}: version {raw.get('version')!r}, this thdpack reads {STATE_VERSION}"
             )
-        return msgspec.convert(raw, State)
+        return msgspec.convert(raw, RunState)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error

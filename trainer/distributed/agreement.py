@@ -15,7 +15,7 @@ import schemas
 from schemas.code_digest import code_digest
 from schemas.errors import CheckpointError, ThdpackError
 from trainer.config import TrainOptions
-from trainer.distributed.topology import Parallel
+from trainer.distributed.topology import Topology
 
 _OF_A_NODE: Final = ("data", "cache_dir", "out")
 """Paths, which nodes may see under names of their own. The dataset's manifest and the run's folder are
@@ -23,43 +23,43 @@ compared by what is in them."""
 _PACKAGES: Final = ("schemas", "pipeline", "trainer")
 
 
-def from_main(parallel: Parallel, ask: Callable[[], Any]) -> Any:
+def run_on_main(topology: Topology, ask: Callable[[], Any]) -> Any:
     """Return what rank 0 finds, on all ranks. To be called by all ranks.
 
     Raises:
         CheckpointError, ValueError: rank 0 found an error.
     """
     box: list[Any] = [None]
-    if parallel.is_main:
+    if topology.is_main:
         try:
             box = [ask()]
         except CheckpointError as error:
             box = [CheckpointError(str(error))]
         except (ValueError, OSError, ThdpackError) as error:
             box = [ValueError(str(error))]
-    dist.broadcast_object_list(box, src=0, group=parallel.checkpoint_group)
+    dist.broadcast_object_list(box, src=0, group=topology.checkpoint_group)
     if isinstance(box[0], Exception):
         raise box[0]
     return box[0]
 
 
-def gathered(parallel: Parallel, value: Any) -> list[Any]:
+def all_gather(topology: Topology, value: Any) -> list[Any]:
     """Return the values of all ranks, in order. To be called by all ranks."""
-    each: list[Any] = [None] * parallel.world_size
-    dist.all_gather_object(each, value, group=parallel.checkpoint_group)
+    each: list[Any] = [None] * topology.world_size
+    dist.all_gather_object(each, value, group=topology.checkpoint_group)
     return each
 
 
-def check_same(parallel: Parallel, facts: Mapping[str, str]) -> None:
+def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
     """Compare facts, by name, with those of rank 0. To be called by all ranks.
 
     Raises:
         ValueError: a rank differs, the same on all ranks; names the first, its host, and all in which it
         differs.
     """
-    if parallel.world_size == 1:
+    if topology.world_size == 1:
         return
-    each: list[tuple[str, Mapping[str, str]]] = gathered(parallel, (socket.gethostname(), facts))
+    each: list[tuple[str, Mapping[str, str]]] = all_gather(topology, (socket.gethostname(), facts))
     host, expected = each[0]
     differing = [rank for rank, (_, found) in enumerate(each) if found != expected]
     if differing:

@@ -8,7 +8,6 @@ a GPU that waits in one: only processes that are gone, stopped, or cut off are s
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from schemas.errors import ThdpackError
+from trainer.distributed.rank_message import say
 
 _EVERY_SECONDS: Final = 0.5
 _ROLL_CALL_SECONDS: Final = 5.0
@@ -112,16 +112,6 @@ class Watch:
             silent -= {rank for rank in silent if self._store.check([f"here/{rank}"])}
             time.sleep(0.1)
         return sorted(silent)
-
-
-def say(rank: int, text: str) -> None:
-    """Write one line to standard error, with the rank's name; rank 0 speaks for the trainer.
-
-    In one write: `print` writes the newline by itself where Python is unbuffered, as under torchrun, and lines of two ranks that
-    share a pipe then run together.
-    """
-    sys.stderr.write(f"trainer, rank {rank}: {text}\n" if rank else f"trainer: {text}\n")
-    sys.stderr.flush()
 
 
 def _broke(work: Any) -> bool:

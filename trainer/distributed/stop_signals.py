@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import torch
 import torch.distributed as dist
 
-from trainer.distributed.topology import Parallel
+from trainer.distributed.topology import Topology
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -21,8 +21,8 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
 class StopRequest:
     """Whether to stop, the same answer on all ranks at the same step. A second Ctrl-C interrupts at once."""
 
-    def __init__(self, parallel: Parallel) -> None:
-        self._parallel = parallel
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
         self._wanted = False
         self._vote: tuple[Any, torch.Tensor] | None = None
         self._before: dict[int, Any] = {}
@@ -41,7 +41,7 @@ class StopRequest:
         if self._vote is not None and kind is None:
             self._vote[0].wait()
         if (
-            kind is None or self._parallel.world_size == 1
+            kind is None or self._topology.world_size == 1
         ):  # else torchrun's SIGTERM would end us before we have said what is wrong
             for number, handler in self._before.items():
                 signal.signal(number, handler)
@@ -53,16 +53,16 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Cast this step's vote, and say what the last one came to. To be called once a step, by all ranks."""
-        if self._parallel.world_size == 1:
+        if self._topology.world_size == 1:
             return self._wanted
         before = self._vote
         ballot = torch.tensor(int(self._wanted), dtype=torch.int32)
         self._vote = (
-            dist.all_reduce(ballot, group=self._parallel.vote_group, async_op=True),
+            dist.all_reduce(ballot, group=self._topology.vote_group, async_op=True),
             ballot,
         )
-        if self._parallel.watch:
-            self._parallel.watch.vote(self._vote[0])
+        if self._topology.watch:
+            self._topology.watch.vote(self._vote[0])
         if before is None:
             return False
         before[0].wait()

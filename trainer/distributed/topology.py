@@ -33,7 +33,7 @@ _NCCL_GRACE: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parallel:
+class Topology:
     """Who we are among how many, and where we compute.
 
     Ranks that share a bucket (context parallelism) are neighbours, and so are those that share a copy of the parameters, which are more or the same.
@@ -52,7 +52,7 @@ class Parallel:
     replicate: int = 1
     slices: Slices = field(default_factory=Slices)
 
-    def arranged(self, options: ComputeOptions) -> Self:
+    def for_options(self, options: ComputeOptions) -> Self:
         """The same ranks, divided as the options say. To be called by all ranks.
 
         Raises:
@@ -106,7 +106,7 @@ class Parallel:
         """Where a collective fails, LostRankError says which ranks do not answer."""
         return self.watch.over() if self.watch else nullcontext()
 
-    def leave(self, code: int) -> NoReturn:
+    def exit_process(self, code: int) -> NoReturn:
         """End this process after an error. Among others, at once: groups and threads would wait for ranks that wait for us."""
         sys.stdout.flush()
         sys.stderr.flush()
@@ -114,7 +114,7 @@ class Parallel:
             os._exit(code)
         sys.exit(code)
 
-    def from_main(self, tensor: Tensor) -> Tensor:
+    def broadcast_from_main(self, tensor: Tensor) -> Tensor:
         """Rank 0's tensor, on all ranks' devices; the others' give shape and dtype."""
         there = (
             tensor.to(self.device) if self.is_main else torch.empty_like(tensor, device=self.device)
@@ -173,7 +173,7 @@ def check_arrangement(options: ComputeOptions, world_size: int) -> None:
         )
 
 
-def hold(model: nn.Module, *, last: bool) -> None:
+def set_gradient_sync(model: nn.Module, *, last: bool) -> None:
     """Keep gathered parameters and unreduced gradients over a sharded model's next backward pass, unless it is the step's last."""
     assert isinstance(model, FSDPModule)
     model.set_requires_gradient_sync(last)
@@ -185,18 +185,18 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """A tensor put together from all ranks' parts; all ranks have to ask for it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def alone(device: torch.device) -> Parallel:
+def single_process(device: torch.device) -> Topology:
     """For who needs no process group: no checkpoints, no votes."""
-    return Parallel(rank=0, world_size=1, device=device, checkpoint_group=None, vote_group=None)
+    return Topology(rank=0, world_size=1, device=device, checkpoint_group=None, vote_group=None)
 
 
 @contextmanager
-def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
+def process_group(*, timeout_minutes: float = 10.0) -> Iterator[Topology]:
     """Join the job that torchrun started, or be one of one; leave it at the end.
 
     Args:
@@ -231,7 +231,7 @@ def processes(*, timeout_minutes: float = 10.0) -> Iterator[Parallel]:
     try:
         if watch:
             watch.start()
-        yield Parallel(
+        yield Topology(
             rank=rank,
             world_size=world_size,
             device=device,

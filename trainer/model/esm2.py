@@ -35,7 +35,7 @@ INIT_STD: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Sequences:
+class SequenceLayout:
     """Where sequences stand in a row of T tokens.
 
     cu_seqlens: int32[S + 1], their spans; each attends to itself only. The end may be repeated.
@@ -48,9 +48,9 @@ class Sequences:
     lengths: Tensor | None = None
 
     @staticmethod
-    def padded(lengths: Tensor, columns: int) -> Sequences:
+    def padded(lengths: Tensor, columns: int) -> SequenceLayout:
         """S rows of `columns` tokens, row i with its first lengths[i] real."""
-        return Sequences(
+        return SequenceLayout(
             torch.arange(lengths.numel() + 1, dtype=torch.int32, device=lengths.device) * columns,
             columns,
             lengths.int(),
@@ -87,7 +87,7 @@ class Esm2(nn.Module):
         self.contact_head.register_buffer("bias", torch.empty(1, dtype=torch.float32))
 
     def forward(
-        self, input_ids_T: Tensor, sequences: Sequences, index_M: Tensor | None = None
+        self, input_ids_T: Tensor, sequences: SequenceLayout, index_M: Tensor | None = None
     ) -> Tensor:
         """Logits float32[M, V] at index_M, places in this rank's slice, or float32[t, V] at every token of it.
 
@@ -112,7 +112,7 @@ class Esm2(nn.Module):
             )  # normalising and projecting 15 % of the tokens is enough to train
         return self.head(self.norm(x_tD), self.embedding)
 
-    def _embed(self, input_ids_T: Tensor, sequences: Sequences, span_T: Tensor) -> Tensor:
+    def _embed(self, input_ids_T: Tensor, sequences: SequenceLayout, span_T: Tensor) -> Tensor:
         """Embeddings of this rank's slice with token dropout: <mask> is zero, and the rest of its sequence is scaled up for what is missing."""
         masked_T = input_ids_T == ESM2.id("<mask>")
         before = F.pad(masked_T.cumsum(0, dtype=torch.int32), (1, 0))

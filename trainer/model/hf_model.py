@@ -25,9 +25,9 @@ from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import Backend, ComputeOptions
-from trainer.distributed.topology import alone
+from trainer.distributed.topology import single_process
 from trainer.model import huggingface
-from trainer.model.esm2 import VOCABULARY, Sequences
+from trainer.model.esm2 import VOCABULARY, SequenceLayout
 from trainer.model.initialize import build, draw, fill
 
 
@@ -75,7 +75,7 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
                 self.model,
                 {},
                 seed=0,
-                parallel=alone(target if compute.backend == "te" else device),
+                topology=single_process(target if compute.backend == "te" else device),
             )
         self.post_init()
 
@@ -151,12 +151,12 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
                 raise ValueError(
                     f"input_ids has {rows} rows, with cu_seq_lens_q it is one packed row"
                 )
-            sequences = Sequences(cu_seq_lens_q.int(), max_length_q or columns)
+            sequences = SequenceLayout(cu_seq_lens_q.int(), max_length_q or columns)
         else:
             mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
             if bool((mask.diff(dim=1) > 0).any()):
                 raise ValueError("attention_mask has padding before tokens; pad on the right")
-            sequences = Sequences.padded(mask.sum(1), columns)
+            sequences = SequenceLayout.padded(mask.sum(1), columns)
         with torch.cuda.device_of(
             input_ids
         ):  # Triton launches kernels on the current device, wherever tensors are

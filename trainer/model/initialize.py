@@ -18,7 +18,7 @@ from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import ComputeOptions
 from trainer.distributed.context_parallel import Slices
-from trainer.distributed.topology import Parallel
+from trainer.distributed.topology import Topology
 from trainer.model.esm2 import INIT_STD, VOCABULARY, Esm2, rope_frequencies
 
 
@@ -62,22 +62,22 @@ def draw(
 
 @torch.no_grad()
 def fill(
-    model: Esm2, values: Mapping[str, Tensor], *, seed: int, parallel: Parallel
+    model: Esm2, values: Mapping[str, Tensor], *, seed: int, topology: Topology
 ) -> dict[str, Tensor]:
-    """Give a model of the meta device memory and values, on the device of `parallel`.
+    """Give a model of the meta device memory and values, on the device of `topology`.
 
     Args:
         values: float32, whole, by name: what was imported, on rank 0; the others get it from there. The rest is drawn.
     Returns:
         fp32 values of all parameters whose own dtype is another, by name, sharded as they are: what an optimizer starts its masters with.
     """
-    device = parallel.device
+    device = topology.device
     model.to_empty(device=device)
     precision.quantize_parameters(model)
     masters = {}
     for name, tensor in model.named_tensors():
         whole = (
-            parallel.from_main(values[name])
+            topology.broadcast_from_main(values[name])
             if name in values
             else draw(name, tensor.shape, model.options, seed=seed, device=device)
         )

@@ -20,7 +20,7 @@ from trainer.kernels.attention import Attention, tiles
 from trainer.kernels.gelu import BiasGelu
 from trainer.kernels.norm import AddNorm
 from trainer.kernels.rope import RotateQKV
-from trainer.model.esm2 import NORM_EPSILON, Sequences
+from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
 
 OUR_NUMBERS = 2**31
 """Fused QKV has fewer: our kernel's offsets have 32 bits."""
@@ -29,7 +29,7 @@ OUR_NUMBERS = 2**31
 class Context:
     """What all layers need to know of a row: angles of the rotary embedding, and who attends to whom."""
 
-    def __init__(self, sequences: Sequences, angles_TR: Tensor, slices: Slices) -> None:
+    def __init__(self, sequences: SequenceLayout, angles_TR: Tensor, slices: Slices) -> None:
         self.slices = slices
         self.cos, self.sin = angles_TR.cos(), angles_TR.sin()
         self.sequences = sequences
@@ -66,7 +66,7 @@ class Context:
         return out.reshape(tokens, -1)
 
 
-def is_ours(qkv: Tensor, sequences: Sequences) -> bool:
+def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
     """Whether our attention kernel takes this QKV [T, H, 3, R], or Transformer Engine's does."""
     fits = (
         sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS

@@ -14,13 +14,13 @@ from torch.utils.checkpoint import checkpoint
 from schemas.models import ModelOptions
 from trainer.config import Recompute
 from trainer.distributed.context_parallel import Slices
-from trainer.model.esm2 import NORM_EPSILON, Sequences
+from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
 
 
 class Context:
     """What all layers need to know of a row: angles of the rotary embedding, and who attends to whom."""
 
-    def __init__(self, sequences: Sequences, angles_TR: Tensor, slices: Slices) -> None:
+    def __init__(self, sequences: SequenceLayout, angles_TR: Tensor, slices: Slices) -> None:
         self.slices = slices
         self.cos, self.sin = angles_TR.cos()[:, None], angles_TR.sin()[:, None]
         self.sequences = sequences

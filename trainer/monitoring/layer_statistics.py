@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from trainer import precision
 from trainer.checkpoints.atomic_write import write
 from trainer.config import TrainOptions
-from trainer.distributed.topology import Parallel
-from trainer.monitoring.metrics import continued
+from trainer.distributed.topology import Topology
+from trainer.monitoring.json_lines import open_json_lines
 
 _TENSORS: Final = ("activation", "gradient", "weight")
 _NAME: Final = re.compile(r"(?:model\.)?(.+?)_(activation|gradient|weight|output|wgrad|dgrad)_(.+)")
@@ -37,7 +37,7 @@ _HEADER: Final = """\
 """
 
 
-class _Off:
+class NoStatistics:
     def begin(self, model: nn.Module, step: int) -> None: ...
 
     def step(self) -> None: ...
@@ -46,9 +46,9 @@ class _Off:
         return nullcontext()
 
 
-class _Statistics:
-    def __init__(self, folder: Path, parallel: Parallel) -> None:
-        self._folder, self._parallel = folder, parallel
+class LayerStatistics:
+    def __init__(self, folder: Path, topology: Topology) -> None:
+        self._folder, self._topology = folder, topology
         self._file: Any = None
 
     def begin(self, model: nn.Module, step: int) -> None:
@@ -57,8 +57,8 @@ class _Statistics:
 
         inspect.infer_and_assign_layer_names(model)
         inspect.initialize_training_step(step + 1)
-        if self._parallel.is_main:
-            self._file = continued(self._folder / "statistics.jsonl", step)
+        if self._topology.is_main:
+            self._file = open_json_lines(self._folder / "statistics.jsonl", step)
 
     def step(self) -> None:
         """To be called by all ranks after each step: what was taken is put together and written."""
@@ -99,7 +99,9 @@ class _Statistics:
 
 
 @contextmanager
-def statistics(options: TrainOptions, parallel: Parallel) -> Iterator[_Statistics | _Off]:
+def layer_statistics(
+    options: TrainOptions, topology: Topology
+) -> Iterator[LayerStatistics | NoStatistics]:
     """Something to `begin` with a model that is made in here, to `step` after each step, and to be `paused` for what is no step.
 
     Args:
@@ -108,17 +110,17 @@ def statistics(options: TrainOptions, parallel: Parallel) -> Iterator[_Statistic
         ValueError: --tensor-statistics does not go together with other options, its package is missing, or its configuration cannot be read.
     """
     if not options.output.tensor_statistics:
-        yield _Off()
+        yield NoStatistics()
         return
     check(options, installed=find_spec("nvdlfw_inspect") is not None)
     import nvdlfw_inspect.api as inspect
 
     folder = Path(options.output.out) / "statistics"
-    if parallel.is_main and not (folder / "config.yaml").exists():
+    if topology.is_main and not (folder / "config.yaml").exists():
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / "config.yaml", configuration(options))
-    dist.barrier(parallel.checkpoint_group)
-    collected = _Statistics(folder, parallel)
+    dist.barrier(topology.checkpoint_group)
+    collected = LayerStatistics(folder, topology)
     try:
         _initialize(folder, collected)
         yield collected
@@ -141,7 +143,7 @@ def check(options: TrainOptions, *, installed: bool) -> None:
         raise ValueError("--tensor-statistics needs nvdlfw_inspect: pip install nvdlfw-inspect")
 
 
-def _initialize(folder: Path, collected: _Statistics) -> None:
+def _initialize(folder: Path, collected: LayerStatistics) -> None:
     import nvdlfw_inspect.api as inspect
     import transformer_engine
     import yaml

@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, schedule
 
 from trainer.config import TrainOptions
-from trainer.distributed.topology import Parallel
+from trainer.distributed.topology import Topology
 
 
 class _Off:
@@ -20,9 +20,9 @@ class _Off:
 
 
 @contextmanager
-def profiler(options: TrainOptions, parallel: Parallel) -> Iterator[Any]:
+def profiler(options: TrainOptions, topology: Topology) -> Iterator[Any]:
     """Something whose `step()` is to be called after each step. With --profile, rank 0 writes OUT/trace.json of the 11th to the 13th."""
-    if not (options.output.profile and parallel.is_main):
+    if not (options.output.profile and topology.is_main):
         yield _Off()
         return
     activities = [ProfilerActivity.CPU] + (

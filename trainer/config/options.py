@@ -1,19 +1,12 @@
-"""What a run is: every option typed, documented, checked once. Imports no torch, so that --help stays quick.
-
-The presets have the published models' shapes (schemas.models) and hyperparameters; weight decay on matrices only is our choice.
-"""
+"""Options of a training run, by section: model, data, optimizer, compute, output."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-import tyro
-
-from schemas.models import ESM2_MODELS, ModelOptions
+from schemas.models import ModelOptions
 from schemas.redact import without_credentials
 
 Backend = Literal["auto", "te", "torch"]
@@ -257,80 +250,3 @@ class TrainOptions:
     def to_json(self) -> str:
         """Without credentials."""
         return json.dumps(asdict(self.public()), indent=1) + "\n"
-
-
-def _preset(name: str, model: ModelOptions, **optimizer: float) -> TrainOptions:
-    return TrainOptions(
-        model=model,
-        optimizer=replace(OptimizerOptions(), **optimizer),  # type: ignore[arg-type]
-        output=OutputOptions(out=f"runs/{name}"),
-    )
-
-
-def _tiny() -> TrainOptions:
-    base = _preset(
-        "esm2-tiny",
-        ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=256),
-        steps=100,
-        warmup_steps=10,
-        learning_rate=4e-3,
-    )
-    return replace(
-        base,
-        data=DataOptions(tokens_per_step=16_384),
-        output=replace(base.output, validate_every=50, checkpoint_every=50),
-    )
-
-
-def _published(name: str) -> tuple[str, TrainOptions]:
-    model = ESM2_MODELS[name]
-    what = f"{model.layers} layers of {model.hidden_size:,}"
-    if name == "esm2-15b":
-        base = _preset(name, model, learning_rate=1.6e-4, weight_decay=0.1)
-        return what, replace(base, data=DataOptions(tokens_per_step=3_145_728))
-    return what, _preset(name, model)
-
-
-PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
-    "esm2-tiny": ("2 layers of 64: to try things out, on a CPU", _tiny()),
-    **{name: _published(name) for name in ESM2_MODELS},
-}
-"""Name → (what it is, its options)."""
-
-
-_PROG: Final = "python -m trainer.train"
-
-
-def parse(arguments: Sequence[str]) -> TrainOptions:
-    """The options of a command line: a preset's name, then flags.
-
-    Raises:
-        SystemExit: --help, or wrong usage (code 2).
-    """
-    _check_repeated(arguments)
-    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-    description = "Train an ESM-2 on a dataset that `thdpack preprocess` made. PRESET --help lists all options."
-    options: Any = tyro.extras.overridable_config_cli(
-        dict(PRESETS), prog=_PROG, description=description, args=arguments, config=config
-    )
-    if not options.data.data:
-        print(
-            f"{_PROG}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made",
-            file=sys.stderr,
-        )
-        raise SystemExit(2)
-    return options  # type: ignore[no-any-return]
-
-
-def _check_repeated(arguments: Sequence[str]) -> None:
-    """Raises: SystemExit (code 2), for an option that is given twice; the first would be ignored without a word."""
-    flags = [
-        word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")
-    ]
-    repeated = next((flag for number, flag in enumerate(flags) if flag in flags[:number]), "")
-    if repeated:
-        print(
-            f"{_PROG}: {repeated} is given more than once, and takes one value: leave one out",
-            file=sys.stderr,
-        )
-        raise SystemExit(2)

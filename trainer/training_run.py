@@ -16,22 +16,23 @@ from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.checkpoints.atomic_write import write
 from trainer.checkpoints.checkpoint import KEPT, LATEST, Checkpoints
-from trainer.checkpoints.run_lock import held
-from trainer.checkpoints.run_state import Best, State
+from trainer.checkpoints.run_lock import run_lock
+from trainer.checkpoints.run_state import BestValidation, RunState
 from trainer.config import TrainOptions
-from trainer.delayed_scaling import scaling_kept
-from trainer.distributed.agreement import check_same, from_main, gathered, options_of, versions
-from trainer.distributed.topology import Parallel, whole
+from trainer.distributed.agreement import all_gather, check_same, options_of, run_on_main, versions
+from trainer.distributed.topology import Topology, full_tensor
 from trainer.feed import Feed
 from trainer.masking import Masker
 from trainer.memory_check import available_memory, memory_of, resolve_reshard, setting_of
 from trainer.model import huggingface
 from trainer.model.initialize import build, fill
-from trainer.monitoring.layer_statistics import statistics
-from trainer.monitoring.metrics import Report
+from trainer.monitoring.layer_statistics import layer_statistics
+from trainer.monitoring.run_log import RunLog
+from trainer.open_readers import open_readers
 from trainer.optimizer import Optimizer
+from trainer.precision import preserve_scaling
 from trainer.resume_options import changes, resumed
-from trainer.starting_point import from_hugging_face, last_state, open_readers
+from trainer.starting_point import from_hugging_face, last_state
 from trainer.step import Step, why_not_captured
 from trainer.validate import MASK_SEED, validate
 
@@ -40,10 +41,10 @@ class TrainingError(ThdpackError):
     """A run cannot go on, or did not come to an end that is worth something: its loss or gradients are not finite."""
 
 
-class Run:
+class TrainingRun:
     """A run at a step: the number of steps done, `step`, and everything that the next one needs."""
 
-    def __init__(self, options: TrainOptions, parallel: Parallel, stack: ExitStack) -> None:
+    def __init__(self, options: TrainOptions, topology: Topology, stack: ExitStack) -> None:
         """Start, or go on from the last checkpoint in the run's folder.
 
         Args:
@@ -52,89 +53,89 @@ class Run:
             ValueError, ThdpackError: as `train` says.
         """
         check_same(
-            parallel, {**versions(), **options_of(options)}
+            topology, {**versions(), **options_of(options)}
         )  # before anything that ranks do together
-        parallel = parallel.arranged(options.compute)
-        self.parallel, self.out = parallel, Path(options.output.out)
-        options = replace(options, compute=precision.resolve(options.compute, parallel.device))
-        self.lock = stack.enter_context(held(self.out, parallel))
-        before = last_state(options, parallel)
+        topology = topology.for_options(options.compute)
+        self.topology, self.out = topology, Path(options.output.out)
+        options = replace(options, compute=precision.resolve(options.compute, topology.device))
+        self.lock = stack.enter_context(run_lock(self.out, topology))
+        before = last_state(options, topology)
         imported: dict[str, Tensor] = {}
         if before:
             options = resumed(options, before.options)
         elif options.output.init_from:
-            options, imported = from_hugging_face(options, parallel)
-        self.reader, self.valid, options = open_readers(options, parallel, stack)
+            options, imported = from_hugging_face(options, topology)
+        self.reader, self.valid, options = open_readers(options, topology, stack)
         compute = options.compute
         if compute.reshard == "auto":
             setting, smallest = (
-                setting_of(options, self.reader.manifest, parallel),
-                min(gathered(parallel, available_memory(parallel.device))),
+                setting_of(options, self.reader.manifest, topology),
+                min(all_gather(topology, available_memory(topology.device))),
             )
             compute = replace(
                 compute,
-                reshard=from_main(parallel, lambda: resolve_reshard(setting, available=smallest)),
+                reshard=run_on_main(topology, lambda: resolve_reshard(setting, available=smallest)),
             )
         self.options = options = replace(options, compute=compute)
         check_same(
-            parallel, options_of(options)
+            topology, options_of(options)
         )  # `auto` may stand for something else where hardware or packages differ
         self.changes = changes(options, before.options) if before else ""
-        self.memory = memory_of(options, self.reader.manifest, parallel)
+        self.memory = memory_of(options, self.reader.manifest, topology)
 
         self.statistics = stack.enter_context(
-            statistics(options, parallel)
+            layer_statistics(options, topology)
         )  # before the model: Transformer Engine's modules look for it as they are made
-        self.model = build(options.model, compute, parallel.slices)
+        self.model = build(options.model, compute, topology.slices)
         for parameter in self.model.parameters():
             parameter.data = parameter.data.to(precision.stored_dtype(compute))
-        parallel.shard(
+        topology.shard(
             self.model,
             compute_dtype=precision.compute_dtype(compute),
             reshard=compute.reshard,
             gather_ahead=compute.gather_ahead,
         )
-        masters = fill(self.model, imported, seed=options.data.seed, parallel=parallel)
+        masters = fill(self.model, imported, seed=options.data.seed, topology=topology)
         self.optimizer = Optimizer(self.model, options.optimizer, masters)
         self.autocast = partial(
-            precision.autocast, compute, parallel.device, sharded=parallel.world_size > 1
+            precision.autocast, compute, topology.device, sharded=topology.world_size > 1
         )
         masker = partial(
             Masker,
             ESM2,
             probability=options.data.mask_probability,
-            device=parallel.device,
-            slices=parallel.slices,
+            device=topology.device,
+            slices=topology.slices,
         )
         self.valid_masker = masker(
             seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1
         )
 
         self.step, self.tokens = 0, 0
-        self.best, self.sound = Best(), True
+        self.best, self.sound = BestValidation(), True
         self.checkpoints = Checkpoints(
-            self.out / "checkpoints", parallel, self.lock, keep_last=options.output.keep_last
+            self.out / "checkpoints", topology, self.lock, keep_last=options.output.keep_last
         )
         if before:
             self._load(before)
         self.checkpoints.set_aside_after(self.step)
         self.statistics.begin(self.model, self.step)
-        if parallel.is_main:
+        if topology.is_main:
             write(
                 self.out / "options.json", options.to_json()
             )  # for people; what a run goes on with is in its checkpoints
         self.feed = Feed(
             self.reader,
             buckets=options.data.buckets_per_micro_batch,
-            stride=parallel.data_ranks,
-            device=parallel.device,
+            stride=topology.data_ranks,
+            device=topology.device,
         )
         self.not_captured = (
-            why_not_captured(compute, parallel, self.micro_batches) if compute.cuda_graph else ""
+            why_not_captured(compute, topology, self.micro_batches) if compute.cuda_graph else ""
         )
         captured = compute.cuda_graph and not self.not_captured
         self.step_once = Step(
-            self.model, self.optimizer, masker(seed=options.data.seed, epoch_buckets=len(self.reader)), self.autocast, parallel,
+            self.model, self.optimizer, masker(seed=options.data.seed, epoch_buckets=len(self.reader)), self.autocast, topology,
             micro_batches=self.micro_batches, reduced_once=compute.reshard == "step", captured=captured,
             backward_in_autocast=precision.backward_in_autocast(compute),
         )  # fmt: skip
@@ -143,19 +144,19 @@ class Run:
     def micro_batches(self) -> int:
         """Of this rank, in a step."""
         return self.options.data.buckets_per_step // (
-            self.parallel.data_ranks * self.options.data.buckets_per_micro_batch
+            self.topology.data_ranks * self.options.data.buckets_per_micro_batch
         )
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
 
-    def validate(self, report: Report) -> bool:
+    def validate(self, report: RunLog) -> bool:
         """Measure on the valid split, if there is one. Whether this is the best so far."""
         if self.valid is None:
             return False
-        with self.statistics.paused(), scaling_kept(self.model):
+        with self.statistics.paused(), preserve_scaling(self.model):
             found = validate(
-                self.model, self.valid, self.valid_masker, self.parallel, self.autocast
+                self.model, self.valid, self.valid_masker, self.topology, self.autocast
             )
         report.validation(self.step, found)
         self.sound = math.isfinite(found.loss)
@@ -165,12 +166,12 @@ class Run:
             and (self.best.loss is None or found.loss < self.best.loss)
         )
         if better:
-            self.best = Best(loss=found.loss, checkpoint=Checkpoints.name(self.step))
+            self.best = BestValidation(loss=found.loss, checkpoint=Checkpoints.name(self.step))
         return better
 
     def save(self, *, wait: bool) -> None:
         """Begin to write a checkpoint, or write it, if `wait`."""
-        state = State(
+        state = RunState(
             step=self.step,
             tokens=self.tokens,
             applied=int(self.optimizer.applied),
@@ -201,10 +202,10 @@ class Run:
         for name, tensor in self._tensors().items():
             kind, _, name = name.partition(".")
             if kind == "model":
-                together = whole(tensor)  # of all ranks, one tensor at a time
-                if self.parallel.is_main:
+                together = full_tensor(tensor)  # of all ranks, one tensor at a time
+                if self.topology.is_main:
                     tensors[name] = together.cpu()
-        if self.parallel.is_main:
+        if self.topology.is_main:
             self.lock.check()
             huggingface.export(
                 self.out / "export",
@@ -221,7 +222,7 @@ class Run:
             self.options.compute,
             self.reader.manifest,
         )
-        where_to = _arrangement(self.options, self.parallel) + (
+        where_to = _arrangement(self.options, self.topology) + (
             f", {self.memory} each" if self.memory else ""
         )
         where = f"going on from step {self.step:,}" if self.step else "starting"
@@ -262,20 +263,20 @@ class Run:
         tensors = {
             f"scaling.{name}": tensor for name, tensor in precision.scaling_tensors(self.model)
         }
-        tensors[f"random.cpu.{self.parallel.rank}"] = torch.get_rng_state()
-        if self.parallel.device.type == "cuda":
-            tensors[f"random.cuda.{self.parallel.rank}"] = torch.cuda.get_rng_state()
+        tensors[f"random.cpu.{self.topology.rank}"] = torch.get_rng_state()
+        if self.topology.device.type == "cuda":
+            tensors[f"random.cuda.{self.topology.rank}"] = torch.cuda.get_rng_state()
         return tensors
 
-    def _load(self, state: State) -> None:
+    def _load(self, state: RunState) -> None:
         self.reader.load_state_dict(state.reader)
         precision.prepare_scaling(self.model, self.options.compute)
         optional = self._optional_tensors()
         self.checkpoints.load(Checkpoints.name(state.step), self._tensors(), optional=optional)
         self.optimizer.restored(state.applied)
-        torch.set_rng_state(optional[f"random.cpu.{self.parallel.rank}"])
-        if self.parallel.device.type == "cuda":
-            torch.cuda.set_rng_state(optional[f"random.cuda.{self.parallel.rank}"])
+        torch.set_rng_state(optional[f"random.cpu.{self.topology.rank}"])
+        if self.topology.device.type == "cuda":
+            torch.cuda.set_rng_state(optional[f"random.cuda.{self.topology.rank}"])
         self.step, self.tokens, self.best, self.sound = (
             state.step,
             state.tokens,
@@ -284,11 +285,11 @@ class Run:
         )
 
 
-def _arrangement(options: TrainOptions, parallel: Parallel) -> str:
+def _arrangement(options: TrainOptions, topology: Topology) -> str:
     """How many devices, and how they share the work."""
-    found = f"{parallel.world_size} × {parallel.device.type.upper()}"
-    if parallel.world_size > 1:
-        found += f", sharded over {parallel.world_size // parallel.replicate}, gathered for a {options.compute.reshard}"
-    if parallel.slices.ranks > 1:
-        found += f", {parallel.slices.ranks} to a bucket"
+    found = f"{topology.world_size} × {topology.device.type.upper()}"
+    if topology.world_size > 1:
+        found += f", sharded over {topology.world_size // topology.replicate}, gathered for a {options.compute.reshard}"
+    if topology.slices.ranks > 1:
+        found += f", {topology.slices.ranks} to a bucket"
     return found

@@ -1,0 +1,1 @@
+"""Ablation of training speed; see `__main__.py`."""

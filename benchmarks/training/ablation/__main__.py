@@ -1,0 +1,188 @@
+"""Where the speed comes from, in one run: a padded Hugging Face model, then one change a row, up to packed shards in a CUDA graph in FP8.
+
+    python -m benchmarks.training.ablation DATASET --json ablation.json
+    python -m benchmarks.training.ablation --from-json ablation.json --plot docs/images/ablation.svg     # needs matplotlib, and no GPU
+
+DATASET has buckets of 16,384 tokens and sequences of at most 1,024; all rows train on its sequences, a bucket's worth of token slots a step.
+
+hf-padded          EsmForMaskedLM, SDPA, bf16 autocast, fp32 weights, torch's fused AdamW, clipping. 16 sequences a step, padded to 1,024.
+                   DataLoader workers tokenize (EsmTokenizer), pad, and mask (DataCollatorForLanguageModeling).
+torch-bshd         The same workers and padded sequences; the trainer's own step, --backend torch.
+te-bshd            The same with --backend te.
+te-thd-online      The workers pack next-fit instead of padding; THD attention.
+te-thd-shards      The trainer as it is: packed shards, rows from the reader. Nothing is left for workers to do.
+te-thd-graph       The same in a CUDA graph. te-thd-graph-fp8: and with --precision fp8-delayed.
+
+The trainer masks whatever rows it gets, on the device; from workers it takes the tokens as they were before they masked them, as recipes do. Each
+variant warms up for longer than its workers are ahead. Unpadded tokens/s, specials included; GiB: the most that torch had allocated. A variant that
+fails says why, the others go on, and the exit code is 1. About two minutes on an H200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from benchmarks.training.ablation.plot import draw
+from benchmarks.training.ablation.steps import NotAvailableError, Step, forget, prepared
+from benchmarks.training.ablation.variants import VARIANTS, Result
+from benchmarks.training.ablation.workers import Recipe, sequences_of
+from pipeline.storage.read_manifest import read_manifest
+from trainer.config import PRESETS
+from trainer.distributed.topology import Topology, process_group
+
+SAMPLE: Final = 128
+"""Buckets whose sequences workers get, again and again."""
+
+
+def measure(
+    result: Result, step: Step, arguments: argparse.Namespace, *, slots: int, device: torch.device
+) -> None:
+    """Blocks of steps until there were enough seconds of them. On a GPU, reading the tokens waits for it."""
+    seconds, steps, total = 0.0, 0, 0.0
+    for _ in range(arguments.warmup):
+        float(step())
+    while seconds < arguments.seconds:
+        tokens = torch.zeros((), dtype=torch.float64, device=device)
+        started = time.perf_counter()
+        for _ in range(arguments.steps):
+            tokens += step()
+        total, steps = total + float(tokens), steps + arguments.steps
+        seconds += time.perf_counter() - started
+    result.tokens_per_second, result.ms, result.fill = (
+        total / seconds,
+        1e3 * seconds / steps,
+        total / steps / slots,
+    )
+    result.gib = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
+
+
+def results(arguments: argparse.Namespace, topology: Topology) -> Iterator[Result]:
+    manifest = read_manifest(arguments.dataset)
+    slots, columns, device = manifest.capacity, manifest.max_seq_len, topology.device
+    texts = sequences_of(arguments.dataset, SAMPLE)
+    load = partial(
+        Recipe(slots=slots, columns=columns).loader,
+        texts,
+        workers=arguments.workers,
+        pinned=device.type == "cuda",
+    )
+    for preset in arguments.presets:
+        first: Result | None = None
+        for name in arguments.variants:
+            variant, result, options = (
+                VARIANTS[name],
+                Result(preset=preset, variant=name),
+                PRESETS[preset][1],
+            )
+            if arguments.without_te and variant.backend == "te":
+                variant = replace(variant, backend="torch")
+            options = replace(
+                options,
+                data=replace(
+                    options.data,
+                    data=arguments.dataset,
+                    buckets_per_step=1,
+                    buckets_per_micro_batch=1,
+                ),
+            )
+            forget(device)
+            try:
+                with ExitStack() as stack:
+                    step = prepared(
+                        variant, options, topology, lambda rows: iter(load(rows)), stack
+                    )
+                    measure(result, step, arguments, slots=slots, device=device)
+            except NotAvailableError as error:
+                result.note = f"not available: {error}"
+            except (
+                Exception
+            ) as error:  # whatever it is: the other variants go on, and this one's row says so
+                result.note = f"failed: {type(error).__name__}: {error}"
+            step = None
+            first = first or result
+            result.speedup = (
+                result.tokens_per_second / first.tokens_per_second
+                if first.tokens_per_second
+                else 0.0
+            )
+            yield result
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("dataset", nargs="?")
+    parser.add_argument(
+        "--presets", nargs="+", default=["esm2-8m", "esm2-650m"], choices=list(PRESETS)
+    )
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--steps", type=int, default=20, help="steps of a timed block")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="of timed blocks, at least, for a variant"
+    )
+    parser.add_argument(
+        "--warmup",
+        type=int,
+        default=20,
+        help="steps before; more than the 2 batches that each worker has ahead",
+    )
+    parser.add_argument("--workers", type=int, default=8, help="of the DataLoader")
+    parser.add_argument(
+        "--without-te",
+        action="store_true",
+        help="backend torch in place of te, to try this where there is no GPU",
+    )
+    parser.add_argument("--json", type=Path, help="file for the results, written after each")
+    parser.add_argument("--from-json", type=Path, help="results to draw, in place of a run")
+    parser.add_argument("--plot", type=Path, help="file to draw --from-json into")
+    arguments = parser.parse_args()
+    if (arguments.plot is None) != (arguments.from_json is None) or (arguments.dataset is None) == (
+        arguments.plot is None
+    ):
+        parser.error("either a DATASET, or --from-json and --plot")
+    return arguments
+
+
+def main() -> int:
+    arguments = parsed()
+    if arguments.plot:
+        draw(json.loads(arguments.from_json.read_text()), arguments.plot)
+        return 0
+    done: list[Result] = []
+    with process_group() as topology:
+        device = torch.cuda.get_device_name() if topology.device.type == "cuda" else "CPU"
+        found = {
+            "device": device,
+            "torch": torch.__version__,
+            "slots": read_manifest(arguments.dataset).capacity,
+            "workers": arguments.workers,
+        }
+        for result in results(arguments, topology):
+            done.append(result)
+            print(result, file=sys.stderr, flush=True)
+            if arguments.json:
+                arguments.json.write_text(
+                    json.dumps({**found, "results": [asdict(row) for row in done]}, indent=1)
+                )
+    print(
+        "| preset | variant | tokens/s | | ms a step | fill | GiB |\n|---|---|---|---|---|---|---|",
+        *done,
+        sep="\n",
+    )
+    return int(any(result.failed for result in done))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""Every option of a training run: typed, documented, and checked once.
+
+Imports no torch, so that `--help` is quick. Start at `options.py`.
+"""
+
+from trainer.config.command_line import parse
+from trainer.config.options import (
+    Backend,
+    ComputeOptions,
+    DataOptions,
+    OptimizerOptions,
+    OutputOptions,
+    Precision,
+    Recompute,
+    Reshard,
+    TrainOptions,
+)
+from trainer.config.presets import PRESETS
+
+__all__ = [
+    "PRESETS",
+    "Backend",
+    "ComputeOptions",
+    "DataOptions",
+    "OptimizerOptions",
+    "OutputOptions",
+    "Precision",
+    "Recompute",
+    "Reshard",
+    "TrainOptions",
+    "parse",
+]

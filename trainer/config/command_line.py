@@ -1,0 +1,49 @@
+"""Command line of the trainer: a preset's name, then flags."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import tyro
+
+from trainer.config.options import TrainOptions
+from trainer.config.presets import PRESETS
+
+_PROG: Final = "python -m trainer.train"
+
+
+def parse(arguments: Sequence[str]) -> TrainOptions:
+    """The options of a command line: a preset's name, then flags.
+
+    Raises:
+        SystemExit: --help, or wrong usage (code 2).
+    """
+    _check_repeated(arguments)
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+    description = "Train an ESM-2 on a dataset that `thdpack preprocess` made. PRESET --help lists all options."
+    options: Any = tyro.extras.overridable_config_cli(
+        dict(PRESETS), prog=_PROG, description=description, args=arguments, config=config
+    )
+    if not options.data.data:
+        print(
+            f"{_PROG}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
+    return options  # type: ignore[no-any-return]
+
+
+def _check_repeated(arguments: Sequence[str]) -> None:
+    """Raises: SystemExit (code 2), for an option that is given twice; the first would be ignored without a word."""
+    flags = [
+        word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")
+    ]
+    repeated = next((flag for number, flag in enumerate(flags) if flag in flags[:number]), "")
+    if repeated:
+        print(
+            f"{_PROG}: {repeated} is given more than once, and takes one value: leave one out",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)

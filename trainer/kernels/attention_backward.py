@@ -1,0 +1,217 @@
+"""Triton kernels of attention's backward pass; `attention.py` launches them."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from trainer.kernels.attention_rows import _columns, _load, _store_rotated_back
+
+
+@triton.jit
+def _queries_block(  # type: ignore[no-untyped-def]
+    q, grad, k, v, start, end, columns, there, row_stride, scale, logsum, delta, total,
+    half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
+):  # fmt: skip
+    rows = start + tl.arange(0, other)
+    if masked:
+        beyond = rows >= end
+        rows = tl.minimum(rows, end - 1)
+    keys = _load(k, rows, columns, there, row_stride, half, padded)
+    p = tl.math.exp2(tl.dot(q, tl.trans(keys)) * scale - logsum[:, None])
+    if masked:
+        p = tl.where(beyond[None, :], 0.0, p)
+    values = _load(v, rows, columns, there, row_stride, half, padded)
+    ds = p * (tl.dot(grad, tl.trans(values)) - delta[:, None])
+    return tl.dot(ds.to(keys.dtype), keys, total)
+
+
+@triton.jit
+def _attention_backward_queries(  # type: ignore[no-untyped-def]
+    qkv, out, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale,
+    heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
+):  # fmt: skip
+    """dQ of a block of queries, and their Σ dO·O for the other kernel."""
+    tile, head = tl.program_id(0), tl.program_id(1)
+    begin, end, first = (
+        tl.load(tiles + 3 * tile),
+        tl.load(tiles + 3 * tile + 1),
+        tl.load(tiles + 3 * tile + 2),
+    )
+    if first >= end:
+        return
+    row_stride, out_stride = 6 * heads * half, 2 * heads * half
+    q = qkv + head * (6 * half)
+    k, v = q + 2 * half, q + 4 * half
+    columns, there = _columns(half, padded)
+    rows = first + tl.arange(0, own)
+    inside = rows < end
+    at = tl.minimum(rows, end - 1)
+    queries = _load(q, at, columns, there, row_stride, half, padded)
+    grads = _load(grad + head * (2 * half), at, columns, there, out_stride, half, padded)
+    outs = _load(out + head * (2 * half), at, columns, there, out_stride, half, padded)
+    deltas = tl.sum(outs.to(tl.float32) * grads.to(tl.float32), 1)
+    tl.store(delta + head * tokens + rows, deltas, mask=inside)
+    logsums = tl.load(logsum + head * tokens + at)
+    total = tl.zeros((own, 2 * padded), tl.float32)
+    whole = begin + (end - begin) // other * other
+    for start in range(begin, whole, other):
+        total = _queries_block(
+            queries,
+            grads,
+            k,
+            v,
+            start,
+            end,
+            columns,
+            there,
+            row_stride,
+            scale,
+            logsums,
+            deltas,
+            total,
+            half,
+            padded,
+            other,
+            False,
+        )
+    if whole < end:
+        total = _queries_block(
+            queries,
+            grads,
+            k,
+            v,
+            whole,
+            end,
+            columns,
+            there,
+            row_stride,
+            scale,
+            logsums,
+            deltas,
+            total,
+            half,
+            padded,
+            other,
+            True,
+        )
+    _store_rotated_back(
+        dqkv + head * (6 * half),
+        total * softmax_scale,
+        rows,
+        inside,
+        row_stride,
+        cos,
+        sin,
+        half,
+        padded,
+    )
+
+
+@triton.jit
+def _keys_block(  # type: ignore[no-untyped-def]
+    q, grad, keys, values, start, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv,
+    half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
+):  # fmt: skip
+    rows = start + tl.arange(0, other)
+    if masked:
+        beyond = rows >= end
+        rows = tl.minimum(rows, end - 1)
+    queries = _load(q, rows, columns, there, row_stride, half, padded)
+    p = tl.math.exp2(tl.dot(keys, tl.trans(queries)) * scale - tl.load(logsum + rows)[None, :])
+    if masked:
+        p = tl.where(beyond[None, :], 0.0, p)
+    grads = _load(grad, rows, columns, there, out_stride, half, padded)
+    dv = tl.dot(p.to(grads.dtype), grads, dv)
+    ds = p * (tl.dot(values, tl.trans(grads)) - tl.load(delta + rows)[None, :])
+    dk = tl.dot(ds.to(queries.dtype), queries, dk)
+    return dk, dv
+
+
+@triton.jit
+def _attention_backward_keys(  # type: ignore[no-untyped-def]
+    qkv, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale,
+    heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
+):  # fmt: skip
+    """dK and dV of a block of keys."""
+    tile, head = tl.program_id(0), tl.program_id(1)
+    begin, end, first = (
+        tl.load(tiles + 3 * tile),
+        tl.load(tiles + 3 * tile + 1),
+        tl.load(tiles + 3 * tile + 2),
+    )
+    if first >= end:
+        return
+    row_stride, out_stride = 6 * heads * half, 2 * heads * half
+    q = qkv + head * (6 * half)
+    columns, there = _columns(half, padded)
+    rows = first + tl.arange(0, own)
+    inside = rows < end
+    at = tl.minimum(rows, end - 1)
+    keys = _load(q + 2 * half, at, columns, there, row_stride, half, padded)
+    values = _load(q + 4 * half, at, columns, there, row_stride, half, padded)
+    dk = tl.zeros((own, 2 * padded), tl.float32)
+    dv = tl.zeros((own, 2 * padded), tl.float32)
+    logsum, delta, grad = logsum + head * tokens, delta + head * tokens, grad + head * (2 * half)
+    whole = begin + (end - begin) // other * other
+    for start in range(begin, whole, other):
+        dk, dv = _keys_block(
+            q,
+            grad,
+            keys,
+            values,
+            start,
+            end,
+            columns,
+            there,
+            row_stride,
+            out_stride,
+            scale,
+            logsum,
+            delta,
+            dk,
+            dv,
+            half,
+            padded,
+            other,
+            False,
+        )
+    if whole < end:
+        dk, dv = _keys_block(
+            q,
+            grad,
+            keys,
+            values,
+            whole,
+            end,
+            columns,
+            there,
+            row_stride,
+            out_stride,
+            scale,
+            logsum,
+            delta,
+            dk,
+            dv,
+            half,
+            padded,
+            other,
+            True,
+        )
+    there_dv = inside[:, None] & there[None, :]
+    tl.store(
+        dqkv + head * (6 * half) + 4 * half + rows[:, None] * row_stride + columns[None, :],
+        dv.to(dqkv.dtype.element_ty),
+        mask=there_dv,
+    )
+    _store_rotated_back(
+        dqkv + head * (6 * half) + 2 * half,
+        dk * softmax_scale,
+        rows,
+        inside,
+        row_stride,
+        cos,
+        sin,
+        half,
+        padded,
+    )

@@ -1,0 +1,99 @@
+"""Triton kernel of attention's forward pass; `attention.py` launches it."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from trainer.kernels.attention_rows import _columns, _load
+
+
+@triton.jit
+def _forward_block(  # type: ignore[no-untyped-def]
+    q, k, v, start, end, columns, there, row_stride, scale, total, top, sums,
+    half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
+):  # fmt: skip
+    """One block of keys: the running output, largest score and sum of the softmax."""
+    rows = start + tl.arange(0, other)
+    if masked:
+        beyond = rows >= end
+        rows = tl.minimum(rows, end - 1)
+    keys = _load(k, rows, columns, there, row_stride, half, padded)
+    scores = tl.dot(q, tl.trans(keys))
+    if masked:
+        scores = tl.where(beyond[None, :], -float("inf"), scores)
+    higher = tl.maximum(top, tl.max(scores, 1) * scale)
+    p = tl.math.exp2(scores * scale - higher[:, None])
+    shrink = tl.math.exp2(top - higher)
+    sums = sums * shrink + tl.sum(p, 1)
+    values = _load(v, rows, columns, there, row_stride, half, padded)
+    total = tl.dot(p.to(values.dtype), values, total * shrink[:, None])
+    return total, higher, sums
+
+
+@triton.jit
+def _attention_forward(  # type: ignore[no-untyped-def]
+    qkv, out, logsum, tiles, tokens, scale, heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
+):  # fmt: skip
+    tile, head = tl.program_id(0), tl.program_id(1)
+    begin, end, first = (
+        tl.load(tiles + 3 * tile),
+        tl.load(tiles + 3 * tile + 1),
+        tl.load(tiles + 3 * tile + 2),
+    )
+    if first >= end:
+        return
+    row_stride = 6 * heads * half
+    q = qkv + head * (6 * half)
+    k, v = q + 2 * half, q + 4 * half
+    columns, there = _columns(half, padded)
+    rows = first + tl.arange(0, own)
+    inside = rows < end
+    queries = _load(q, tl.minimum(rows, end - 1), columns, there, row_stride, half, padded)
+    total = tl.zeros((own, 2 * padded), tl.float32)
+    top = tl.full((own,), -float("inf"), tl.float32)
+    sums = tl.zeros((own,), tl.float32)
+    whole = begin + (end - begin) // other * other
+    for start in range(begin, whole, other):
+        total, top, sums = _forward_block(
+            queries,
+            k,
+            v,
+            start,
+            end,
+            columns,
+            there,
+            row_stride,
+            scale,
+            total,
+            top,
+            sums,
+            half,
+            padded,
+            other,
+            False,
+        )
+    if whole < end:
+        total, top, sums = _forward_block(
+            queries,
+            k,
+            v,
+            whole,
+            end,
+            columns,
+            there,
+            row_stride,
+            scale,
+            total,
+            top,
+            sums,
+            half,
+            padded,
+            other,
+            True,
+        )
+    tl.store(logsum + head * tokens + rows, top + tl.math.log2(sums), mask=inside)
+    at = out + rows[:, None] * (2 * heads * half) + head * (2 * half) + columns[None, :]
+    tl.store(
+        at, (total / sums[:, None]).to(out.dtype.element_ty), mask=inside[:, None] & there[None, :]
+    )

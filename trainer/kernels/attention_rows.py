@@ -1,0 +1,38 @@
+"""Triton functions that forward and backward attention share: load rows of a head, store gradients."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _columns(half: tl.constexpr, padded: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where the numbers of a head stand, its halves padded to powers of two: places, and which of them exist."""
+    c = tl.arange(0, 2 * padded)
+    if half == padded:
+        return c, c < 2 * padded
+    return (c // padded) * half + c % padded, c % padded < half
+
+
+@triton.jit
+def _load(base, rows, columns, there, row_stride, half: tl.constexpr, padded: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = base + rows[:, None] * row_stride + columns[None, :]
+    if half == padded:
+        return tl.load(at)
+    return tl.load(at, mask=there[None, :], other=0.0)
+
+
+@triton.jit
+def _store_rotated_back(
+    base, x, rows, inside, row_stride, cos, sin, half: tl.constexpr, padded: tl.constexpr
+):  # type: ignore[no-untyped-def]
+    """x: [rows, 2 × padded], a gradient with respect to what was rotated; stored as that with respect to what was not."""
+    first, second = tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, padded)), (0, 2, 1)))
+    column = tl.arange(0, padded)[None, :]
+    mask = inside[:, None] & (column < half)
+    c = tl.load(cos + rows[:, None] * half + column, mask=mask, other=0.0)
+    s = tl.load(sin + rows[:, None] * half + column, mask=mask, other=0.0)
+    at = base + rows[:, None] * row_stride + column
+    tl.store(at, (first * c + second * s).to(base.dtype.element_ty), mask=mask)
+    tl.store(at + half, (second * c - first * s).to(base.dtype.element_ty), mask=mask)

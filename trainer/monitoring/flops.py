@@ -1,0 +1,56 @@
+"""Model FLOPs of a step, and the peak FLOP/s of known GPUs.
+
+Model FLOPs of a step = 6 × matrices of the layers × unpadded tokens
+                      + 12 × layers × hidden size × Σ length²  (sum over sequences, for attention)
+                      + 6 × matrices of the head × predicted tokens.
+Recomputed activations do not count. MFU (model FLOP/s utilization) is model FLOPs a second over the
+peak of all devices: the dense bf16 figure of the vendor's datasheet, for FP8 runs too.
+
+Source: Chowdhery et al., PaLM, 2022, appendix B, with attention counted exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from schemas.models import ModelOptions
+from trainer.config import TrainOptions
+from trainer.model.esm2 import PADDED_VOCABULARY
+
+PEAK_TFLOPS: Final = {
+    "A100": 312.0,
+    "H100": 989.4,
+    "H200": 989.4,
+    "GH200": 989.4,
+    "B200": 2250.0,
+    "GB200": 2500.0,
+    "L40S": 362.0,
+}
+"""Dense bf16, SXM where there are several. The longest name that a device's name contains counts."""
+
+
+def model_flops(model: ModelOptions, *, tokens: float, squares: float, predicted: float) -> float:
+    """FLOPs of forward and backward. squares: Σ length²."""
+    d = model.hidden_size
+    layer = 4 * d * d + 2 * d * model.ffn_size
+    return (
+        6 * model.layers * layer * tokens
+        + 12 * model.layers * d * squares
+        + 6 * (d * d + d * PADDED_VOCABULARY) * predicted
+    )
+
+
+def peak_flops(options: TrainOptions, device: torch.device) -> float:
+    """Of one device a second; 0 if unknown."""
+    if options.output.peak_tflops or device.type != "cuda":
+        return options.output.peak_tflops * 1e12
+    name = torch.cuda.get_device_name(device)
+    return (
+        max(
+            ((len(known), peak) for known, peak in PEAK_TFLOPS.items() if known in name),
+            default=(0, 0.0),
+        )[1]
+        * 1e12
+    )

@@ -1,0 +1,154 @@
+"""Metrics of training steps, gathered on the device.
+
+The host reads the numbers of a step one step later, so that it never waits for the device.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.config import TrainOptions
+from trainer.distributed.topology import Topology
+from trainer.monitoring.flops import model_flops, peak_flops
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepMetrics:
+    """One line of metrics. loss, perplexity and grad_norm are the step's; the rest is over the steps since the line before.
+
+    tokens: of the run so far, unpadded. data_wait: share of time in which the device of rank 0 may have waited for buckets (see Feed).
+    memory: peak of rank 0, bytes. skipped: steps of the run so far whose loss or gradient was not finite. overflow: tokens to predict that
+    found no room. bad_in_a_row: the most steps skipped in a row.
+    """
+
+    step: int
+    loss: float
+    perplexity: float
+    grad_norm: float
+    learning_rate: float
+    tokens: int
+    tokens_per_second: float
+    tokens_per_second_per_device: float
+    step_seconds: float
+    mfu: float | None
+    data_wait: float
+    memory: int
+    skipped: int
+    overflow: int
+    bad_in_a_row: int
+
+
+class Meter:
+    """Gathers a step's numbers on the device, and makes a StepMetrics of them every few steps."""
+
+    def __init__(
+        self, options: TrainOptions, topology: Topology, *, step: int, tokens: int
+    ) -> None:
+        """step, tokens: of the run so far."""
+        self._options, self._topology = options, topology
+        self._peak = peak_flops(options, topology.device)
+        self._begun, self._tokens = step, tokens
+        self._sums = torch.zeros(4, dtype=torch.float64, device=topology.device)
+        self._worst = torch.zeros((), dtype=torch.float64, device=topology.device)
+        self._clock = _Clock(topology.device)
+        self._waited = 0.0
+        self._pending: tuple[int, float, float, Tensor] | None = (
+            None  # step, rate, waited, numbers on their way to the host
+        )
+
+    def step(
+        self, step: int, *, scalars: Tensor, counts: Tensor, rate: float, waited: float, flush: bool
+    ) -> list[StepMetrics]:
+        """Count a step. A StepMetrics comes one step after it was due, or at once with `flush`.
+
+        Args:
+            step: steps done, this one included.
+            scalars: float64[4], the step's loss and gradient norm, steps that were applied so far, steps skipped in a row.
+            counts: float64[4] over all ranks: predicted tokens, overflow, tokens, Σ length².
+            waited: seconds the feed has waited so far.
+            flush: something else than a step comes next.
+        """
+        self._sums += counts
+        self._worst = torch.maximum(self._worst, scalars[3])
+        lines = self._read()
+        if flush or step % self._options.output.log_every == 0:
+            numbers = torch.cat([scalars[:3], self._worst.reshape(1), self._sums])
+            self._sums, self._worst = torch.zeros_like(self._sums), torch.zeros_like(self._worst)
+            self._pending = (step, rate, waited, numbers.to("cpu", non_blocking=True))
+            self._clock.mark()  # after the copy: whoever waits for the mark has the numbers
+        return [*lines, *self._read()] if flush else lines
+
+    def resume(self) -> None:
+        """Go on after a `flush`: the time since then was not training."""
+        self._clock.restart()
+
+    def _read(self) -> list[StepMetrics]:
+        if self._pending is None:
+            return []
+        step, rate, waited, numbers = self._pending
+        self._pending = None
+        seconds = self._clock.lap()
+        loss, norm, applied, bad, predicted, overflow, tokens, squares = numbers.tolist()
+        steps = step - self._begun
+        self._begun, self._tokens = step, self._tokens + int(tokens)
+        wait, self._waited = waited - self._waited, waited
+        flops = model_flops(
+            self._options.model, tokens=tokens, squares=squares, predicted=predicted
+        )
+        devices = self._topology.world_size
+        on_gpu = self._topology.device.type == "cuda"
+        line = StepMetrics(
+            step=step,
+            loss=loss,
+            perplexity=math.exp(min(loss, 700.0)),
+            grad_norm=norm,
+            learning_rate=rate,
+            tokens=self._tokens,
+            tokens_per_second=tokens / seconds,
+            tokens_per_second_per_device=tokens / seconds / devices,
+            step_seconds=seconds / steps,
+            mfu=flops / seconds / devices / self._peak if self._peak else None,
+            data_wait=wait / seconds,
+            memory=torch.cuda.max_memory_allocated() if on_gpu else 0,
+            skipped=step - int(applied),
+            overflow=int(overflow),
+            bad_in_a_row=int(bad),
+        )
+        return [line]
+
+
+class _Clock:
+    """Time between marks, by the device's own clock on a GPU: the host runs ahead."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self.restart()
+
+    def restart(self) -> None:
+        self._last = self._now = self._read()
+
+    def mark(self) -> None:
+        self._now = self._read()
+
+    def lap(self) -> float:
+        """Seconds between the last two marks; waits until the device has reached the second, and what was copied before it."""
+        if self._on_gpu:
+            self._now.synchronize()
+            seconds = self._last.elapsed_time(self._now) / 1e3
+        else:
+            seconds = self._now - self._last
+        self._last = self._now
+        return max(seconds, 1e-9)
+
+    def _read(self) -> Any:
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

@@ -1,0 +1,120 @@
+"""Log of a run: terminal, OUT/metrics.jsonl, and experiment trackers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from trainer.config import TrainOptions
+from trainer.distributed.topology import Topology
+from trainer.monitoring.json_lines import open_json_lines
+from trainer.monitoring.meter import StepMetrics
+from trainer.monitoring.trackers import TensorBoard, WeightsAndBiases
+from trainer.validate import Validation
+
+
+class RunLog:
+    """Where lines go: the terminal, OUT/metrics.jsonl, and TensorBoard and Weights & Biases if asked for. Only rank 0 has one that writes."""
+
+    def __init__(self, options: TrainOptions, topology: Topology, *, step: int) -> None:
+        """step: of the run so far; lines of later steps, which were written before a crash, are dropped.
+
+        Raises:
+            ValueError: TensorBoard or Weights & Biases is not installed.
+        """
+        self._writes = topology.is_main
+        self._console = Console(stderr=True, quiet=not self._writes)
+        self._progress = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=self._console,
+        )
+        self._live = self._console.is_terminal
+        self._task = self._progress.add_task("", total=options.optimizer.steps, completed=step)
+        self._sinks: list[Any] = []
+        if not self._writes:
+            return
+        out = Path(options.output.out)
+        self._file = open_json_lines(out / "metrics.jsonl", step)
+        if options.output.tensorboard:
+            self._sinks.append(TensorBoard(out / "tensorboard", step))
+        if options.output.wandb_project:
+            self._sinks.append(WeightsAndBiases(options, out))
+
+    def __enter__(self) -> Self:
+        if self._writes and self._live:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if self._writes and self._live:
+            self._progress.stop()
+        if self._writes:
+            self._file.close()
+        for sink in self._sinks:
+            sink.close()
+
+    def say(self, text: str) -> None:
+        """A sentence for whoever watches."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def line(self, line: StepMetrics) -> None:
+        self._write("train", line.step, asdict(line))
+        mfu = "" if line.mfu is None else f" · MFU {line.mfu:.1%}"
+        memory = f" · {line.memory / 2**30:.1f} GiB" if line.memory else ""
+        skipped = f" · {line.skipped} skipped" if line.skipped else ""
+        text = f"loss {line.loss:.4f} · norm {line.grad_norm:.3f} · lr {line.learning_rate:.2e} · {line.tokens_per_second:,.0f} tokens/s{mfu}"
+        text += f" · {line.step_seconds * 1e3:,.0f} ms · data {line.data_wait:.2%}{memory}{skipped}"
+        if self._live:
+            self._progress.update(self._task, completed=line.step, description=text)
+        else:
+            self.say(f"step {line.step:,} · {text}")
+
+    def validation(self, step: int, found: Validation) -> None:
+        self._write(
+            "valid",
+            step,
+            {
+                "loss": found.loss,
+                "perplexity": found.perplexity,
+                "accuracy": found.accuracy,
+                "tokens": found.tokens,
+            },
+        )
+        self.say(
+            f"step {step:,} · validation: loss {found.loss:.4f} · perplexity {found.perplexity:.3f} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
+        )
+
+    def _write(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        if not self._writes:
+            return
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
+        self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
+        self._file.flush()
+        for sink in self._sinks:
+            sink.write(
+                {
+                    f"{kind}/{name}": value
+                    for name, value in values.items()
+                    if name != "step" and value is not None
+                },
+                step,
+            )

@@ -1,0 +1,92 @@
+"""Open readers of a dataset's splits, and check that the run can train on the dataset."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from pipeline.reader import ShardReader
+from schemas.manifest import Manifest
+from schemas.vocabulary import ESM2
+from trainer import precision
+from trainer.config import DataOptions, TrainOptions
+from trainer.distributed.agreement import check_same
+from trainer.distributed.topology import Topology
+
+
+def open_readers(
+    options: TrainOptions, topology: Topology, stack: ExitStack
+) -> tuple[ShardReader, ShardReader | None, TrainOptions]:
+    """Readers of both splits (no second one if it is empty), and the options with the batch in buckets.
+
+    Raises:
+        ValueError: a batch that does not divide among ranks, or a dataset that the model cannot take.
+    """
+    data = options.data
+    storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
+    with ShardReader(data.data, prefetch=0, **storage) as first:
+        manifest = first.manifest
+    check_same(topology, {"a dataset whose manifest has digest": manifest.digest})
+    if manifest.vocabulary != ESM2.name:
+        raise ValueError(
+            f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}"
+        )
+    if manifest.length_multiple > 1:
+        raise ValueError(
+            f"{data.data} was built with --length-multiple {manifest.length_multiple}: tokens would attend to padding; build it without"
+        )
+    _check_slices(options, manifest)
+    slice_tokens = manifest.capacity // options.compute.context_parallel
+    precision.check_model(
+        options.compute,
+        options.model,
+        data=data.data,
+        slice_tokens=slice_tokens,
+        world_size=topology.world_size,
+    )
+    batch = _batch(data, manifest, topology)
+    ranks = {
+        "rank": topology.data_rank,
+        "world_size": topology.data_ranks,
+        "buckets_per_step": batch,
+    }
+    reader = stack.enter_context(
+        ShardReader(data.data, seed=data.seed, prefetch=data.prefetch, **ranks, **storage)
+    )
+    valid = None
+    if "valid" in manifest.splits and manifest.splits["valid"].buckets:
+        valid = stack.enter_context(ShardReader(data.data, split="valid", prefetch=0, **storage))
+    return reader, valid, replace(options, data=replace(data, buckets_per_step=batch))
+
+
+def _check_slices(options: TrainOptions, manifest: Manifest) -> None:
+    """Raises: ValueError, if the dataset's buckets or the model's heads cannot be shared out as --context-parallel says."""
+    ranks, heads = options.compute.context_parallel, options.model.heads
+    if manifest.capacity % ranks:
+        raise ValueError(
+            f"{options.data.data} has buckets of {manifest.capacity} tokens, which --context-parallel {ranks} does not divide: "
+            f"change it, or build the dataset with a --capacity that is a multiple of it"
+        )
+    if heads < ranks:
+        raise ValueError(
+            f"--context-parallel {ranks} shares out attention heads, and the model has {heads}: use at most that many"
+        )
+
+
+def _batch(data: DataOptions, manifest: Manifest, topology: Topology) -> int:
+    """Buckets of a step, over all ranks."""
+    unit = topology.data_ranks * data.buckets_per_micro_batch
+    if not data.buckets_per_step:
+        return max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
+    if data.buckets_per_step % unit:
+        those = (
+            f"{topology.data_ranks} ranks"
+            if topology.slices.ranks == 1
+            else f"{topology.data_ranks} groups of {topology.slices.ranks} ranks"
+        )
+        raise ValueError(
+            f"{data.buckets_per_step} buckets a step do not divide among {those} × {data.buckets_per_micro_batch} buckets a micro-batch: "
+            f"change the number of ranks, --buckets-per-micro-batch or, for a new run, --buckets-per-step"
+        )
+    return data.buckets_per_step

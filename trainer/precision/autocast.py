@@ -1,0 +1,59 @@
+"""Dtypes of weights and matrix products, and the autocast context of a forward pass."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from trainer.config import ComputeOptions
+from trainer.precision.low_precision import is_low
+
+
+def stored_dtype(options: ComputeOptions) -> torch.dtype:
+    """Of parameters between steps, or what FP8 ones pass for. If it is not fp32, the optimizer keeps fp32 masters."""
+    return (
+        torch.bfloat16 if options.backend == "te" and options.precision != "fp32" else torch.float32
+    )
+
+
+def compute_dtype(options: ComputeOptions) -> torch.dtype:
+    """Of matrix products that are not in a low precision."""
+    return torch.float32 if options.precision == "fp32" else torch.bfloat16
+
+
+def autocast(
+    options: ComputeOptions, device: torch.device, *, sharded: bool
+) -> AbstractContextManager[Any]:
+    """What a forward pass runs in. Under FSDP2 (`sharded`), its own policy casts fp32 parameters."""
+    if is_low(options.precision):
+        import transformer_engine.pytorch as te
+
+        return te.autocast(enabled=True, recipe=recipe(options.precision))
+    if options.backend == "torch" and options.precision == "bf16" and not sharded:
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+def backward_in_autocast(options: ComputeOptions) -> bool:
+    """Whether the backward pass has to run in `autocast` as well.
+
+    Transformer Engine computes layers again in an autocast of their own. If that is the outermost one, its exit moves delayed scaling's histories on, once
+    for each layer and not once for each micro-batch.
+    """
+    return is_low(options.precision) and options.recompute != "none"
+
+
+def recipe(precision: str) -> Any:
+    from transformer_engine.common import recipe as recipes
+
+    return {
+        "fp8-delayed": lambda: recipes.DelayedScaling(
+            fp8_format=recipes.Format.HYBRID, amax_history_len=16, amax_compute_algo="max"
+        ),
+        "fp8-current": lambda: recipes.Float8CurrentScaling(fp8_format=recipes.Format.HYBRID),
+        "fp8-block": lambda: recipes.Float8BlockScaling(),
+        "mxfp8": lambda: recipes.MXFP8BlockScaling(),
+        "nvfp4": lambda: recipes.NVFP4BlockScaling(),
+    }[precision]()

@@ -1,0 +1,62 @@
+"""State of delayed scaling (precision fp8-delayed): scales, and histories of largest values.
+
+Only this recipe of Transformer Engine has state. tests/gpu/test_scaling_kept.py checks on a GPU that
+validation does not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from trainer.config import ComputeOptions
+from trainer.precision.autocast import recipe
+
+
+def scaling_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Delayed scaling's state, by name: scales and histories of largest values, there from the first step on. The other recipes have none."""
+    for name, module in model.named_modules():
+        if next(module.parameters(recurse=False), None) is None:
+            continue  # attention has some too, and never uses it: it runs in bf16
+        for direction in ("scaling_fwd", "scaling_bwd"):
+            state = getattr(module, "fp8_meta", {}).get(direction)
+            if hasattr(state, "amax_history"):
+                yield f"{name}.{direction}.scale", state.scale
+                yield f"{name}.{direction}.amax_history", state.amax_history
+
+
+def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
+    """Make delayed scaling's state, which otherwise comes with the first step, so that a checkpoint's can be written into it."""
+    if options.precision != "fp8-delayed":
+        return
+    import transformer_engine.pytorch as te
+
+    with te.autocast(enabled=True, recipe=recipe(options.precision)):
+        for layer in model.layers:  # type: ignore[union-attr]
+            for module in layer.modules():
+                if isinstance(module, te.Linear) and not layer.stays_bf16:
+                    module.init_fp8_metadata(num_gemms=1)
+
+
+@contextmanager
+def preserve_scaling(model: nn.Module) -> Iterator[None]:
+    """Leave scales and histories as they are: the largest values of a validation are not the next step's.
+
+    Transformer Engine moves histories on only where gradients are computed, but its kernels note largest
+    values in any forward pass, in the newest row of the history. Where the state does not exist yet, it
+    begins in here with zeros, as it would in a step.
+    """
+    tensors = [tensor for _, tensor in scaling_tensors(model)]
+    kept = [tensor.clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        if tensors:
+            torch._foreach_copy_(tensors, kept)
+        else:
+            for name, tensor in scaling_tensors(model):
+                if name.endswith("amax_history"):
+                    tensor.zero_()

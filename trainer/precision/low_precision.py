@@ -1,0 +1,92 @@
+"""Low precisions: formats of 8 and 4 bits, the GPUs that have them, and the layers that use them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from trainer.config import ComputeOptions
+
+Capability = tuple[int, int]
+"""CUDA's number of a generation of GPUs: 8.0 Ampere, 8.9 Ada, 9.0 Hopper, 10.0 and above Blackwell."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LowPrecision:
+    """What a low precision needs.
+
+    first, end: capabilities, from the first to below the end, if there is one.
+    available: Transformer Engine's function that knows what else, such as a version of CUDA.
+    multiple: what matrices' sizes are multiples of.
+    """
+
+    first: Capability
+    available: str
+    end: Capability | None = None
+    multiple: int = 16
+    fp8: bool = True
+
+    def runs_on(self, capability: Capability | None) -> bool:
+        return (
+            capability is not None
+            and capability >= self.first
+            and (self.end is None or capability < self.end)
+        )
+
+
+LOW: Final[Mapping[str, LowPrecision]] = {
+    "fp8-delayed": LowPrecision(first=(8, 9), available="is_fp8_available"),
+    "fp8-current": LowPrecision(first=(8, 9), available="is_fp8_available"),
+    "fp8-block": LowPrecision(first=(9, 0), available="is_fp8_block_scaling_available"),
+    # not on 12.x: Transformer Engine has not all layouts of the product there
+    "mxfp8": LowPrecision(first=(10, 0), end=(12, 0), available="is_mxfp8_available", multiple=32),
+    # blocks are of 16, but rows of 4-bit numbers have to be whole 16 bytes
+    "nvfp4": LowPrecision(first=(10, 0), available="is_nvfp4_available", multiple=32, fp8=False),
+}
+
+
+def is_low(precision: str) -> bool:
+    """Whether matrix products run in 8 or 4 bits, through a recipe of Transformer Engine."""
+    return precision in LOW
+
+
+def low_layers(compute: ComputeOptions, layers: int) -> list[bool]:
+    """bool[layers]: whose matrix products run in the low precision. No layer's, if the precision is not low.
+
+    Raises:
+        ValueError: --precision-layers says nothing that can be understood, names layers that are not there, or leaves none.
+    """
+    if not is_low(compute.precision):
+        return [False] * layers
+    text = compute.precision_layers
+    if text == "all":
+        return [True] * layers
+    inner = re.fullmatch(r"inner:([0-9]+)", text)
+    if not inner:
+        return _listed(text, layers)
+    outer = int(inner[1])
+    if 2 * outer >= layers:
+        raise ValueError(
+            f"--precision-layers {text} leaves none of {layers} layers: N is at most {(layers - 1) // 2}; for none at all, use --precision bf16"
+        )
+    return [outer <= number < layers - outer for number in range(layers)]
+
+
+def _listed(text: str, layers: int) -> list[bool]:
+    """Layers of a list like 0,4,8-20."""
+    chosen: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
+        if not found:
+            raise ValueError(
+                f"--precision-layers is {text!r}, expected all, inner:N (all but the first N and the last N), or numbers such as 2-30 or 0,4,8-20"
+            )
+        first, last = int(found[1]), int(found[2] or found[1])
+        if first > last or last >= layers:
+            raise ValueError(
+                f"--precision-layers {text}: {part} names no layers; this model's are 0 to {layers - 1}, and a span is written FIRST-LAST"
+            )
+        chosen.update(range(first, last + 1))
+    return [number in chosen for number in range(layers)]

@@ -1,0 +1,147 @@
+"""Resolve `auto` backends and precisions, and refuse combinations that cannot be computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Final
+
+import torch
+
+from schemas.models import ModelOptions
+from trainer.config import ComputeOptions
+from trainer.precision.low_precision import LOW, Capability, is_low, low_layers
+
+_GENERATIONS: Final = (
+    ((10, 0), "Blackwell"),
+    ((9, 0), "Hopper"),
+    ((8, 9), "Ada"),
+    ((8, 0), "Ampere"),
+)
+
+
+def resolve(options: ComputeOptions, device: torch.device) -> ComputeOptions:
+    """`auto` replaced by what this machine has.
+
+    Raises:
+        ValueError: options that do not go together, or not on this machine; says what does.
+    """
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+    options = resolve_for(options, capability, has_te=find_spec("transformer_engine") is not None)
+    if is_low(options.precision):
+        import transformer_engine.pytorch as te
+
+        available, reason = getattr(te, LOW[options.precision].available)(return_reason=True)
+        if not available:
+            raise ValueError(
+                f"--precision {options.precision} cannot run here: {reason} Use --precision bf16"
+            )
+    return options
+
+
+def resolve_for(
+    options: ComputeOptions, capability: Capability | None, *, has_te: bool
+) -> ComputeOptions:
+    """`auto` replaced by what a machine has whose GPU is of this capability (None: it has none), with Transformer Engine or without.
+
+    Raises:
+        ValueError: options that do not go together, or not on such a machine; says what does.
+    """
+    on_gpu, low = capability is not None, is_low(options.precision)
+    if low and options.backend == "torch":
+        raise ValueError(f"--precision {options.precision} needs --backend te")
+    if low:
+        _check_machine(options.precision, capability)
+    if options.backend == "auto":
+        options = replace(options, backend="te" if low or (on_gpu and has_te) else "torch")
+    if options.precision == "auto":
+        options = replace(options, precision="bf16" if on_gpu else "fp32")
+    if options.backend == "te" and not (on_gpu and has_te):
+        raise ValueError(
+            "--backend te needs an NVIDIA GPU and the extra gpu (pip install 'thdpack[gpu]'); --backend torch runs anywhere"
+        )
+    _check_combination(options)
+    return options
+
+
+def _check_machine(precision: str, capability: Capability | None) -> None:
+    needs = LOW[precision]
+    if needs.runs_on(capability):
+        return
+    wanted = (
+        f"{_dotted(needs.first)} or above"
+        if needs.end is None
+        else f"{_dotted(needs.first)} to below {_dotted(needs.end)}"
+    )
+    has = (
+        "no GPU"
+        if capability is None
+        else f"one of {_dotted(capability)} ({_generation(capability)})"
+    )
+    others = [name for name, other in LOW.items() if other.runs_on(capability)]
+    raise ValueError(
+        f"--precision {precision} needs a GPU of compute capability {wanted} ({_generation(needs.first)}), and this machine has {has}: "
+        f"use {', '.join([*others, 'bf16'])}"
+    )
+
+
+def _check_combination(options: ComputeOptions) -> None:
+    """Raises: ValueError, for flags that the precision or the backend has no use for."""
+    low = LOW.get(options.precision)
+    if options.compile and options.backend == "te":
+        raise ValueError(
+            "--compile is for --backend torch: backend te's layers consist of fused kernels already"
+        )
+    if options.precision_layers != "all" and low is None:
+        raise ValueError(
+            f"--precision-layers {options.precision_layers} chooses layers of a low precision, and --precision {options.precision} is none: "
+            f"leave it out, or use one of {', '.join(LOW)}"
+        )
+    if options.quantized_init and (low is None or not low.fp8):
+        fp8 = ", ".join(name for name, needs in LOW.items() if needs.fp8)
+        raise ValueError(
+            f"--quantized-init keeps weights in FP8, and --precision {options.precision} is not FP8: leave it out, or use one of {fp8}"
+        )
+    if options.quantized_init and options.cuda_graph:
+        raise ValueError(
+            "--quantized-init and --cuda-graph do not go together: FP8 weights are written outside of what a graph replays; leave one out"
+        )
+
+
+def _dotted(capability: Capability) -> str:
+    return f"{capability[0]}.{capability[1]}"
+
+
+def _generation(capability: Capability) -> str:
+    return next((name for first, name in _GENERATIONS if capability >= first), "before Ampere")
+
+
+def check_model(
+    compute: ComputeOptions, model: ModelOptions, *, data: str, slice_tokens: int, world_size: int
+) -> None:
+    """Whether this model on this dataset can be computed so.
+
+    Args:
+        data: the dataset's name.
+        slice_tokens: of a bucket, or of each rank's slice of it.
+    Raises:
+        ValueError: it cannot; says what to change.
+    """
+    low_layers(compute, model.layers)
+    if compute.quantized_init and world_size > 1:
+        raise ValueError(
+            f"--quantized-init is for one process, for now, and there are {world_size}: leave it out"
+        )
+    if not is_low(compute.precision):
+        return
+    multiple, name = LOW[compute.precision].multiple, compute.precision
+    for option, size in (("--hidden-size", model.hidden_size), ("--ffn-size", model.ffn_size)):
+        if size % multiple:
+            raise ValueError(
+                f"{option} is {size}, --precision {name} needs a multiple of {multiple}: change it, or use --precision bf16"
+            )
+    if slice_tokens % multiple:
+        raise ValueError(
+            f"{data} has {slice_tokens} tokens of a bucket for each rank, --precision {name} needs a multiple of {multiple}: "
+            f"build it with such a --capacity, or use bf16"
+        )
