@@ -44,6 +44,8 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
     """
     from pipeline.report.render.export import to_json, write_csv, write_text
 
+    if outputs.html is not None:
+        _need("jinja2", "--html")
     if read_tokens:
         _recount(options.inputs)
     report = report_of(options)
@@ -79,7 +81,7 @@ def report_of(options: PreprocessOptions) -> Report | Comparison:
         )
         return compare(a, b)
     if any(datasets):
-        _need_polars()
+        _need("polars", "reading records/")
         from pipeline.report.gather.dataset import dataset_report
 
         return dataset_report(options.inputs[0])
@@ -109,7 +111,7 @@ def _recount(names: Sequence[str]) -> None:
 
 
 def _dataset_side(name: str) -> Side:
-    _need_polars()
+    _need("polars", "reading records/")
     from pipeline.report.gather.dataset import dataset_side
 
     return dataset_side(name)
@@ -123,10 +125,10 @@ def _sequences_side(options: PreprocessOptions, inputs: Sequence[str]) -> Side:
         return sequences_side(replace(options, inputs=tuple(inputs)), progress)
 
 
-def _need_polars() -> None:
-    if find_spec("polars") is None:
+def _need(library: str, purpose: str) -> None:
+    if find_spec(library) is None:
         raise ThdpackError(
-            'reading records/ needs polars, which is not installed: pip install "thdpack[report]"'
+            f'{purpose} needs {library}, which is not installed: pip install "thdpack[report]"'
         )
 
 

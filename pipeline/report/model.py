@@ -158,6 +158,11 @@ class Waste:
     cost_counts: Distribution | None
     predicted: bool
 
+    @property
+    def title(self) -> str:
+        """The label as the beginning of a line."""
+        return self.label[:1].upper() + self.label[1:]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetRow:

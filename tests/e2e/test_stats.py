@@ -72,7 +72,7 @@ def test_eighty_columns_are_enough_for_every_number(run: Run, dataset: Path, mon
     monkeypatch.setattr("tests.command_line.environment", lambda: {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"})
     done = run("stats", dataset)
     assert not re.search(r"[0-9,.%]…", done.stdout)
-    for header in ("computed on", "spread", "sequences in a bucket", "an epoch", "the run", "fp8-delayed", "GPU-hours", "residues", "times"):
+    for header in ("places", "spread", "sequences in a bucket", "one epoch", "of a run", "fp8-delayed", "GPU-hours", "residues", "times"):
         assert header in done.stdout
 
 
@@ -264,7 +264,7 @@ def test_a_dataset_is_compared_with_raw_sequences_and_with_itself(run: Run, buil
     assert (same["related"], same["settings"], same["overlap"]["only_a"]) == ("same", [], 0)
     assert not any(change["change"] for change in same["changes"])
     text = run("stats", built, built).stdout
-    assert "the same dataset" in text
+    assert "Both are the same build." in text
     assert "no change" in text
 
 
@@ -357,10 +357,13 @@ def test_names_from_outside_cannot_steer_the_terminal(run: Run, tmp_path: Path) 
     assert "a\\x1b[31m\\u202e[red].fasta" in done.stdout
 
 
-def test_without_polars_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch, built: Path) -> None:
+def test_without_polars_or_jinja_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch, built: Path) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None)
-    with pytest.raises(ThdpackError, match=r"thdpack\[report\]"):
-        command.report_of(PreprocessOptions(inputs=(str(built),), out=""))
+    options = PreprocessOptions(inputs=(str(built),), out="")
+    with pytest.raises(ThdpackError, match=r"polars.*thdpack\[report\]"):
+        command.report_of(options)
+    with pytest.raises(ThdpackError, match=r"--html needs jinja2.*thdpack\[report\]"):
+        command.stats(options, command.Outputs(json=None, csv=None, html="report.html"))
 
 
 def test_the_throughput_table_is_that_of_the_benchmarks_and_runs_are_those_of_the_presets() -> None:

@@ -1,4 +1,4 @@
-"""Laws of the HTML report that need no browser: markup, numbers as people read them, axes, streams, and a page of any report."""
+"""Laws of the HTML report that need no browser: escaping, numbers as people read them, axes, streams, and a page of any report."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.report.html.flow import Node, Stream, flow
-from pipeline.report.html.markup import shortened, tag
+from pipeline.report.html.flow import Flow, Node, Stream
 from pipeline.report.html.page import page
-from pipeline.report.html.plots import Series, histogram
+from pipeline.report.html.plots import Histogram, Series
 from pipeline.report.html.svg import Axis, round_steps
 from pipeline.report.model import Comparison, Distribution, Overlap, Report, SplitReport
 from pipeline.report.render.numerals import about, change, duration, percent, size
+from pipeline.report.render.printable import shortened
 from schemas.records import Status
 from tests.made_report import HOSTILE, NOTHING, made_comparison, made_report
 
@@ -28,41 +28,63 @@ class Tree(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.open: list[str] = []
+        self.open: list[int] = []
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.text: list[str] = []
+        self.text_of: list[str] = []
+        """Text directly inside each of `elements`."""
         self.feed(text)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
         self.elements.append((name, dict(attributes)))
-        if name not in ("meta", "br", "col"):
-            self.open.append(name)
+        self.text_of.append("")
+        if name != "meta":
+            self.open.append(len(self.elements) - 1)
 
     def handle_endtag(self, name: str) -> None:
-        assert self.open.pop() == name
+        assert self.elements[self.open.pop()][0] == name
 
     def handle_data(self, data: str) -> None:
-        if self.open[-1:] != ["style"]:
+        if self.open:
+            self.text_of[self.open[-1]] += data
+        if not self.open or self.elements[self.open[-1]][0] != "style":
             self.text.append(data)
 
 
-printable = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=60)
+printable_categories = st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs"))
+printable = st.text(printable_categories, max_size=60)
 
 
-@settings(deadline=None)
-@given(printable, printable)
-def test_text_comes_back_as_it_went_in_whatever_it_holds(inside: str, attribute: str) -> None:
-    tree = Tree(tag("p", inside, title=attribute))
-    assert "".join(tree.text) == inside
-    assert tree.elements == [("p", {"title": attribute})]
+def page_of(name: str) -> str:
+    """Return the page of a small report with this name, as its own, of an input, of an option and of a record."""
+    report = made_report(records=400, names=(name,))
+    note = replace(report.longest[0], id=name)
+    return page(replace(report, name=name, longest=(note,), settings=replace(report.settings, vocabulary=name)))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
+@given(printable)
+def test_text_comes_back_as_it_went_in_whatever_it_holds(name: str) -> None:
+    tree = Tree(page_of(name).removeprefix("<!doctype html>"))
+    shown = [text for (_, attributes), text in zip(tree.elements, tree.text_of, strict=True) if attributes.get("class") == "name"]
+    assert shown.count(name or "(empty)") >= 3  # as the heading, the input and the record
+    assert tree.text_of[[element for element, _ in tree.elements].index("title")] == f"{name} · thdpack"
+    assert {element for element, _ in tree.elements} <= HTML
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.text(printable_categories, min_size=61, max_size=300))
+def test_a_long_name_is_an_attribute_as_it_went_in(name: str) -> None:
+    tree = Tree(page_of(name).removeprefix("<!doctype html>"))
+    assert sum(attributes.get("title") == name for _, attributes in tree.elements) >= 3
+
+
+@settings(deadline=None, max_examples=40)
 @given(st.text(max_size=300))
 def test_nothing_that_hides_or_turns_text_reaches_the_page(text: str) -> None:
-    written = tag("p", text)
+    written = page_of(text)
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", written)
     assert written.encode("utf-8")
 
@@ -125,9 +147,8 @@ def test_an_axis_keeps_the_order_and_stays_within_the_width(low: float, ratio: f
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=40))
 def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) -> None:
     edges = [10.0 * i for i in range(len(counts) + 1)]
-    drawn = histogram([Series(name="", colour="c1", edges=edges, heights=counts)], axis=Axis(low=0, high=edges[-1]), label="x", height=300)
-    path = next(attributes["d"] for name, attributes in Tree(drawn).elements if name == "path")
-    assert path is not None
+    series = Series(name="", colour="c1", edges=edges, heights=counts)
+    path = Histogram(series=[series], axis=Axis(low=0, high=edges[-1]), label="x", height=300).outline(series)
     heights = [330 - float(y) for y in re.findall(r"V([\d.]+)H", path)]
     top = max(counts) or 1
     assert len(heights) == len(counts)
@@ -139,9 +160,10 @@ def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) 
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=3, max_size=3), min_size=1, max_size=9))
 def test_streams_leave_and_arrive_as_wide_as_what_they_carry(amounts: list[list[int]]) -> None:
     streams = [Stream(source=i, target=j, amount=n) for i, row in enumerate(amounts) for j, n in enumerate(row)]
-    drawn = flow([Node(name="s", words="")] * len(amounts), [Node(name="t", words="")] * 3, streams, label="x", height=200)
+    node = Node(name="", words="")
+    flow = Flow(sources=[node] * len(amounts), targets=[node] * 3, streams=streams, label="x", height=200)
     total = sum(map(sum, amounts)) or 1
-    paths = [attributes["d"] or "" for name, attributes in Tree(drawn).elements if name == "path"]
+    paths = [path for _, path in flow.layout().bands]
     carried = sorted(stream.amount for stream in streams if stream.amount)
     assert len(paths) == len(carried)
     widths = []

@@ -1,17 +1,15 @@
-"""Streams from nodes on the left to nodes on the right, as wide as what they carry. Costs some 10 µs a stream."""
+"""Streams from nodes on the left to nodes on the right, as wide as what they carry."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from pipeline.report.html.markup import Markup, tag
-from pipeline.report.html.svg import canvas, pc, px, stretched
+from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stream:
-    """`amount` that goes from the left node number `source` to the right node number `target`."""
+    """`amount` flows from the left node number `source` to the right node number `target`."""
 
     source: int
     target: int
@@ -20,92 +18,81 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """An end of streams: its name, and what is written beneath it."""
+    """An end of streams: its name, and the text beneath it."""
 
     name: str
     words: str
     colour: str = "c1"
 
 
-def flow(
-    sources: Sequence[Node],
-    targets: Sequence[Node],
-    streams: Sequence[Stream],
-    *,
-    label: str,
-    height: int = 200,
-) -> Markup:
-    """Streams from the nodes on the left to those on the right; widths are amounts, but never thinner than can be seen."""
-    scale = height / (sum(stream.amount for stream in streams) or 1)
-    left = _stacked(
-        [sum(s.amount for s in streams if s.source == i) for i in range(len(sources))], scale
-    )
-    right = _stacked(
-        [sum(s.amount for s in streams if s.target == i) for i in range(len(targets))], scale
-    )
-    bands = [
-        tag(
-            "path",
-            class_=f"stream {targets[s.target].colour}",
-            d=_band(left[s.source].take(s.amount * scale), right[s.target].take(s.amount * scale)),
-        )
-        for s in sorted(streams, key=lambda s: (s.target, s.source))
-        if s.amount
-    ]
-    bottom = max((end.slot_end for end in (*left, *right)), default=40.0)
-    return canvas(
-        int(bottom) + 4,
-        label,
-        stretched(int(bottom) + 4, *bands),
-        [_node_drawn(node, end, left_side=True) for node, end in zip(sources, left, strict=True)],
-        [_node_drawn(node, end, left_side=False) for node, end in zip(targets, right, strict=True)],
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flow:
+    """Streams; widths are amounts, but never thinner than can be seen."""
+
+    kind: ClassVar[str] = "flow"
+    sources: Sequence[Node]
+    targets: Sequence[Node]
+    streams: Sequence[Stream]
+    label: str
+    height: int = 200
+
+    def layout(self) -> Layout:
+        """Return where nodes and streams lie."""
+        scale = self.height / (sum(stream.amount for stream in self.streams) or 1)
+        left = self._stacked(self.sources, lambda stream: stream.source, scale)
+        right = self._stacked(self.targets, lambda stream: stream.target, scale)
+        bands = []
+        for s in sorted(self.streams, key=lambda stream: (stream.target, stream.source)):
+            if s.amount:
+                a, b = left[s.source].take(s.amount * scale)
+                c, d = right[s.target].take(s.amount * scale)
+                path = f"M1 {a:.1f}C50 {a:.1f} 50 {c:.1f} 99 {c:.1f}"
+                path += f"V{d:.1f}C50 {d:.1f} 50 {b:.1f} 1 {b:.1f}Z"
+                bands.append((self.targets[s.target].colour, path))
+        bottom = max((end.slot_end for end in (*left, *right)), default=40.0)
+        return Layout(left=left, right=right, bands=bands, height=int(bottom) + 4)
+
+    def _stacked(
+        self, nodes: Sequence[Node], end_of: Callable[[Stream], int], scale: float
+    ) -> list[PlacedNode]:
+        """Return the nodes of one side from the top, each with room for two lines of text."""
+        placed = []
+        y = 4.0
+        for i, node in enumerate(nodes):
+            height = scale * sum(stream.amount for stream in self.streams if end_of(stream) == i)
+            slot_end = y + max(height, 36.0)
+            placed.append(PlacedNode(node, top=y, height=max(height, 1.5), slot_end=slot_end))
+            y = slot_end + 10
+        return placed
 
 
 @dataclass(slots=True)
-class _End:
-    """Where a node lies, and how much of it is taken by streams drawn so far; pixels."""
+class PlacedNode:
+    """A node, where it lies, and how much of it is taken by streams drawn so far; pixels."""
 
+    node: Node
     top: float
     height: float
     slot_end: float
     taken: float = 0.0
 
+    @property
+    def middle(self) -> float:
+        """Where its two lines of text begin."""
+        return self.top + max(0.0, (self.height - 30) / 2)
+
     def take(self, height: float) -> tuple[float, float]:
+        """Return begin and end of the next stream."""
         begin = self.top + self.taken
         self.taken += height
         return begin, begin + max(height, 1.5)
 
 
-def _stacked(amounts: Sequence[int], scale: float) -> list[_End]:
-    """Nodes from the top, each with room for two lines of text."""
-    ends: list[_End] = []
-    y = 4.0
-    for amount in amounts:
-        slot = max(scale * amount, 36.0)
-        ends.append(_End(top=y, height=max(scale * amount, 1.5), slot_end=y + slot))
-        y += slot + 10
-    return ends
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """A drawn flow. bands: colour and SVG path of each stream; height: of the plot in pixels."""
 
-
-def _band(begin: tuple[float, float], end: tuple[float, float]) -> str:
-    (a, b), (c, d) = begin, end
-    return f"M1 {a:.1f}C50 {a:.1f} 50 {c:.1f} 99 {c:.1f}V{d:.1f}C50 {d:.1f} 50 {b:.1f} 1 {b:.1f}Z"
-
-
-def _node_drawn(node: Node, end: _End, *, left_side: bool) -> Markup:
-    x, anchor, at = ("0", "start", 2.2) if left_side else ("99%", "end", 97.8)
-    middle = end.top + max(0.0, (end.height - 30) / 2)
-    return tag(
-        "g",
-        tag(
-            "rect",
-            class_=f"bar {node.colour if not left_side else 'ink'}",
-            x=x,
-            y=px(end.top),
-            width="1%",
-            height=px(end.height),
-        ),
-        tag("text", node.name, class_="strong", x=pc(at), y=px(middle + 13), text_anchor=anchor),
-        tag("text", node.words, class_="value", x=pc(at), y=px(middle + 29), text_anchor=anchor),
-    )
+    left: list[PlacedNode]
+    right: list[PlacedNode]
+    bands: list[tuple[str, str]]
+    height: int

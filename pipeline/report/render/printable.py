@@ -19,3 +19,9 @@ def printable(text: str) -> str:
 def _code(found: re.Match[str]) -> str:
     point = ord(found.group())
     return f"\\x{point:02x}" if point < 256 else f"\\u{point:04x}"
+
+
+def shortened(text: str, length: int = 60) -> str:
+    """Return `text`, with its middle left out if it is longer than `length`."""
+    half = (length - 1) // 2
+    return text if len(text) <= length else f"{text[: length - 1 - half]}…{text[-half:]}"

@@ -1,0 +1,178 @@
+"""The figures of two reports side by side: A in the first colour, B in the second."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pipeline.report.html.figure import Figure, bins, labelled
+from pipeline.report.html.packing_figures import cost_ridges, waste_bar, waste_bars
+from pipeline.report.html.plots import Column, Columns, Histogram, Parts, Series
+from pipeline.report.html.svg import Axis
+from pipeline.report.model import Comparison, Distribution
+from pipeline.report.render.numerals import about, change, percent
+from pipeline.report.render.printable import shortened
+
+_COLOURS = ("c1", "c2")
+
+
+def overlap(both: Comparison) -> Figure:
+    """Sequences that are in one or both."""
+    found = both.overlap
+    total = found.only_a + found.only_b + found.both
+    a, b = _names(both)
+    parts = (
+        (f"only in {a}", found.only_a, "c1"),
+        ("in both", found.both, "c3"),
+        (f"only in {b}", found.only_b, "c2"),
+    )
+    label = labelled("Overlap", (f"{text}: {n:,}" for text, n, _ in parts))
+    return Figure(
+        key="overlap",
+        title=f"{percent(found.both / (total or 1))} of all different sequences are in both",
+        words="Different sequences by the exact hash of their tokens before cropping. "
+        f"The {found.both:,} common ones have {about(found.residues_both)} residues.",
+        plot=Parts(amounts=parts, label=label),
+        legend=[
+            ("area", colour, f"{text}: {n:,} ({percent(n / (total or 1))})")
+            for text, n, colour in parts
+        ],
+        wide=True,
+    )
+
+
+def _names(both: Comparison) -> tuple[str, str]:
+    """Return names for plots that differ even if the reports are called alike."""
+    return f"A {shortened(both.a.name, 28)}", f"B {shortened(both.b.name, 28)}"
+
+
+def lengths(both: Comparison) -> Figure | None:
+    """Lengths of both, one over the other; None unless both have records."""
+    a, b = both.a.lengths, both.b.lengths
+    if not a.records or not b.records:
+        return None
+    title = f"Median length: {a.percentiles['50']:,} and {b.percentiles['50']:,} residues"
+    edges = _common_edges(a.histogram, b.histogram)
+    names = _names(both)
+    series = [
+        _shares(part.histogram, edges, colour, name)
+        for part, colour, name in zip((a, b), _COLOURS, names, strict=True)
+    ]
+    return Figure(
+        key="lengths",
+        title=title,
+        words=f"Share of the records of each, by residues, up to {edges[-1]:,.0f}; "
+        f"the longest have {a.longest:,} and {b.longest:,}.",
+        counted="% of records",
+        plot=Histogram(
+            series=series,
+            axis=Axis(low=edges[0], high=edges[-1]),
+            label=f"Lengths of both. {title}",
+            over=True,
+            unit=" %",
+            numbers="end",
+        ),
+        legend=[("area", colour, name) for colour, name in zip(_COLOURS, names, strict=True)],
+        wide=True,
+    )
+
+
+def _common_edges(a: Distribution, b: Distribution) -> list[float]:
+    """Return edges as far apart as the wider bins of the two, up to where both have but a long tail."""
+    width = max(part.edges[1] - part.edges[0] for part in (a, b))
+    low, high = min(a.edges[0], b.edges[0]), max(_tail(part) for part in (a, b))
+    return [low + i * width for i in range(max(1, math.ceil((high - low) / width)) + 1)]
+
+
+def _tail(values: Distribution) -> float:
+    """Return where bins of the first one's width end."""
+    *_, before, last = values.edges
+    return before if last - before > values.edges[1] - values.edges[0] else last
+
+
+def _shares(values: Distribution, edges: Sequence[float], colour: str, name: str) -> Series:
+    """Return percent of all values in each of other bins; one across several is spread evenly."""
+    total = sum(values.counts) or 1
+    heights = [0.0] * (len(edges) - 1)
+    width = edges[1] - edges[0]
+    for low, high, n in bins(values):
+        first = max(0, int((low - edges[0]) / width))
+        last = min(len(heights), int((high - edges[0]) / width) + 1)
+        for i in range(first, last):
+            common = min(high, edges[i + 1]) - max(low, edges[i])
+            heights[i] += 100 * n / total * max(0.0, common) / (high - low)
+    return Series(name=name, colour=colour, edges=edges, heights=heights)
+
+
+def composition(both: Comparison) -> Figure:
+    """The twenty standard letters of B beside those of A."""
+    share_of = {letter.letter: letter.share for letter in both.a.composition.letters}
+    columns, ratios = [], {}
+    for letter in both.b.composition.letters:
+        if letter.kind == "standard":
+            a = share_of.get(letter.letter, 0.0)
+            if a:
+                ratios[letter.letter] = letter.share / a - 1
+            says = f"{letter.letter}: A {percent(a)}, B {percent(letter.share)}"
+            columns.append(
+                Column(letter=letter.letter, value=100 * letter.share, reference=100 * a, says=says)
+            )
+    title = "Composition"
+    if ratios:
+        furthest = max(ratios, key=lambda letter: abs(ratios[letter]))
+        title += f" differs most in {furthest}, {change(ratios[furthest])}"
+    a_name, b_name = _names(both)
+    return Figure(
+        key="composition",
+        title=title,
+        words="Share of each amino acid among the residues.",
+        plot=Columns(
+            columns=columns,
+            label=labelled("Composition", (column.says for column in columns)),
+            colour="c2",
+        ),
+        legend=(("area", "c2", b_name), ("line", "", a_name)),
+    )
+
+
+def waste(both: Comparison) -> Figure | None:
+    """Padded and packed rows of both; None unless both kept something."""
+    ways = [{way.name: way for way in report.waste} for report in (both.a, both.b)]
+    if not all(ways):
+        return None
+    bars = [
+        waste_bar(f"{letter} · {of_report[name].title}", of_report[name], colour)
+        for name in ("bshd", "packed")
+        for letter, of_report, colour in zip("AB", ways, _COLOURS, strict=True)
+    ]
+    a, b = (percent(of_report["bshd"].waste) for of_report in ways)
+    return Figure(
+        key="waste",
+        title=f"Padding each row would waste {a} and {b}",
+        words="A whole row is all that a GPU computes on; its coloured part is real.",
+        plot=waste_bars(bars),
+        legend=(
+            ("area", "c1", "real tokens of A"),
+            ("area", "c2", "of B"),
+            ("rest", "", "padding"),
+        ),
+    )
+
+
+def cost(both: Comparison) -> Figure | None:
+    """Attention cost of both packings; None unless both have buckets."""
+    drawn = [
+        (name, way, colour)
+        for name, report, colour in zip(_names(both), (both.a, both.b), _COLOURS, strict=True)
+        for way in report.waste
+        if way.name == "packed" and way.cost_counts is not None and way.cost_counts.counts
+    ]
+    if len(drawn) < 2:
+        return None
+    return Figure(
+        key="cost",
+        title="Attention cost over buckets",
+        words="Σ length² of each bucket: what its attention costs. Narrow is fast.",
+        plot=cost_ridges(drawn),
+        wide=True,
+    )

@@ -1,0 +1,154 @@
+"""The figures of the records that came in: lengths, composition, and the fate of each input's records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from pipeline.report.html.figure import Figure, area, labelled
+from pipeline.report.html.flow import Flow, Node, Stream
+from pipeline.report.html.plots import Column, Columns, Histogram, Mark
+from pipeline.report.html.svg import Axis, round_steps, short
+from pipeline.report.model import Report
+from pipeline.report.render.numerals import change, percent, plural
+from pipeline.report.render.printable import shortened
+from pipeline.report.render.sentences import longer_records
+from schemas.records import Status
+
+_COLOURS: Final = {
+    Status.KEPT: "c1",
+    Status.DUPLICATE: "c5",
+    Status.INVALID: "c4",
+    Status.TOO_SHORT: "c2",
+    Status.TOO_LONG: "c3",
+}
+_MOST_INPUTS: Final = 8
+"""Inputs with a node of their own; the smaller ones share one."""
+
+
+def lengths(report: Report) -> Figure:
+    """Residues of the records, the crop, and percentiles."""
+    found = report.lengths
+    if not found.records:
+        return Figure(key="lengths", title="No records", words="Nothing came in.", wide=True)
+    p = found.percentiles
+    title = f"Half of the records have {p['25']:,} to {p['75']:,} residues"
+    words = (
+        f"Residues of all {found.records:,} records that came in: {found.shortest:,} to "
+        f"{found.longest:,}, {found.mean:,.1f} on average. {longer_records(report)}"
+    )
+    axis = _lengths_axis(found.histogram.edges)
+    marks = [
+        Mark(x=p[q], text=f"{text} {p[q]:,}", row=row)
+        for row, (q, text) in enumerate((("50", "median"), ("95", "95 %")))
+        if p[q] < axis.high
+    ]
+    crop = f"crop {found.crop:,}{' →' if found.crop > axis.high else ''}"
+    plot = Histogram(
+        series=[area(found.histogram, "c1", "records", (" residues", "record"))],
+        axis=axis,
+        marks=[*marks, Mark(x=found.crop, text=crop, row=2, strong=True)],
+        label=f"Histogram of lengths. {title}. {words}",
+        height=250,
+        numbers="end",
+    )
+    facts = [(f"{p}\u00a0% ≤", f"{n:,}") for p, n in found.percentiles.items()]
+    return Figure(
+        key="lengths",
+        title=title,
+        words=words,
+        counted="records",
+        plot=plot,
+        facts=[("shortest", f"{found.shortest:,}"), *facts, ("longest", f"{found.longest:,}")],
+        wide=True,
+    )
+
+
+def _lengths_axis(edges: tuple[float, ...]) -> Axis:
+    """Return an axis on which the last bin, a tail that may be longer than all the rest, is as wide as two others."""
+    high = edges[-1] if len(edges) <= 2 else min(edges[-1], edges[-2] + 2 * (edges[1] - edges[0]))
+    axis = Axis(low=edges[0], high=high)
+    tail = edges[-1] > high
+    names = {x: short(x) for x in round_steps(axis.low, high, 5) if not tail or axis.at(x) < 92}
+    if tail:
+        names[high] = f"≥ {edges[-2]:,.0f}"
+    return replace(axis, names=names)
+
+
+def composition(report: Report) -> Figure:
+    """The twenty standard letters beside the background."""
+    letters = [letter for letter in report.composition.letters if letter.kind == "standard"]
+    columns, ratios = [], {}
+    for letter in letters:
+        says = f"{letter.letter}: {percent(letter.share)}"
+        if letter.background:
+            ratios[letter.letter] = letter.share / letter.background - 1
+            says += f", Swiss-Prot {percent(letter.background)}, {change(ratios[letter.letter])}"
+        columns.append(
+            Column(
+                letter=letter.letter,
+                value=100 * letter.share,
+                reference=100 * (letter.background or 0),
+                says=says,
+            )
+        )
+    title = "Residue composition"
+    if ratios and any(letter.count for letter in letters):
+        furthest = max(ratios, key=lambda letter: abs(ratios[letter]))
+        title = f"Composition: furthest from Swiss-Prot is {furthest}, {change(ratios[furthest])}"
+    where = "in buckets" if report.composition.over == "buckets" else "that came in"
+    return Figure(
+        key="composition",
+        title=title,
+        words=f"Share of each amino acid among the residues {where}, beside its share in Swiss-Prot.",
+        plot=Columns(
+            columns=columns, label=labelled("Residue composition", (one.says for one in columns))
+        ),
+        legend=(("area", "c1", "here"), ("line", "", report.composition.background_source)),
+    )
+
+
+def flow(report: Report) -> Figure:
+    """The fate of each input's records."""
+    title = "No records"
+    if report.records:
+        kept = percent(report.by_status[Status.KEPT] / report.records)
+        verb = "were" if report.kind == "dataset" else "would be"
+        title = f"{kept} of {plural(report.records, 'record')} {verb} kept"
+    fates = [status for status in _COLOURS if report.by_status[status]]
+    inputs = sorted(report.inputs, key=lambda one: -one.records)
+    shown = inputs if len(inputs) <= _MOST_INPUTS else inputs[: _MOST_INPUTS - 1]
+    rest = inputs[len(shown) :]
+    groups = [(shortened(one.name, 24), [one]) for one in shown]
+    if rest:
+        groups.append((f"{len(rest):,} smaller inputs", rest))
+    targets = [
+        Node(
+            name=status.replace("_", " "),
+            words=f"{report.by_status[status]:,} ({percent(report.by_status[status] / report.records)})",
+            colour=_COLOURS[status],
+        )
+        for status in fates
+    ]
+    plot = Flow(
+        sources=[
+            Node(name=name, words=f"{sum(one.records for one in group):,}")
+            for name, group in groups
+        ],
+        targets=targets,
+        streams=[
+            Stream(source=i, target=j, amount=sum(one.by_status[status] for one in group))
+            for i, (_, group) in enumerate(groups)
+            for j, status in enumerate(fates)
+        ],
+        label=labelled(
+            "Records by input and fate", (f"{node.name} {node.words}" for node in targets)
+        ),
+    )
+    return Figure(
+        key="flow",
+        title=title,
+        words="Records from each input on the left to their fate on the right.",
+        plot=plot,
+        wide=True,
+    )

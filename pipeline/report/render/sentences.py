@@ -1,0 +1,21 @@
+"""Sentences that the terminal and the page both say."""
+
+from __future__ import annotations
+
+from pipeline.report.model import Report
+from pipeline.report.render.numerals import about, percent, plural
+from schemas.records import Status
+
+
+def longer_records(report: Report) -> str:
+    """Say what happens to records that do not fit into max_seq_len."""
+    found, kept = report.lengths, report.by_status[Status.KEPT]
+    share = percent(found.cropped / kept) if kept else "none"
+    many = f"{plural(found.cropped, 'kept record')} ({share})"
+    if report.settings.long == "split":
+        return f"Longer than {found.crop:,} are cut into pieces: {many}."
+    if report.settings.long == "drop":
+        out = plural(report.by_status[Status.TOO_LONG], "record")
+        return f"Longer than {found.crop:,} are left out: {out}."
+    cropped = about(found.residues_cropped)
+    return f"Longer than {found.crop:,} are cropped: {many}, {cropped} residues in no bucket."
