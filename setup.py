@@ -12,7 +12,7 @@ KERNELS = (
     "pipeline.build.arrays.hash_kernel",
     "pipeline.build.spill.spill_kernel",
 )
-INCLUDE = [pyarrow.get_include()]  # brings the header of xxhash
+INCLUDE = [pyarrow.get_include()]  # for xxhash.h; see hash_kernel.pyx
 
 setup(
     ext_modules=cythonize(

@@ -46,6 +46,14 @@ def test_hashes_are_those_of_the_xxhash_library(values: list[list[int]]) -> None
     assert [h.tobytes() for h in hashes] == [xxhash.xxh3_128_digest(bytes(run)) for run in values]
 
 
+def test_hashes_are_those_of_the_xxhash_library_at_every_length_that_xxh3_treats_in_its_own_way() -> None:
+    lengths = np.array([*range(600), 1023, 1024, 1025, 16_384, 100_000])  # it changes at 16, 128, 240, and each 1024
+    ends = np.cumsum(lengths)
+    tokens = np.random.default_rng(5).integers(0, 256, int(ends[-1]), dtype=np.uint8)
+    expected = [xxhash.xxh3_128_digest(tokens[end - length : end]) for length, end in zip(lengths, ends, strict=True)]
+    assert [h.tobytes() for h in sequence_hashes(tokens, ends)] == expected
+
+
 def random_hashes(count: int) -> np.ndarray:
     return np.random.default_rng(3).integers(0, 256, 16 * count, dtype=np.uint8).view(HASH)
 

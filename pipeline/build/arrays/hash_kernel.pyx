@@ -1,10 +1,23 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""xxh3_128 of many short runs of bytes: a Python call for each record took a third of the map stage. And how often each byte occurs."""
+"""xxh3_128 of many short runs of bytes, and how often each byte value occurs.
+
+The xxhash package takes a Python call for each run: 1.25 instead of 11 M sequences/s, a third of the map stage.
+The header comes with pyarrow; a slimmed pyarrow lacks it, and an installed xxhash.h serves as well.
+"""
 
 cdef extern from *:
     """
     #define XXH_INLINE_ALL
+    #if __has_include("arrow/vendored/xxhash/xxhash.h")
     #include "arrow/vendored/xxhash/xxhash.h"
+    #elif __has_include(<xxhash.h>)
+    #include <xxhash.h>
+    #else
+    #error "no xxhash.h: this pyarrow has no headers. Install its full wheel, libxxhash-dev (apt) or xxhash (conda)"
+    #endif
+    #if defined(XXH_VERSION_NUMBER) && XXH_VERSION_NUMBER < 800
+    #error "this xxhash.h is older than 0.8.0, which defines XXH3: install a newer one"
+    #endif
     """
     ctypedef struct XXH128_hash_t:
         unsigned long long low64
