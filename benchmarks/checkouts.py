@@ -54,7 +54,7 @@ def environment(checkout: Path) -> dict[str, str]:
         SystemExit: it imports others, or the kernels are not compiled.
     """
     found = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
-    kernels = "import pipeline.inputs.fasta_kernel as a, packers.balanced_kernel as b; print(a.__file__, b.__file__, sep='\\n')"
+    kernels = "import packers.balanced_kernel as a; import pipeline as b; print(a.__file__, b.__file__, sep='\\n')"
     command = [sys.executable, "-c", kernels]
     asked = subprocess.run(
         command, cwd=checkout, env=found, capture_output=True, text=True, check=False
