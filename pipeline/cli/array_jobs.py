@@ -9,7 +9,7 @@ from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
 from pipeline.build.build_dataset import Built
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
-from pipeline.cli.arguments import CommitOptions, RunTaskOptions
+from pipeline.cli.subcommand_options import CommitOptions, RunTaskOptions
 from pipeline.cli.summary import print_built
 from pipeline.storage.read_manifest import read_manifest
 

@@ -6,7 +6,8 @@ import json
 import time
 from dataclasses import asdict
 
-from pipeline.cli.arguments import BenchReaderOptions, UsageError
+from pipeline.cli.arguments import UsageError
+from pipeline.cli.subcommand_options import BenchReaderOptions
 from pipeline.reader import ShardReader
 from pipeline.reader.benchmark import bench_reader
 from schemas.redact import without_credentials

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.cli.arguments import InspectOptions
+from pipeline.cli.subcommand_options import InspectOptions
 from pipeline.cli.summary import summary_lines
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of

@@ -108,7 +108,7 @@ def _start_workers_early(arguments: list[str]) -> None:
 def _subcommand(options: Any) -> int:
     """Run the subcommand that options are for; return an exit code."""
     from pipeline.build.options import PreprocessOptions
-    from pipeline.cli import arguments as a
+    from pipeline.cli import subcommand_options as a
 
     match options:
         case a.PlanTasksOptions():

@@ -7,7 +7,8 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli.arguments import PlanOptions, UsageError
+from pipeline.cli.arguments import UsageError
+from pipeline.cli.subcommand_options import PlanOptions
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.training_plan import GPU_GIB, TrainingPlan, plan_training
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pipeline.build.options import PreprocessOptions
-from pipeline.cli.arguments import StatsOptions, UsageError
+from pipeline.cli.arguments import UsageError
+from pipeline.cli.subcommand_options import StatsOptions
 from pipeline.report.command import Outputs, stats
 from pipeline.report.command import UsageError as MixedInputsError
 

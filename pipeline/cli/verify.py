@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from pipeline.build.verify_dataset import verify_dataset
-from pipeline.cli.arguments import VerifyOptions
+from pipeline.cli.subcommand_options import VerifyOptions
 from schemas.redact import without_credentials
 
 
