@@ -95,7 +95,7 @@ def test_a_user_or_a_question_mark_is_no_secret(url: str) -> None:
 
 @pytest.mark.parametrize("out", ["y", "file:///y", "local:///y"])
 def test_scratch_is_for_stores(out: str) -> None:
-    with pytest.raises(ValueError, match="for --out on a store"):
+    with pytest.raises(ValueError, match="for --out in a store"):
         PreprocessOptions(inputs=("x",), out=out, scratch="/tmp")
 
 
