@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Gelu = Literal["erf", "tanh"]
+Recompute = Literal["none", "selective", "full"]
+"""Values of --recompute: which activations the backward pass computes again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +55,19 @@ def longest_of_our_attention(head_size: int) -> int:
 
     Up to there it is the faster one; above, cuDNN's is (benchmarks/training/attention.py)."""
     return 2048 if head_size <= 64 else 1024 if head_size <= 128 else 0
+
+
+def check_length_multiple(data: str, length_multiple: int) -> None:
+    """Refuse to train on a dataset whose sequences are padded.
+
+    Raises:
+        ValueError: the dataset was built with --length-multiple.
+    """
+    if length_multiple > 1:
+        raise ValueError(
+            f"{data} was built with --length-multiple {length_multiple}, so its sequences contain "
+            f"padding, and tokens would attend to padding: build it again without that option"
+        )
 
 
 ESM2_MODELS: Final[Mapping[str, ModelOptions]] = {

@@ -24,7 +24,7 @@ def setting_of(options: TrainOptions, manifest: Manifest, topology: Topology) ->
         buckets,
         model=options.model,
         fp8=is_low(compute.precision),
-        micro_batches=options.data.buckets_per_step // (topology.data_ranks * buckets),
+        micro_batches=options.data.micro_batches(topology.data_ranks),
         recompute=compute.recompute,
         ranks=topology.world_size,
         shards=topology.world_size // topology.replicate,

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.reader import ShardReader
 from schemas.manifest import Manifest
+from schemas.models import check_length_multiple
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.config import DataOptions, TrainOptions
@@ -32,10 +33,7 @@ def open_readers(
         raise ValueError(
             f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}"
         )
-    if manifest.length_multiple > 1:
-        raise ValueError(
-            f"{data.data} was built with --length-multiple {manifest.length_multiple}: tokens would attend to padding; build it without"
-        )
+    check_length_multiple(data.data, manifest.length_multiple)
     _check_slices(options, manifest)
     slice_tokens = manifest.capacity // options.compute.context_parallel
     precision.check_model(
@@ -46,13 +44,16 @@ def open_readers(
         world_size=topology.world_size,
     )
     batch = _batch(data, manifest, topology)
-    ranks = {
-        "rank": topology.data_rank,
-        "world_size": topology.data_ranks,
-        "buckets_per_step": batch,
-    }
     reader = stack.enter_context(
-        ShardReader(data.data, seed=data.seed, prefetch=data.prefetch, **ranks, **storage)
+        ShardReader(
+            data.data,
+            rank=topology.data_rank,
+            world_size=topology.data_ranks,
+            seed=data.seed,
+            buckets_per_step=batch,
+            prefetch=data.prefetch,
+            **storage,
+        )
     )
     valid = None
     if "valid" in manifest.splits and manifest.splits["valid"].buckets:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer.config import OptimizerOptions
 from trainer.distributed.topology import local
@@ -38,7 +38,7 @@ class Optimizer:
             name: masters.get(name, parameter) for name, parameter in self._parameters.items()
         }
         self._has_masters = bool(masters)  # of all parameters, or of none
-        self._quantized = [
+        self._quantized: list[tuple[Any, Tensor]] = [
             (parameter, self._masters[name].detach())
             for name, parameter in self._parameters.items()
             if is_quantized(parameter)
@@ -157,7 +157,7 @@ class Optimizer:
         return self._sums or self._parameter_gradients()
 
     def _parameter_gradients(self) -> list[Tensor]:
-        return [local(parameter.grad) for parameter in self._parameters.values()]
+        return [_gradient(parameter) for parameter in self._parameters.values()]
 
     def _forget_gradients(self) -> None:
         for parameter in self._parameters.values():
@@ -170,7 +170,9 @@ class Optimizer:
             for master, grad in zip(self._masters.values(), self._gradients(), strict=True):
                 master.grad = torch.empty_like(master)
                 local(master.grad).copy_(grad)
-        self._adam.grad_scale, self._adam.found_inf = divisor.float(), skip.float()
+        # the fused step reads two attributes that torch declares nowhere
+        self._adam.grad_scale = divisor.float()  # type: ignore[attr-defined]  # see above
+        self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # see above
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
         self._publish()
@@ -192,7 +194,7 @@ class Optimizer:
     def _quantize(self) -> None:
         """Write FP8 parameters from their masters. After a step that was skipped too: whether it was is known to the device alone."""
         for parameter, master in self._quantized:
-            parameter.quantize_(master)  # type: ignore[operator]
+            parameter.quantize_(master)
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Masters and Adam's moments, fp32, as `model.*`, `exp_avg.*` and `exp_avg_sq.*`. To be read, or written in place and then `restored`."""
@@ -208,3 +210,9 @@ class Optimizer:
         for master in self._masters.values():
             self._adam.state[master]["step"].fill_(applied)
         self._publish()
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    """Return this rank's part of a parameter's gradient."""
+    assert parameter.grad is not None
+    return local(parameter.grad)

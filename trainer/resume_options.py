@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Final
 
-from trainer.config import TrainOptions
+from trainer.config import TrainOptions, flag
 
 _FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
 _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_init")
@@ -39,7 +39,7 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         then, now = getattr(data, name), getattr(options.data, name)
         if then != now:
             raise ValueError(
-                f"{out} holds a run with {_flag(name)} {then}, not {now}: choose another --out"
+                f"{out} holds a run with {flag(name)} {then}, not {now}: choose another --out"
             )
     batch = data.buckets_per_step
     if options.data.buckets_per_step not in (0, batch):
@@ -59,11 +59,5 @@ def changes(options: TrainOptions, before: TrainOptions) -> str:
     for name in _OF_COMPUTING:
         now[name], then[name] = getattr(options.compute, name), getattr(before.compute, name)
     return ", ".join(
-        f"{_flag(name)} {then[name]} → {value}"
-        for name, value in now.items()
-        if value != then[name]
+        f"{flag(name)} {then[name]} → {value}" for name, value in now.items() if value != then[name]
     )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

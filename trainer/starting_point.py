@@ -12,6 +12,7 @@ from torch import Tensor
 from schemas.errors import CheckpointError
 from schemas.models import ModelOptions
 from trainer.checkpoints.checkpoint import (
+    CHECKPOINTS,
     KEPT,
     LATEST,
     Checkpoints,
@@ -34,7 +35,7 @@ def last_state(options: TrainOptions, topology: Topology) -> RunState | None:
         CheckpointError: it is damaged; says which one is not, and how to resume from that.
     """
     out = Path(options.output.out)
-    folder = out / "checkpoints"
+    folder = out / CHECKPOINTS
     latest: str = run_on_main(topology, partial(_latest, out, resume=options.output.resume))
     if not latest:
         return None
@@ -49,7 +50,7 @@ def last_state(options: TrainOptions, topology: Topology) -> RunState | None:
 
 def _latest(out: Path, *, resume: str) -> str:
     """The last checkpoint's name; "" if there is none."""
-    folder = out / "checkpoints"
+    folder = out / CHECKPOINTS
     latest = read_latest(folder)
     found = names(folder)
     if not latest and found:

@@ -22,8 +22,8 @@ from trainer.feed import Row
 from trainer.monitoring.meter import Meter
 from trainer.monitoring.run_log import RunLog
 from trainer.monitoring.trace import profiler
+from trainer.run import TrainingError, TrainingRun
 from trainer.schedule import learning_rate
-from trainer.training_run import TrainingError, TrainingRun
 
 
 def train(options: TrainOptions, topology: Topology) -> None:

@@ -32,7 +32,12 @@ class Validation:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(min(self.loss, 700.0))
+        return perplexity(self.loss)
+
+
+def perplexity(loss: float) -> float:
+    """Return exp(loss), limited to what a float holds."""
+    return math.exp(min(loss, 700.0))
 
 
 @torch.no_grad()

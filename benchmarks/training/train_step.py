@@ -31,8 +31,8 @@ from trainer.config import PRESETS
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
 from trainer.monitoring.flops import model_flops, peak_flops
+from trainer.run import TrainingRun
 from trainer.train import train_step
-from trainer.training_run import TrainingRun
 
 RATE = 1e-5
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 from schemas.manifest import Manifest
-from schemas.models import ModelOptions, longest_of_our_attention
+from schemas.models import ModelOptions, Recompute, longest_of_our_attention
 
-Recompute = Literal["none", "selective", "full"]
 Reshard = Literal["layer", "step"]
 
 ACTIVATION_BYTES: Final = {

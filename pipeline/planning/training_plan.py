@@ -10,20 +10,25 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from pipeline.planning.estimate import ROOM, Recompute, Reshard, Setting, memory, seconds
+from pipeline.planning.estimate import ROOM, Reshard, Setting, memory, seconds
 from pipeline.planning.throughput import RUNS
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
-from schemas.models import ESM2_MODELS, longest_of_our_attention
+from schemas.models import (
+    ESM2_MODELS,
+    Recompute,
+    check_length_multiple,
+    longest_of_our_attention,
+)
 
 GPU_GIB: Final = {"H200": 139.8, "H100": 79.2}
 """Memory that torch can have."""
 _NODE: Final = 8
 _MERGED: Final = (1, 2, 4, 8, 16)
-_RECOMPUTE: Final[tuple[Recompute, ...]] = ("none", "selective", "full")
+_RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 _RESHARD: Final[tuple[Reshard, ...]] = ("step", "layer")
 _BATCH: Final = 0.15
 """How far a batch may be from the published one."""
@@ -249,10 +254,7 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
 
 def _check(data: str, manifest: Manifest, *, fp8: bool) -> None:
     """Raises: ValueError, for what the trainer would refuse."""
-    if manifest.length_multiple > 1:
-        raise ValueError(
-            f"{data} was built with --length-multiple {manifest.length_multiple}, and the trainer takes none: build it without"
-        )
+    check_length_multiple(data, manifest.length_multiple)
     if fp8 and manifest.capacity % 16:
         raise ValueError(
             f"{data} has buckets of {manifest.capacity} tokens, FP8 needs a multiple of 16: build it with such a --capacity, or use --precision bf16"

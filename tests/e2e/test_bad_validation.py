@@ -39,17 +39,17 @@ def test_a_run_whose_last_validation_is_not_finite_is_not_done(many_shards: Path
 
 def test_a_finite_validation_after_one_that_is_not_becomes_the_best(many_shards: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a run that recovers: only the first validation is made to be NaN here, for weights that diverged stay so."""
-    import trainer.training_run
+    import trainer.run
 
-    measured = trainer.training_run.validate
+    measured = trainer.run.validate
     found = []
 
     def first_is_bad(*arguments: object) -> object:
         result = measured(*arguments)  # type: ignore[arg-type]
         found.append(result.loss)
-        return result if found[1:] else trainer.training_run.replace(result, loss=float("nan"))
+        return result if found[1:] else trainer.run.replace(result, loss=float("nan"))
 
-    monkeypatch.setattr(trainer.training_run, "validate", first_is_bad)
+    monkeypatch.setattr(trainer.run, "validate", first_is_bad)
     out = train(many_shards, tmp_path / "run")
     state = json.loads((out / "checkpoints" / "step-00000016" / "state.json").read_text())
     assert state["best"]["loss"] == min(found[1:])

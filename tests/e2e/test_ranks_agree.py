@@ -25,8 +25,8 @@ from trainer.train import main
 main(sys.argv[1:])
 """
 WITH_LESS_MEMORY = """
-import os, sys, trainer.training_run
-trainer.training_run.available_memory = lambda device: [float("inf"), 1e3][int(os.environ["RANK"])]
+import os, sys, trainer.run
+trainer.run.available_memory = lambda device: [float("inf"), 1e3][int(os.environ["RANK"])]
 from trainer.train import main
 main(sys.argv[1:])
 """

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import trainer.training_run
+import trainer.run
 from schemas.manifest import Manifest
 from trainer.model.initialize import fill
 from trainer.optimizer import Optimizer
@@ -40,9 +40,9 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     def gradient_square(optimizer: Optimizer) -> Tensor:
         return torch.stack(torch._foreach_norm(optimizer._gradients())).square().sum()
 
-    monkeypatch.setattr(trainer.training_run, "fill", filled)
+    monkeypatch.setattr(trainer.run, "fill", filled)
     monkeypatch.setattr(Optimizer, "gradient_square", gradient_square)
-    monkeypatch.setattr(trainer.training_run.precision, "stored_dtype", lambda options: torch.float64)
+    monkeypatch.setattr(trainer.run.precision, "stored_dtype", lambda options: torch.float64)
     monkeypatch.setattr(Tensor, "float", to_double)
 
 

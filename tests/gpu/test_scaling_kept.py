@@ -12,8 +12,8 @@ from trainer import precision
 from trainer.config import parse
 from trainer.distributed.topology import process_group
 from trainer.monitoring.run_log import RunLog
+from trainer.run import TrainingRun
 from trainer.train import train_step
-from trainer.training_run import TrainingRun
 
 
 def test_validation_changes_no_scale_and_no_history(dataset: Path, tmp_path: Path) -> None:

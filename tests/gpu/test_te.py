@@ -30,8 +30,8 @@ from trainer.masking import Masker
 from trainer.model.esm2 import Esm2, SequenceLayout
 from trainer.model.initialize import build, draw, fill
 from trainer.optimizer import Optimizer
+from trainer.run import TrainingRun
 from trainer.train import main, train_step
-from trainer.training_run import TrainingRun
 
 GPU = torch.device("cuda")
 SHAPES = {

@@ -14,7 +14,7 @@ from trainer.config import parse
 from trainer.distributed.topology import process_group
 from trainer.monitoring.run_log import RunLog
 from trainer.precision.delayed_scaling import preserve_scaling
-from trainer.training_run import TrainingRun
+from trainer.run import TrainingRun
 
 
 class Noting(nn.Linear):

@@ -1,5 +1,4 @@
-"""Files that survive a power cut: written whole under another name, fsynced, renamed, and their folder
-fsynced."""
+"""Files that survive a power cut: written under another name, fsynced, renamed, and their folder fsynced."""
 
 from __future__ import annotations
 
@@ -7,13 +6,17 @@ import os
 from pathlib import Path
 from typing import Final
 
+from pipeline.storage.atomic_write import sync_folder
+
 PARTIAL: Final = ".partial"
-"""Ending of a file or folder that is not whole."""
+"""Ending of the name of a file or folder that is not complete."""
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write a file that is on the disk, under its name, when this returns; after a crash it is whole
-    or as before."""
+    """Write a file that is on the disk, under its name, when this returns.
+
+    After a crash the file is either complete or unchanged.
+    """
     partial = path.with_name(path.name + PARTIAL)
     with open(partial, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -23,15 +26,6 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def publish(partial: Path, path: Path) -> None:
-    """Rename what is on the disk already, and put the new name on the disk."""
+    """Rename a file or folder whose content is on the disk, and put the new name on the disk."""
     os.replace(partial, path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Put a file's content, or a folder's names, on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)

@@ -36,6 +36,8 @@ from trainer.checkpoints.run_state import STATE, RunState
 from trainer.distributed.rank_message import say
 from trainer.distributed.topology import Topology
 
+CHECKPOINTS: Final = "checkpoints"
+"""Folder of the checkpoints in the folder of a run."""
 LATEST: Final = "latest"
 _NEXT: Final = "latest.next"
 """What `latest` will say, and what it says: there while a checkpoint is published."""

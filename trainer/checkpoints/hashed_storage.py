@@ -22,8 +22,9 @@ from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.futures import Future
 
+from pipeline.storage.atomic_write import sync_folder
 from schemas.errors import CheckpointError
-from trainer.checkpoints.atomic_write import sync, write
+from trainer.checkpoints.atomic_write import write
 from trainer.checkpoints.file_hashes import FileHash, write_hashes
 
 _METADATA: Final = ".metadata"
@@ -79,7 +80,7 @@ class HashedWriter(FileSystemWriter):
             write(self._folder / name, content)
             hashes[name] = FileHash(len(content), xxhash.xxh3_128_hexdigest(content))
         write_hashes(self._folder, hashes)
-        sync(self._folder)
+        sync_folder(self._folder)
 
 
 class CheckedReader(FileSystemReader):

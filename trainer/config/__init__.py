@@ -11,9 +11,9 @@ from trainer.config.options import (
     OptimizerOptions,
     OutputOptions,
     Precision,
-    Recompute,
     Reshard,
     TrainOptions,
+    flag,
 )
 from trainer.config.presets import PRESETS
 
@@ -25,8 +25,8 @@ __all__ = [
     "OptimizerOptions",
     "OutputOptions",
     "Precision",
-    "Recompute",
     "Reshard",
     "TrainOptions",
+    "flag",
     "parse",
 ]

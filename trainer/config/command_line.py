@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import tyro
 
@@ -32,7 +32,7 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
             file=sys.stderr,
         )
         raise SystemExit(2)
-    return options  # type: ignore[no-any-return]
+    return cast(TrainOptions, options)
 
 
 def _check_repeated(arguments: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
-from schemas.models import ModelOptions
+from schemas.models import ModelOptions, Recompute
 from schemas.redact import without_credentials
 
 Backend = Literal["auto", "te", "torch"]
@@ -14,8 +14,12 @@ Precision = Literal[
     "auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"
 ]
 Schedule = Literal["linear", "cosine", "wsd"]
-Recompute = Literal["none", "selective", "full"]
 Reshard = Literal["auto", "layer", "micro-batch", "step"]
+
+
+def flag(name: str) -> str:
+    """Return the flag of an option, such as --keep-last of keep_last."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _check_local(option: str, path: str) -> None:
@@ -74,6 +78,10 @@ class DataOptions:
             raise ValueError(
                 "tokens-per-step and buckets-per-micro-batch are at least 1, buckets-per-step at least 0"
             )
+
+    def micro_batches(self, data_ranks: int) -> int:
+        """Return the micro-batches of one rank in a step. data_ranks: ranks that read buckets of their own."""
+        return self.buckets_per_step // (data_ranks * self.buckets_per_micro_batch)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

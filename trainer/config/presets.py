@@ -13,10 +13,12 @@ from schemas.models import ESM2_MODELS, ModelOptions
 from trainer.config.options import DataOptions, OptimizerOptions, OutputOptions, TrainOptions
 
 
-def _preset(name: str, model: ModelOptions, **optimizer: float) -> TrainOptions:
+def _preset(
+    name: str, model: ModelOptions, optimizer: OptimizerOptions | None = None
+) -> TrainOptions:
     return TrainOptions(
         model=model,
-        optimizer=replace(OptimizerOptions(), **optimizer),  # type: ignore[arg-type]
+        optimizer=optimizer or OptimizerOptions(),
         output=OutputOptions(out=f"runs/{name}"),
     )
 
@@ -25,9 +27,7 @@ def _tiny() -> TrainOptions:
     base = _preset(
         "esm2-tiny",
         ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=256),
-        steps=100,
-        warmup_steps=10,
-        learning_rate=4e-3,
+        OptimizerOptions(steps=100, warmup_steps=10, learning_rate=4e-3),
     )
     return replace(
         base,
@@ -38,15 +38,15 @@ def _tiny() -> TrainOptions:
 
 def _published(name: str) -> tuple[str, TrainOptions]:
     model = ESM2_MODELS[name]
-    what = f"{model.layers} layers of {model.hidden_size:,}"
+    shape = f"{model.layers} layers of {model.hidden_size:,}"
     if name == "esm2-15b":
-        base = _preset(name, model, learning_rate=1.6e-4, weight_decay=0.1)
-        return what, replace(base, data=DataOptions(tokens_per_step=3_145_728))
-    return what, _preset(name, model)
+        base = _preset(name, model, OptimizerOptions(learning_rate=1.6e-4, weight_decay=0.1))
+        return shape, replace(base, data=DataOptions(tokens_per_step=3_145_728))
+    return shape, _preset(name, model)
 
 
 PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
-    "esm2-tiny": ("2 layers of 64: to try things out, on a CPU", _tiny()),
+    "esm2-tiny": ("2 layers of 64, to try the trainer on a CPU", _tiny()),
     **{name: _published(name) for name in ESM2_MODELS},
 }
-"""Name → (what it is, its options)."""
+"""Name → (description, options)."""

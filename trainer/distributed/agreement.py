@@ -14,7 +14,7 @@ import torch.distributed as dist
 import schemas
 from schemas.code_digest import code_digest
 from schemas.errors import CheckpointError, ThdpackError
-from trainer.config import TrainOptions
+from trainer.config import TrainOptions, flag
 from trainer.distributed.topology import Topology
 
 _OF_A_NODE: Final = ("data", "cache_dir", "out")
@@ -85,7 +85,7 @@ def options_of(options: TrainOptions) -> dict[str, str]:
     """Return the options that all ranks share, by flag, without credentials."""
     sections: dict[str, dict[str, Any]] = asdict(options.public())
     return {
-        f"--{name.replace('_', '-')}": str(value)
+        flag(name): str(value)
         for section in sections.values()
         for name, value in section.items()
         if name not in _OF_A_NODE

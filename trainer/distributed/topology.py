@@ -140,7 +140,8 @@ class Topology:
         policy = MixedPrecisionPolicy(
             param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
         )
-        layers: list[Any] = list(model.layers)  # type: ignore[arg-type]
+        blocks: Any = model.layers
+        layers: list[Any] = list(blocks)
         for layer in layers:
             fully_shard(
                 layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard == "layer"

@@ -35,7 +35,7 @@ def _update(
     beta1: tl.constexpr,
     beta2: tl.constexpr,
     epsilon: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     """One block. w: masters, p: parameters, if they are `stored`; `inside` masks what is beyond a tensor's end, or is None."""
     grad = tl.load(g + at, mask=inside).to(tl.float32) * scale
     moment = tl.load(m + at, mask=inside)
@@ -51,7 +51,7 @@ def _update(
 
 
 @triton.jit
-def _step(  # type: ignore[no-untyped-def]
+def _step(
     grads,
     tensors,
     sizes,

@@ -9,7 +9,7 @@ from trainer.kernels.attention_rows import _columns, _load, _store_rotated_back
 
 
 @triton.jit
-def _queries_block(  # type: ignore[no-untyped-def]
+def _queries_block(
     q, grad, k, v, start, end, columns, there, row_stride, scale, logsum, delta, total,
     half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
 ):  # fmt: skip
@@ -27,7 +27,7 @@ def _queries_block(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _attention_backward_queries(  # type: ignore[no-untyped-def]
+def _attention_backward_queries(
     qkv, out, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale,
     heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
 ):  # fmt: skip
@@ -109,7 +109,7 @@ def _attention_backward_queries(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _keys_block(  # type: ignore[no-untyped-def]
+def _keys_block(
     q, grad, keys, values, start, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv,
     half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
 ):  # fmt: skip
@@ -129,7 +129,7 @@ def _keys_block(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _attention_backward_keys(  # type: ignore[no-untyped-def]
+def _attention_backward_keys(
     qkv, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale,
     heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
 ):  # fmt: skip

@@ -9,7 +9,7 @@ from trainer.kernels.attention_rows import _columns, _load
 
 
 @triton.jit
-def _forward_block(  # type: ignore[no-untyped-def]
+def _forward_block(
     q, k, v, start, end, columns, there, row_stride, scale, total, top, sums,
     half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
 ):  # fmt: skip
@@ -32,7 +32,7 @@ def _forward_block(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _attention_forward(  # type: ignore[no-untyped-def]
+def _attention_forward(
     qkv, out, logsum, tiles, tokens, scale, heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
 ):  # fmt: skip
     tile, head = tl.program_id(0), tl.program_id(1)

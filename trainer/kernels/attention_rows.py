@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _columns(half: tl.constexpr, padded: tl.constexpr):  # type: ignore[no-untyped-def]
+def _columns(half: tl.constexpr, padded: tl.constexpr):
     """Where the numbers of a head stand, its halves padded to powers of two: places, and which of them exist."""
     c = tl.arange(0, 2 * padded)
     if half == padded:
@@ -16,7 +16,7 @@ def _columns(half: tl.constexpr, padded: tl.constexpr):  # type: ignore[no-untyp
 
 
 @triton.jit
-def _load(base, rows, columns, there, row_stride, half: tl.constexpr, padded: tl.constexpr):  # type: ignore[no-untyped-def]
+def _load(base, rows, columns, there, row_stride, half: tl.constexpr, padded: tl.constexpr):
     at = base + rows[:, None] * row_stride + columns[None, :]
     if half == padded:
         return tl.load(at)
@@ -26,7 +26,7 @@ def _load(base, rows, columns, there, row_stride, half: tl.constexpr, padded: tl
 @triton.jit
 def _store_rotated_back(
     base, x, rows, inside, row_stride, cos, sin, half: tl.constexpr, padded: tl.constexpr
-):  # type: ignore[no-untyped-def]
+):
     """x: [rows, 2 × padded], a gradient with respect to what was rotated; stored as that with respect to what was not."""
     first, second = tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, padded)), (0, 2, 1)))
     column = tl.arange(0, padded)[None, :]

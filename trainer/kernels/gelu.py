@@ -21,7 +21,7 @@ _CHUNK: Final = 128
 
 
 @triton.jit
-def _gate(x, tanh: tl.constexpr):  # type: ignore[no-untyped-def]
+def _gate(x, tanh: tl.constexpr):
     """GELU(x) / x, and the normal distribution's density at x times √2π (0 for tanh)."""
     if tanh:  # (1 + tanh(u)) / 2 is the logistic function of 2u
         return tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)), x * 0.0
@@ -39,7 +39,7 @@ def _gate(x, tanh: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _slope(x, tanh: tl.constexpr):  # type: ignore[no-untyped-def]
+def _slope(x, tanh: tl.constexpr):
     """GELU's derivative."""
     gate, bell = _gate(x, tanh)
     if tanh:
@@ -57,7 +57,7 @@ def _gelu_forward(
     rows: tl.constexpr,
     columns: tl.constexpr,
     tanh: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     inside = (row < tokens)[:, None] & (column < size)[None, :]
@@ -70,7 +70,7 @@ def _gelu_forward(
 
 
 @triton.jit
-def _gelu_backward(  # type: ignore[no-untyped-def]
+def _gelu_backward(
     x, bias, grad_out, grad, sums, tokens, size: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, chunk: tl.constexpr, tanh: tl.constexpr,
 ):  # fmt: skip
     """sums: float32[tokens / chunk, size]."""

@@ -32,7 +32,7 @@ def _norm_forward(
     epsilon,
     size: tl.constexpr,
     block: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     row = tl.program_id(0)
     column = tl.arange(0, block)
     there = column < size
@@ -56,7 +56,7 @@ def _norm_forward(
 
 
 @triton.jit
-def _norm_backward(total, grad_total, grad_out, weight, means, inverses, grad, sums, tokens, has_bias: tl.constexpr, size: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _norm_backward(total, grad_total, grad_out, weight, means, inverses, grad, sums, tokens, has_bias: tl.constexpr, size: tl.constexpr, block: tl.constexpr):  # fmt: skip
     """grad: of the sum; sums: float32[2 or 3, programs, size], of weight, shift and bias."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     column = tl.arange(0, block)

@@ -24,7 +24,7 @@ def _rotate(
     half_padded: tl.constexpr,
     block: tl.constexpr,
     inverse: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     """One token's Q and K of block / 2 heads. qkv: [T, heads, 3, 2 × half]; cos, sin: float32[T, half]."""
     token = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * block + tl.arange(0, block)[:, None]  # Q and K of each head by turns

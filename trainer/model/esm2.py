@@ -74,8 +74,9 @@ class Esm2(nn.Module):
         self.layers = nn.ModuleList()
         for low in precision.low_layers(compute, options.layers):
             with precision.parameters(compute, low=low):
-                self.layers.append(layer.Layer(options, compute.recompute, slices))
-            self.layers[-1].stays_bf16 = precision.is_low(compute.precision) and not low
+                block = layer.Layer(options, compute.recompute, slices)
+            block.stays_bf16 = precision.is_low(compute.precision) and not low
+            self.layers.append(block)
         self.norm = nn.LayerNorm(d, eps=NORM_EPSILON)
         self.head = Head(d)
         self.register_buffer("inv_freq", torch.empty(options.head_size // 2, dtype=torch.float32))
@@ -128,7 +129,7 @@ class Esm2(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """`.to(torch.bfloat16)` and its like leave inv_freq in fp32: rounded, it is a radian off after some hundred residues."""
         kept = self.inv_freq
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has no types here
         if self.inv_freq.dtype != torch.float32:
             self.inv_freq = kept.to(self.inv_freq.device)
         return self

@@ -27,7 +27,7 @@ from trainer import precision
 from trainer.config import Backend, ComputeOptions
 from trainer.distributed.topology import single_process
 from trainer.model import huggingface
-from trainer.model.esm2 import VOCABULARY, SequenceLayout
+from trainer.model.esm2 import VOCABULARY, Esm2, SequenceLayout
 from trainer.model.initialize import build, draw, fill
 
 
@@ -60,6 +60,7 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
 
     config_class = ThdpackEsmConfig
     config: ThdpackEsmConfig
+    model: Esm2
     _keep_in_fp32_modules_strict = {"inv_freq"}  # noqa: RUF012 (as transformers has it)
 
     def __init__(self, config: ThdpackEsmConfig) -> None:
@@ -77,7 +78,7 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
                 seed=0,
                 topology=single_process(target if compute.backend == "te" else device),
             )
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]  # transformers has no types here
 
     def _init_weights(self, module: nn.Module) -> None:
         """Values of what a checkpoint lacks."""
@@ -103,12 +104,15 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
             InputError: there is none, or it is not ESM-2.
         """
         options, tensors = huggingface.load(folder)
-        shape = {
-            "hidden_size": options.hidden_size,
-            "num_hidden_layers": options.layers,
-            "num_attention_heads": options.heads,
-        }
-        model = cls(cls.config_class(**shape, intermediate_size=options.ffn_size, **config))
+        model = cls(
+            cls.config_class(
+                hidden_size=options.hidden_size,
+                num_hidden_layers=options.layers,
+                num_attention_heads=options.heads,
+                intermediate_size=options.ffn_size,
+                **config,
+            )
+        )
         with torch.no_grad():
             for name, tensor in model.model.named_tensors():
                 tensor.copy_(tensors.get(name, tensor))
@@ -119,7 +123,8 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         tensors = {name: tensor.detach().cpu() for name, tensor in self.model.named_tensors()}
         huggingface.export(folder, tensors, self.config.options, max_seq_len=max_seq_len)
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    # torch declares overloads by the type of `destination`, which nobody passes here
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # see above
         """Without Transformer Engine's `_extra_state`, which is a pickle."""
         return {
             name: value

@@ -17,10 +17,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pipeline.storage.atomic_write import sync_files, sync_folder
 from schemas.errors import InputError
 from schemas.models import ModelOptions
 from schemas.vocabulary import ESM2
-from trainer.checkpoints.atomic_write import PARTIAL, publish, sync, write
+from trainer.checkpoints.atomic_write import PARTIAL, publish, write
 from trainer.config import ComputeOptions
 from trainer.model.esm2 import PADDED_VOCABULARY, VOCABULARY
 from trainer.model.huggingface_checks import (
@@ -209,7 +210,7 @@ def export(
     _save_weights(folder, to_esm(tensors, options))
     for name, content in _texts(options, max_seq_len).items():
         write(folder / name, content)
-    sync(folder.parent)  # else the folder's own name may be lost
+    sync_folder(folder.parent)  # else the folder's own name may be lost
 
 
 def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -227,7 +228,7 @@ def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     for name, part in zip(names, parts, strict=True):
         partial = folder / f"{name}{PARTIAL}"
         save_file(part, partial, metadata={"format": "pt"})
-        sync(partial)
+        sync_files([partial])
         publish(partial, folder / name)
     if len(parts) > 1:
         total = sum(tensor.nbytes for tensor in tensors.values())

@@ -31,7 +31,7 @@ def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None 
     if compute.backend == "te":
         from trainer.model import layer_te as layer
     else:
-        from trainer.model import layer_torch as layer  # type: ignore[no-redef]
+        from trainer.model import layer_torch as layer  # type: ignore[no-redef]  # a choice of one
     with torch.device("meta"):
         model = Esm2(options, compute, layer, slices or Slices())
     if compute.compile:

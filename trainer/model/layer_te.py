@@ -13,8 +13,7 @@ import torch.nn.functional as F
 import transformer_engine.pytorch as te
 from torch import Tensor, nn
 
-from schemas.models import ModelOptions, longest_of_our_attention
-from trainer.config import Recompute
+from schemas.models import ModelOptions, Recompute, longest_of_our_attention
 from trainer.distributed.context_parallel import Slices
 from trainer.kernels.attention import Attention, tiles
 from trainer.kernels.gelu import BiasGelu
@@ -74,7 +73,7 @@ def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
     return sequences.lengths is None and qkv.dtype == torch.bfloat16 and fits
 
 
-class NormLinear(te.Linear):  # type: ignore[misc]
+class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no types here
     """Adds to the residual stream, normalises it, and maps it linearly; parameters named as in Transformer Engine's LayerNormLinear.
 
     A te.Linear, not a module around one: so state dicts have the same keys with backend torch.

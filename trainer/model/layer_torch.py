@@ -6,13 +6,14 @@ Attention is `torch.nn.attention.varlen` in half precision on a GPU, one call of
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from schemas.models import ModelOptions
-from trainer.config import Recompute
+from schemas.models import ModelOptions, Recompute
 from trainer.distributed.context_parallel import Slices
 from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
 
@@ -45,22 +46,25 @@ class Context:
             out_THR = self._attend(q_THR, self.rotate(k_THR), v_THR)
         return self.slices.to_tokens(out_THR, heads)
 
-    @torch.compiler.disable  # each row has other lengths: it would be compiled again and again
+    # Each row has other lengths, for which torch.compile would compile anew.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types here
     def _varlen(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
         cu_seqlens, longest = self.sequences.cu_seqlens, self.sequences.max_seqlen
-        return varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
+        out = varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
+        return cast(Tensor, out)  # a pair only if asked for
 
-    @torch.compiler.disable  # for the same reason
+    # Not compiled, for the same reason.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types here
     def _attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
         """Attention with scaled_dot_product_attention, on queries that are scaled already."""
         if self.mask is not None:
-            rows = (
-                q.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2)
-                for q in (q_THR, k_THR, v_THR)
+            q, k, v = (
+                x.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2)
+                for x in (q_THR, k_THR, v_THR)
             )
-            out = F.scaled_dot_product_attention(*rows, attn_mask=self.mask, scale=1.0)
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, scale=1.0)
             return out.transpose(1, 2).flatten(0, 1)
         if not self.lengths:
             self.lengths = (
@@ -69,7 +73,7 @@ class Context:
         each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
         # with a batch of one: without a batch, torch writes out all scores, 4 GB a head for the longest proteins
         batches = ((t.transpose(0, 1)[None] for t in qkv) for qkv in each if qkv[0].numel())
-        parts = [F.scaled_dot_product_attention(*qkv_1HTR, scale=1.0) for qkv_1HTR in batches]
+        parts = [F.scaled_dot_product_attention(q, k, v, scale=1.0) for q, k, v in batches]
         return torch.cat([part[0].transpose(0, 1) for part in parts])
 
     def rotate(self, x_THR: Tensor, *, scale: float = 1.0) -> Tensor:

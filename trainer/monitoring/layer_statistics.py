@@ -149,7 +149,7 @@ def _initialize(folder: Path, collected: LayerStatistics) -> None:
     import yaml
     from nvdlfw_inspect.logging import BaseLogger
 
-    class Lines(BaseLogger):
+    class Lines(BaseLogger):  # type: ignore[misc]  # nvdlfw_inspect has no types
         def log_scalar(self, name: str, value: Tensor | float, iteration: int, **_: Any) -> None:
             collected.write(name, value, iteration)
 

@@ -5,7 +5,6 @@ The host reads the numbers of a step one step later, so that it never waits for 
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor
 from trainer.config import TrainOptions
 from trainer.distributed.topology import Topology
 from trainer.monitoring.flops import model_flops, peak_flops
+from trainer.validate import perplexity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +106,7 @@ class Meter:
         line = StepMetrics(
             step=step,
             loss=loss,
-            perplexity=math.exp(min(loss, 700.0)),
+            perplexity=perplexity(loss),
             grad_norm=norm,
             learning_rate=rate,
             tokens=self._tokens,
@@ -140,9 +140,9 @@ class _Clock:
         """Seconds between the last two marks; waits until the device has reached the second, and what was copied before it."""
         if self._on_gpu:
             self._now.synchronize()
-            seconds = self._last.elapsed_time(self._now) / 1e3
+            seconds = float(self._last.elapsed_time(self._now)) / 1e3
         else:
-            seconds = self._now - self._last
+            seconds = float(self._now - self._last)
         self._last = self._now
         return max(seconds, 1e-9)
 

@@ -30,7 +30,10 @@ def autocast(
     if is_low(options.precision):
         import transformer_engine.pytorch as te
 
-        return te.autocast(enabled=True, recipe=recipe(options.precision))
+        context: AbstractContextManager[Any] = te.autocast(
+            enabled=True, recipe=recipe(options.precision)
+        )
+        return context
     if options.backend == "torch" and options.precision == "bf16" and not sharded:
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ def scaling_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         if next(module.parameters(recurse=False), None) is None:
             continue  # attention has some too, and never uses it: it runs in bf16
         for direction in ("scaling_fwd", "scaling_bwd"):
-            state = getattr(module, "fp8_meta", {}).get(direction)
+            state: Any = getattr(module, "fp8_meta", {}).get(direction)
             if hasattr(state, "amax_history"):
                 yield f"{name}.{direction}.scale", state.scale
                 yield f"{name}.{direction}.amax_history", state.amax_history
@@ -35,7 +36,8 @@ def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
     import transformer_engine.pytorch as te
 
     with te.autocast(enabled=True, recipe=recipe(options.precision)):
-        for layer in model.layers:  # type: ignore[union-attr]
+        layers: Any = model.layers
+        for layer in layers:
             for module in layer.modules():
                 if isinstance(module, te.Linear) and not layer.stays_bf16:
                     module.init_fp8_metadata(num_gemms=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,13 +20,17 @@ def parameters(options: ComputeOptions, *, low: bool) -> AbstractContextManager[
         return nullcontext()
     import transformer_engine.pytorch as te
 
-    return te.quantized_model_init(enabled=True, recipe=recipe(options.precision))
+    context: AbstractContextManager[Any] = te.quantized_model_init(
+        enabled=True, recipe=recipe(options.precision)
+    )
+    return context
 
 
 def quantize_parameters(model: nn.Module) -> None:
     """Replace the weights of modules that were made for FP8 weights by such, of random values. All have memory on a GPU already."""
     with torch.enable_grad():  # without, they would lack the transposes that a backward pass reads, and forward passes would make them each time
-        for module in model.modules():
+        modules: Iterator[Any] = model.modules()
+        for module in modules:
             if getattr(module, "primary_weights_in_fp8", False):
                 module.reset_parameters(defer_init=False)
     for name, tensor in scaling_tensors(model):

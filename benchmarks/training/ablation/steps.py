@@ -22,8 +22,8 @@ from trainer.distributed.topology import Topology
 from trainer.feed import Row
 from trainer.masking import IGNORED
 from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
+from trainer.run import TrainingRun
 from trainer.train import train_step
-from trainer.training_run import TrainingRun
 
 RATE: Final = 1e-5
 Step = Callable[[], Tensor]

@@ -15,7 +15,7 @@ from schemas.errors import ThdpackError
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.checkpoints.atomic_write import write
-from trainer.checkpoints.checkpoint import KEPT, LATEST, Checkpoints
+from trainer.checkpoints.checkpoint import CHECKPOINTS, KEPT, LATEST, Checkpoints
 from trainer.checkpoints.run_lock import run_lock
 from trainer.checkpoints.run_state import BestValidation, RunState
 from trainer.config import TrainOptions
@@ -114,7 +114,7 @@ class TrainingRun:
         self.step, self.tokens = 0, 0
         self.best, self.sound = BestValidation(), True
         self.checkpoints = Checkpoints(
-            self.out / "checkpoints", topology, self.lock, keep_last=options.output.keep_last
+            self.out / CHECKPOINTS, topology, self.lock, keep_last=options.output.keep_last
         )
         if before:
             self._load(before)
@@ -143,9 +143,7 @@ class TrainingRun:
     @property
     def micro_batches(self) -> int:
         """Of this rank, in a step."""
-        return self.options.data.buckets_per_step // (
-            self.topology.data_ranks * self.options.data.buckets_per_micro_batch
-        )
+        return self.options.data.micro_batches(self.topology.data_ranks)
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
@@ -191,7 +189,7 @@ class TrainingRun:
             TrainingError: the last validation was not finite.
         """
         if not self.sound:
-            best, latest = self.best.checkpoint, self.out / "checkpoints" / LATEST
+            best, latest = self.best.checkpoint, self.out / CHECKPOINTS / LATEST
             back = f"go back to an earlier checkpoint ({best} had the best validation) by writing its name into {latest}"
             raise TrainingError(
                 f"the last validation, up to step {self.step:,}, has a loss that is not finite: the run is not done and exports nothing. "
