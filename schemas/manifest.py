@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from schemas.errors import ManifestError
 from schemas.manifest_entries import Histogram, InputEntry, RecordsEntry, ShardEntry, SplitTotals
-from schemas.shard import FORMAT_VERSION, SPLITS, slots_for
+from schemas.shard import FORMAT_VERSION, SPLITS, round_up, slots_for
 from schemas.untrusted_json import MOST_TOKENS, Count, Hash, Tokens, decoded, is_of_another_type
 from schemas.vocabulary import VOCABULARIES, Vocabulary
 
@@ -66,6 +66,16 @@ class Manifest:
     @property
     def length_multiple(self) -> int:
         return int(self.options["length_multiple"] or 1)
+
+    @property
+    def longest_piece(self) -> int:
+        """Most residues of a record in one sequence."""
+        return self.max_seq_len - 2
+
+    @property
+    def longest_span(self) -> int:
+        """Longest sequence with its length-multiple padding, in tokens."""
+        return round_up(self.max_seq_len, self.length_multiple)
 
     @property
     def vocabulary_object(self) -> Vocabulary:

@@ -6,8 +6,8 @@ Names and ids come from files and may hold anything, control characters and `<sc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal
 
 SCHEMA: Final = 1
 """Version of the JSON. New keys leave it as it is; a key that goes or changes its meaning raises it."""
@@ -238,11 +238,11 @@ class Report:
     kind: Literal["dataset", "fasta"]
     name: str
     thdpack: str
-    manifest_digest: str | None
-    build: str | None
-    parent: str | None
-    generation: int | None
-    slots: int | None
+    manifest_digest: str | None = None
+    build: str | None = None
+    parent: str | None = None
+    generation: int | None = None
+    slots: int | None = None
     settings: Settings
     records: int
     by_status: Mapping[str, int]
@@ -261,10 +261,6 @@ class Report:
     duplicates: tuple[DuplicateFlow, ...]
     prediction: Prediction | None
     schema: int = SCHEMA
-
-    def to_json(self) -> dict[str, Any]:
-        """Lists, numbers, text and null only."""
-        return asdict(self)
 
 
 TOP: Final = 10
@@ -315,7 +311,3 @@ class Comparison:
     overlap: Overlap
     kind: Literal["comparison"] = "comparison"
     schema: int = SCHEMA
-
-    def to_json(self) -> dict[str, Any]:
-        """Lists, numbers, text and null only."""
-        return asdict(self)

@@ -13,9 +13,10 @@ from packers import pack_next_fit
 from packers.quality import measure
 from pipeline.build.arrays.hash_kernel import count_values
 from pipeline.build.split_statistics import SplitStatistics
-from pipeline.report.gather.assemble import most_repeated
+from pipeline.report.distributions import added, distribution_of
+from pipeline.report.gather.assemble import together
 from pipeline.report.gather.lengths import Counted, histogram, sequences_of
-from pipeline.report.gather.splits import cost_counts, together
+from pipeline.report.gather.most_repeated import most_repeated
 from pipeline.report.gather.waste import shuffled, waste
 from pipeline.report.model import Settings
 from schemas.manifest_entries import Histogram
@@ -30,13 +31,19 @@ def test_a_percentile_is_the_smallest_length_that_so_many_percent_do_not_exceed(
     assert found == sorted(lengths)[ceil(len(lengths) * percent / 100) - 1]
 
 
+def each(lengths: Counted) -> list[int]:
+    """Return all of them, rising."""
+    return np.repeat(lengths.values, lengths.counts).tolist()
+
+
 @settings(deadline=None)
-@given(LENGTHS, LENGTHS)
-def test_counts_add_up_whichever_way_they_are_taken(a: list[int], b: list[int]) -> None:
-    both = Counted.of(np.array(a)).plus(Counted.of(np.array(b)))
-    huge = Counted.of(np.array([*a, *b, 1 << 40]))  # too large for a table: sorted instead
-    assert both.each().tolist() == sorted(a + b) == huge.each().tolist()[:-1]
-    assert (both.number, both.total) == (len(a + b), sum(a + b))
+@given(LENGTHS)
+def test_values_are_counted_alike_in_a_table_and_by_sorting(lengths: list[int]) -> None:
+    found = Counted.of(np.array(lengths))
+    huge = Counted.of(np.array([*lengths, 1 << 40]))  # too large for a table: sorted instead
+    again = Counted.of(np.append(found.values, 0), np.append(found.counts, 3))
+    assert each(found) == sorted(lengths) == each(huge)[:-1] == each(again)[3:]
+    assert (found.number, found.total) == (len(lengths), sum(lengths))
 
 
 @settings(deadline=None)
@@ -56,7 +63,7 @@ def test_a_histogram_counts_every_length_once_in_bins_of_one_round_width_but_for
 def test_records_become_the_sequences_that_a_build_cuts(lengths: list[int], max_seq_len: int, long: str) -> None:
     most = max_seq_len - 2
     pieces = [min(most, length - at) + 2 for length in lengths for at in range(0, length, most)] if long == "split" else [min(x, most) + 2 for x in lengths]
-    assert sequences_of(Counted.of(np.array(lengths)), max_seq_len=max_seq_len, long=long).each().tolist() == sorted(pieces)
+    assert each(sequences_of(Counted.of(np.array(lengths)), most=most, long=long)) == sorted(pieces)
 
 
 def report_settings(capacity: int, longest: int, max_seqs: int = 1000) -> Settings:
@@ -83,7 +90,7 @@ def test_next_fit_in_chunks_is_next_fit_in_one_piece(monkeypatch: pytest.MonkeyP
     options = report_settings(1024, 300)
     packed = SplitStatistics(capacity=1024, longest=300)
     packed.add_costs(np.array([1]))
-    found = {way.name: way for way in waste(sequences, packed.totals(), cost_counts([]), options, predicted=False)}["next-fit"]
+    found = {way.name: way for way in waste(sequences, packed.totals(), added([]), options, longest_span=300, predicted=False)}["next-fit"]
     stream = shuffled(sequences, 3).astype(np.int64)
     whole = measure(stream, pack_next_fit(stream, capacity=1024, max_seqs=1000), capacity=1024)
     assert (found.batches, 1 - found.waste) == (whole.buckets, pytest.approx(whole.fill))
@@ -113,11 +120,10 @@ def test_splits_put_together_are_as_one_split() -> None:
         part.add_costs(cost)
         one.add_costs(cost)
     assert together(part.totals() for part in parts) == one.totals()
-    found = cost_counts([*(part.histograms()["cost"] for part in parts), None])
-    whole = cost_counts([one.histograms()["cost"]])
-    assert found == whole
+    found = added(distribution_of(histogram) for histogram in (*(part.histograms()["cost"] for part in parts), None))
+    assert found == distribution_of(one.histograms()["cost"])
 
 
 def test_nothing_counted_is_an_empty_distribution() -> None:
-    assert cost_counts([None, Histogram(first=0, width=1, counts=())]).edges == ()
+    assert added([distribution_of(None), distribution_of(Histogram(first=0, width=1, counts=()))]).edges == ()
     assert histogram(Counted.of(np.empty(0, dtype=np.int64))).counts == ()

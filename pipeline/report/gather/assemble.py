@@ -1,18 +1,31 @@
-"""From what was counted, of a dataset or of raw FASTA, to the report."""
+"""The report of what was counted, the same for a dataset and for raw sequences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final, Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pipeline.report.gather.lengths import Counted
-from pipeline.report.model import TOP, DuplicateFlow, InputFlow, RecordNote, Settings
-from schemas.manifest_entries import Histogram
+from pipeline.report.distributions import added, distribution_of
+from pipeline.report.gather.budget import budget
+from pipeline.report.gather.composition import composition
+from pipeline.report.gather.lengths import Counted, lengths_report
+from pipeline.report.gather.waste import waste
+from pipeline.report.model import (
+    DuplicateFlow,
+    InputFlow,
+    Prediction,
+    RecordNote,
+    Report,
+    Settings,
+    SplitReport,
+)
+from schemas import __version__
+from schemas.manifest_entries import Histogram, SplitTotals
 from schemas.records import Status
+
+_SUMS: Final = ("buckets", "sequences", "tokens", "cost_sum", "cost_square_sum")
+_LARGEST: Final = ("cost_max", "seqs_max", "pieces_max")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +54,7 @@ class Facts:
         }
 
     def inputs(self, sizes: Sequence[tuple[str, int]]) -> tuple[InputFlow, ...]:
-        """The flow of each input, given its name and bytes."""
+        """Return the flow of each input, given its name and bytes."""
         return tuple(self._input(name, size) for name, size in sizes)
 
     def _input(self, name: str, size: int) -> InputFlow:
@@ -55,29 +68,115 @@ class Facts:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedSplit:
+    """The buckets of a split, counted or forecast. bytes: of its shards."""
+
+    totals: SplitTotals
+    histograms: Mapping[str, Histogram]
+    shards: int
+    bytes: int
+
+
+class Limits(Protocol):
+    """The limits of a sequence, as DatasetOptions and Manifest state them."""
+
+    @property
+    def longest_piece(self) -> int: ...
+    @property
+    def longest_span(self) -> int: ...
+
+
 def settings_of(vocabulary: str, options: Mapping[str, Any]) -> Settings:
-    """The settings among a build's options."""
-    return Settings(
-        vocabulary=vocabulary,
-        **{
-            field.name: options[field.name]
-            for field in fields(Settings)
-            if field.name != "vocabulary"
-        },
+    """Return the settings among a build's options."""
+    names = [field.name for field in fields(Settings) if field.name != "vocabulary"]
+    return Settings(vocabulary=vocabulary, **{name: options[name] for name in names})
+
+
+def assemble(
+    facts: Facts,
+    splits: Mapping[str, PackedSplit],
+    sequences: Counted,
+    *,
+    kind: Literal["dataset", "fasta"],
+    name: str,
+    settings: Settings,
+    limits: Limits,
+    inputs: Sequence[tuple[str, int]],
+    letters: Mapping[str, int],
+    cropped_copies: int,
+    prediction: Prediction | None = None,
+) -> Report:
+    """Return the report, without what only a manifest knows.
+
+    Args:
+        sequences: tokens of each sequence, specials included.
+        inputs: name and bytes of each.
+        letters: how often each occurs, in the buckets of a dataset or in all of the input.
+    """
+    totals = together(split.totals for split in splits.values())
+    costs = added(distribution_of(split.histograms.get("cost")) for split in splits.values())
+    return Report(
+        kind=kind,
+        name=name,
+        thdpack=__version__,
+        settings=settings,
+        records=facts.all_in.number,
+        by_status=facts.by_status,
+        inputs=facts.inputs(inputs),
+        cropped_copies=cropped_copies,
+        residues_in=facts.all_in.total,
+        residues_kept=totals.tokens - 2 * totals.sequences,
+        tokens=totals.tokens,
+        lengths=lengths_report(
+            facts.all_in, facts.kept, crop=limits.longest_piece, long=settings.long
+        ),
+        composition=composition(
+            letters,
+            over="buckets" if kind == "dataset" else "input",
+            unknown_records=facts.unknown_records,
+            unknown_residues=facts.unknown_residues,
+        ),
+        splits=tuple(_split(name, split, settings.capacity) for name, split in splits.items()),
+        waste=waste(
+            sequences,
+            totals,
+            costs,
+            settings,
+            longest_span=limits.longest_span,
+            predicted=kind == "fasta",
+        ),
+        budget=budget(splits["train"].totals.tokens),
+        longest=facts.longest,
+        repeated=facts.repeated,
+        duplicates=facts.duplicates,
+        prediction=prediction,
     )
 
 
-def costs_of(histograms: Mapping[str, Mapping[str, Histogram]]) -> list[Histogram | None]:
-    """The `cost` histogram of each split."""
-    return [of_split.get("cost") for of_split in histograms.values()]
+def together(parts: Iterable[SplitTotals]) -> SplitTotals:
+    """Return the totals of all splits as if they were one."""
+    splits = list(parts)
+    return SplitTotals(
+        **{name: sum(getattr(split, name) for split in splits) for name in _SUMS},
+        **{name: max(getattr(split, name) for split in splits) for name in _LARGEST},
+    )
 
 
-def most_repeated(times: NDArray[np.uint32]) -> list[int]:
-    """The ordinals of at most TOP records with duplicates, by falling number, then by ordinal."""
-    how_often = np.bincount(times) if times.size else np.zeros(1, dtype=np.int64)
-    at_least = np.cumsum(how_often[::-1])[::-1]  # at_least[k]: records with k duplicates or more
-    enough = np.flatnonzero(at_least[1:] >= TOP)
-    limit = int(enough[-1]) + 1 if enough.size else 1
-    candidates = np.flatnonzero(times >= limit)
-    order = np.lexsort((candidates, -times[candidates].astype(np.int64)))
-    return [int(ordinal) for ordinal in candidates[order[:TOP]]]
+def _split(name: str, split: PackedSplit, capacity: int) -> SplitReport:
+    totals, histograms = split.totals, split.histograms
+    return SplitReport(
+        name=name,
+        shards=split.shards,
+        bytes=split.bytes,
+        buckets=totals.buckets,
+        sequences=totals.sequences,
+        tokens=totals.tokens,
+        fill=totals.fill(capacity),
+        spread=totals.spread,
+        peak=totals.peak,
+        seqs_max=totals.seqs_max,
+        fill_counts=distribution_of(histograms.get("fill")),
+        cost_counts=distribution_of(histograms.get("cost")),
+        sequences_counts=distribution_of(histograms.get("sequences")),
+    )

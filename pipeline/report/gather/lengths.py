@@ -11,7 +11,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.report.model import PERCENTILES, Distribution, Lengths, Settings
+from pipeline.report.model import PERCENTILES, Distribution, Lengths
 
 _BINS: Final = 60
 """About how many bins lengths are drawn in."""
@@ -37,11 +37,6 @@ class Counted:
         np.add.at(totals, place, 1 if counts is None else counts)
         return cls(different.astype(np.int64), totals)
 
-    def plus(self, other: Counted) -> Counted:
-        return Counted.of(
-            np.concatenate((self.values, other.values)), np.concatenate((self.counts, other.counts))
-        )
-
     def above(self, limit: int) -> Counted:
         """The values larger than `limit`."""
         return Counted(self.values[self.values > limit], self.counts[self.values > limit])
@@ -61,51 +56,42 @@ class Counted:
         rank = max(1, -(-percent * self.number // 100))
         return int(self.values[np.searchsorted(np.cumsum(self.counts), rank)])
 
-    def each(self) -> NDArray[np.int64]:
-        """All of them, rising."""
-        return np.repeat(self.values, self.counts)
 
+def sequences_of(kept: Counted, *, most: int, long: str) -> Counted:
+    """Return tokens, specials included, of the sequences that records become.
 
-NOTHING: Final = Counted(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-
-
-def sequences_of(kept: Counted, *, max_seq_len: int, long: str) -> Counted:
-    """Tokens of the sequences that records of these residues become, specials included."""
-    most = max_seq_len - 2
+    Args:
+        kept: residues of each record.
+        most: residues of the longest sequence.
+    """
     if long != "split":
         return Counted.of(np.minimum(kept.values, most) + 2, kept.counts)
-    rest = kept.values % most
-    whole = np.array([most + 2]), np.array([int((kept.values // most) @ kept.counts)])
-    pieces = Counted.of(
-        np.concatenate((rest + 2, whole[0])), np.concatenate((kept.counts, whole[1]))
-    )
-    return Counted(
-        pieces.values[(pieces.values > 2) & (pieces.counts > 0)],
-        pieces.counts[(pieces.values > 2) & (pieces.counts > 0)],
-    )
+    whole = int((kept.values // most) @ kept.counts)
+    rests = kept.values % most
+    there = (rests > 0) & (kept.counts > 0)
+    pieces, counts = np.append(rests[there], most), np.append(kept.counts[there], whole)
+    return Counted.of(pieces[counts > 0] + 2, counts[counts > 0])
 
 
-def lengths_report(all_in: Counted, kept: Counted, settings: Settings) -> Lengths:
-    """What is said of lengths.
+def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> Lengths:
+    """Return what a report says of lengths.
 
     Args:
         all_in: residues of every record that came in.
         kept: residues of those that were kept, before cropping.
+        crop: residues of the longest sequence.
     """
-    crop = settings.max_seq_len - 2
     longer = kept.above(crop)
     return Lengths(
         records=all_in.number,
-        shortest=int(all_in.values.min(initial=np.iinfo(np.int64).max))
-        if all_in.values.size
-        else 0,
+        shortest=int(all_in.values[0]) if all_in.values.size else 0,
         longest=int(all_in.values.max(initial=0)),
         mean=all_in.total / all_in.number if all_in.values.size else 0.0,
         percentiles={str(p): all_in.percentile(p) for p in PERCENTILES},
         histogram=histogram(all_in),
         crop=crop,
         cropped=longer.number,
-        residues_cropped=longer.total - crop * longer.number if settings.long == "truncate" else 0,
+        residues_cropped=longer.total - crop * longer.number if long == "truncate" else 0,
     )
 
 

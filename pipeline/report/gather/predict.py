@@ -20,6 +20,7 @@ from pipeline.build.reduce_stage.deduplicate import shuffle_order, shuffled_sequ
 from pipeline.build.reduce_stage.write_shards import Sequences
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import RESTS_TOGETHER
+from pipeline.report.gather.assemble import PackedSplit
 from pipeline.report.gather.waste import round_up_all
 from schemas.shard import SPLITS
 
@@ -31,24 +32,39 @@ _SEQUENCE_BYTES: Final = 16
 """Of a sequence: its end, record and start."""
 _RECORD_BYTES: Final = 23
 """Of a row of records/, beside its id: its hash, and numbers as differences."""
-IDS_TRIED: Final = 1 << 20
-"""Bytes of ids that are compressed to see how well that goes."""
 
 
 @dataclass(slots=True)
-class PredictedSplit:
-    """shards: files of the split."""
+class _Buckets:
+    """The buckets of one split so far, and the number of its shards."""
 
     statistics: SplitStatistics
     shards: int = 0
 
-    def bytes(self, options: DatasetOptions) -> int:
-        """About how many bytes its shards take, uncompressed."""
-        statistics = self.statistics
-        return (
-            self.shards * _FILE_BYTES
-            + statistics.buckets * (options.capacity + _BUCKET_BYTES)
-            + statistics.sequences * _SEQUENCE_BYTES
+    def add(
+        self,
+        lengths: NDArray[np.int64],
+        spans: NDArray[np.int64],
+        bucket: NDArray[np.int64],
+        options: DatasetOptions,
+    ) -> None:
+        """Count the buckets of one partition."""
+        if not lengths.size:
+            return
+        tail = options.capacity - np.bincount(bucket, weights=spans).astype(np.int64)
+        self.statistics.add_buckets(lengths, spans, bucket, tail, -(-tail // options.longest_span))
+        self.shards += -(-tail.size // options.buckets_per_shard)
+
+    def packed(self, options: DatasetOptions) -> PackedSplit:
+        """Return the split, its bytes about those of uncompressed shards."""
+        found = self.statistics
+        return PackedSplit(
+            totals=found.totals(),
+            histograms=found.histograms(),
+            shards=self.shards,
+            bytes=self.shards * _FILE_BYTES
+            + found.buckets * (options.capacity + _BUCKET_BYTES)
+            + found.sequences * _SEQUENCE_BYTES,
         )
 
 
@@ -67,7 +83,7 @@ def predict(
     cropped: NDArray[np.void],
     options: DatasetOptions,
     partitions: int,
-) -> dict[str, PredictedSplit]:
+) -> dict[str, PackedSplit]:
     """Pack the kept ones of N records, given in input order.
 
     Args:
@@ -75,9 +91,7 @@ def predict(
         partitions: of the build's plan.
     """
     found = {
-        split: PredictedSplit(
-            SplitStatistics(capacity=options.capacity, longest=options.longest_span)
-        )
+        split: _Buckets(SplitStatistics(capacity=options.capacity, longest=options.longest_span))
         for split in SPLITS
     }
     partition = partitions_of(cropped, partitions)
@@ -108,14 +122,14 @@ def predict(
             for i in range(0, len(rests), RESTS_TOGETHER)
         ]
     _pack(_joined(rests), found, options, final=True)
-    return found
+    return {split: buckets.packed(options) for split, buckets in found.items()}
 
 
 def records_bytes(records: int, ids: bytes, id_bytes: int, partitions: int) -> int:
     """About how many bytes records/ take.
 
     Args:
-        ids: the first IDS_TRIED bytes of them; id_bytes: size of all.
+        ids: the first bytes of them, enough to see how they compress; id_bytes: size of all.
     """
     share = len(pa.compress(ids, codec="lz4_raw")) / len(ids) if ids else 0
     return round((partitions + 1) * _FILE_BYTES + records * _RECORD_BYTES + share * id_bytes)
@@ -133,7 +147,7 @@ def _joined(rests: Sequence[_Left]) -> _Left:
 
 
 def _pack(
-    part: _Left, found: dict[str, PredictedSplit], options: DatasetOptions, *, final: bool
+    part: _Left, found: dict[str, _Buckets], options: DatasetOptions, *, final: bool
 ) -> _Left:
     """Count the buckets of each split; what fills none is returned."""
     left = np.zeros(len(part.sequences), dtype=np.bool_)
@@ -145,26 +159,6 @@ def _pack(
             spans, capacity=options.capacity, max_seqs=options.most_seqs, final=final
         )
         left[chosen[bucket < 0]] = True
-        _add(
-            found[split],
-            lengths[bucket >= 0],
-            spans[bucket >= 0],
-            bucket[bucket >= 0].astype(np.int64),
-            options,
-        )
+        full = bucket >= 0
+        found[split].add(lengths[full], spans[full], bucket[full].astype(np.int64), options)
     return _Left(part.sequences.take(left), part.valid[left])
-
-
-def _add(
-    found: PredictedSplit,
-    lengths: NDArray[np.int64],
-    spans: NDArray[np.int64],
-    bucket: NDArray[np.int64],
-    options: DatasetOptions,
-) -> None:
-    """Count the buckets of one split of one partition."""
-    if not lengths.size:
-        return
-    tail = options.capacity - np.bincount(bucket, weights=spans).astype(np.int64)
-    found.statistics.add_buckets(lengths, spans, bucket, tail, -(-tail // options.longest_span))
-    found.shards += -(-tail.size // options.buckets_per_shard)

@@ -18,22 +18,15 @@ from numpy.typing import NDArray
 
 from packers import baselines_kernel as kernel
 from pipeline.build.split_statistics import SplitStatistics
+from pipeline.report.distributions import distribution_of
 from pipeline.report.gather.lengths import Counted
-from pipeline.report.gather.splits import cost_counts
 from pipeline.report.model import Distribution, Settings, Waste
 from schemas.manifest_entries import SplitTotals
-from schemas.shard import round_up
 
 POOL_BATCHES: Final = 50
-"""Batches' worth of sequences that are sorted together: more pad less, and see less of a shuffle."""
+"""Batches' worth of sequences that are sorted together: more pad less, and shuffle less."""
 
 _CHUNK: Final = 1 << 20
-_LABELS: Final = {
-    "bshd": "padded to {} (BSHD)",
-    "sorted": "sorted in pools of {} batches",
-    "next-fit": "next-fit",
-    "packed": "this packing",
-}
 
 
 def waste(
@@ -42,82 +35,87 @@ def waste(
     packed_costs: Distribution,
     settings: Settings,
     *,
+    longest_span: int,
     predicted: bool,
 ) -> tuple[Waste, ...]:
-    """All four, in the order above; none where there is no sequence.
+    """Return all four ways, in the order above; none where there is no sequence.
 
     Args:
         sequences: tokens of each sequence, specials included.
         packed: totals of the dataset's buckets; packed_costs: their Σ length².
+        longest_span: tokens of the longest sequence with its length-multiple padding.
+        predicted: whether the buckets are a forecast.
     """
     if not sequences.values.size:
         return ()
+    number, tokens = sequences.number, sequences.total
+    capacity = settings.capacity
+
+    def simulated(name: str, label: str, places: int, costs: NDArray[np.int64]) -> Waste:
+        statistics = SplitStatistics(capacity=capacity, longest=longest_span)
+        statistics.add_costs(costs)
+        totals = statistics.totals()
+        return Waste(
+            name=name,
+            label=label,
+            batches=totals.buckets,
+            places=places,
+            waste=1 - tokens / places,
+            spread=totals.spread,
+            peak=totals.peak,
+            cost_counts=distribution_of(statistics.histograms()["cost"]),
+            predicted=False,
+        )
+
     stream = shuffled(sequences, settings.seed)
-    places = packed.buckets * settings.capacity
-    found = _Waste(sequences.total, settings)
-    row = round_up(settings.max_seq_len, settings.length_multiple)
+    rows, widest = _sorted(stream, settings)
+    costs = _next_fit(stream, settings)
+    places = packed.buckets * capacity
     return (
-        found.of("bshd", sequences.number, sequences.number * row, 0.0, 1.0, None),
-        _sorted(stream, found),
-        _next_fit(stream, found),
-        found.of(
-            "packed",
-            packed.buckets,
-            places,
-            packed.spread,
-            packed.peak,
-            packed_costs,
+        Waste(
+            name="bshd",
+            label=f"padded to {settings.max_seq_len:,} (BSHD)",
+            batches=number,
+            places=number * longest_span,
+            waste=1 - tokens / (number * longest_span),
+            spread=0.0,
+            peak=1.0,
+            cost_counts=None,
+            predicted=False,
+        ),
+        simulated(
+            "sorted",
+            f"sorted in pools of {POOL_BATCHES} batches",
+            int(rows @ widest),
+            rows * widest**2,
+        ),
+        simulated("next-fit", "next-fit", costs.size * capacity, costs),
+        Waste(
+            name="packed",
+            label="this packing",
+            batches=packed.buckets,
+            places=places,
+            waste=1 - tokens / places,
+            spread=packed.spread,
+            peak=packed.peak,
+            cost_counts=packed_costs,
             predicted=predicted,
         ),
     )
 
 
 def shuffled(sequences: Counted, seed: int) -> NDArray[np.int32]:
-    """All lengths, int32[N], in the one order that the simulations share."""
+    """Return all lengths, int32[N], in the one order that the simulations share."""
     stream = np.repeat(sequences.values.astype(np.int32), sequences.counts)
     np.random.default_rng(seed).shuffle(stream)
     return stream
 
 
-class _Waste:
-    """Makes the entries of one report."""
-
-    def __init__(self, tokens: int, settings: Settings) -> None:
-        self.tokens = tokens
-        self.settings = settings
-
-    def of(
-        self,
-        name: str,
-        batches: int,
-        places: int,
-        spread: float,
-        peak: float,
-        costs: Distribution | None,
-        *,
-        predicted: bool = False,
-    ) -> Waste:
-        label = _LABELS[name].format(
-            f"{self.settings.max_seq_len:,}" if name == "bshd" else POOL_BATCHES
-        )
-        share = 1 - self.tokens / places
-        return Waste(
-            name=name,
-            label=label,
-            batches=batches,
-            places=places,
-            waste=share,
-            spread=spread,
-            peak=peak,
-            cost_counts=costs,
-            predicted=predicted,
-        )
-
-
-def _sorted(stream: NDArray[np.int32], found: _Waste) -> Waste:
-    """Sorted inside pools, each row padded to its batch's longest."""
-    settings = found.settings
-    pool = max(1, POOL_BATCHES * settings.capacity * stream.size // found.tokens)
+def _sorted(
+    stream: NDArray[np.int32], settings: Settings
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sort inside pools; return the rows of each batch and its longest, to which all are padded."""
+    pool = max(1, POOL_BATCHES * settings.capacity * stream.size // int(stream.sum(dtype=np.int64)))
     rows, longest = [], []
     for at in range(0, stream.size, pool):
         lengths = np.sort(stream[at : at + pool])[::-1].astype(np.int64)
@@ -127,55 +125,28 @@ def _sorted(stream: NDArray[np.int32], found: _Waste) -> Waste:
             rows.append(min(settings.capacity // spans[first], len(spans) - first))
             longest.append(spans[first])
             first += rows[-1]
-    row_count, widest = np.array(rows, dtype=np.int64), np.array(longest, dtype=np.int64)
-    cost = row_count * widest**2
-    statistics = SplitStatistics(capacity=settings.capacity, longest=_longest(settings))
-    statistics.add_costs(cost)
-    totals = statistics.totals()
-    return found.of(
-        "sorted",
-        len(rows),
-        int(row_count @ widest),
-        totals.spread,
-        totals.peak,
-        cost_counts([statistics.histograms()["cost"]]),
-    )
+    return np.array(rows, dtype=np.int64), np.array(longest, dtype=np.int64)
 
 
-def _next_fit(stream: NDArray[np.int32], found: _Waste) -> Waste:
-    """Next-fit over the whole stream, a chunk at a time: the open bucket is carried over."""
-    settings = found.settings
-    statistics = SplitStatistics(capacity=settings.capacity, longest=_longest(settings))
-    carried: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+def _next_fit(stream: NDArray[np.int32], settings: Settings) -> NDArray[np.int64]:
+    """Pack the whole stream a chunk at a time; return Σ length² of each bucket."""
+    costs: list[NDArray[np.int64]] = []
+    open_bucket: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     for at in range(0, stream.size, _CHUNK):
-        lengths: NDArray[np.int64] = np.concatenate(
-            (carried, stream[at : at + _CHUNK].astype(np.int64))
-        )
+        chunk = stream[at : at + _CHUNK].astype(np.int64)
+        lengths: NDArray[np.int64] = np.concatenate((open_bucket, chunk))
         spans = round_up_all(lengths, settings.length_multiple)
         bucket, still_open = kernel.best_fit(
             np.ascontiguousarray(spans), settings.capacity, settings.max_seqs, 1
         )
-        carried = lengths[np.isin(bucket, still_open)] if at + _CHUNK < stream.size else lengths[:0]
-        done = slice(0, lengths.size - carried.size)
-        statistics.add_costs(
-            np.bincount(bucket[done], weights=spans[done] * spans[done]).astype(np.int64)
-        )
-    totals = statistics.totals()
-    places = totals.buckets * settings.capacity
-    return found.of(
-        "next-fit",
-        totals.buckets,
-        places,
-        totals.spread,
-        totals.peak,
-        cost_counts([statistics.histograms()["cost"]]),
-    )
+        last = at + _CHUNK >= stream.size
+        open_bucket = lengths[:0] if last else lengths[np.isin(bucket, still_open)]
+        done = slice(0, lengths.size - open_bucket.size)
+        found = np.bincount(bucket[done], weights=spans[done] * spans[done])
+        costs.append(found.astype(np.int64))
+    return np.concatenate(costs)
 
 
 def round_up_all(lengths: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
-    """Each length with its length-multiple padding, int64[N]."""
+    """Return each length with its length-multiple padding, int64[N]."""
     return -(-lengths // multiple) * multiple if multiple > 1 else lengths
-
-
-def _longest(settings: Settings) -> int:
-    return round_up(settings.max_seq_len, settings.length_multiple)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pipeline.report.html.figure import Figure, bins, labelled
+from pipeline.report.distributions import bins
+from pipeline.report.html.figure import Figure, labelled
 from pipeline.report.html.packing_figures import cost_ridges, waste_bar, waste_bars
 from pipeline.report.html.plots import Column, Columns, Histogram, Parts, Series
 from pipeline.report.html.svg import Axis

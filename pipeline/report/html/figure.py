@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pipeline.report.distributions import bins
 from pipeline.report.html.plots import Plot, Series
 from pipeline.report.html.svg import short
 from pipeline.report.model import Distribution
@@ -31,11 +32,6 @@ class Figure:
     legend: Sequence[tuple[str, str, str]] = ()
     facts: Sequence[tuple[str, str]] = ()
     wide: bool = False
-
-
-def bins(values: Distribution) -> Iterator[tuple[float, float, int]]:
-    """Yield where each bin begins and ends, and its count."""
-    return zip(values.edges[:-1], values.edges[1:], values.counts, strict=True)
 
 
 def area(

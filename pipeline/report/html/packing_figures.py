@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pipeline.report.html.figure import Figure, area, bins, labelled
+from pipeline.report.distributions import added, bins
+from pipeline.report.html.figure import Figure, area, labelled
 from pipeline.report.html.plots import Bar, Bars, Dot, Dots, Histogram, Mark, Ridges
 from pipeline.report.html.svg import Axis, round_steps
 from pipeline.report.model import BudgetRow, Distribution, Report, Waste
@@ -113,8 +114,8 @@ def _coarser(values: Distribution, width: float) -> Distribution:
 
 def fill(report: Report) -> Figure | None:
     """How full buckets are; None where none were made yet."""
-    values = _added(split.fill_counts for split in report.splits)
-    if values is None:
+    values = added(split.fill_counts for split in report.splits)
+    if not values.counts:
         return None
     full = sum(n for low, _, n in bins(values) if low >= 99)
     title = f"{full:,} of {plural(sum(values.counts), 'bucket')} are at least 99 % full"
@@ -137,28 +138,11 @@ def fill(report: Report) -> Figure | None:
     )
 
 
-def _added(parts: Iterable[Distribution]) -> Distribution | None:
-    """Add up distributions with bins of one width; None if all are empty."""
-    counts: dict[float, int] = {}
-    width = 1.0
-    for part in parts:
-        for low, high, n in bins(part):
-            counts[low] = counts.get(low, 0) + n
-            width = high - low
-    if not counts:
-        return None
-    first, last = min(counts), max(counts)
-    edges = [first + i * width for i in range(round((last - first) / width) + 2)]
-    return Distribution(
-        edges=tuple(edges), counts=tuple(counts.get(edge, 0) for edge in edges[:-1])
-    )
-
-
 def sequences(report: Report) -> Figure | None:
     """Sequences a bucket; None where no bucket was made yet."""
-    values = _added(split.sequences_counts for split in report.splits)
+    values = added(split.sequences_counts for split in report.splits)
     slots = report.slots if report.prediction is None else report.prediction.slots
-    if values is None or slots is None:
+    if not values.counts or slots is None:
         return None
     most = max(split.seqs_max for split in report.splits)
     title = f"At most {most:,} sequences in a bucket, {slots:,} slots"

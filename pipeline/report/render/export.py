@@ -15,6 +15,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.report.distributions import bins
 from pipeline.report.model import Comparison, Distribution, Report
 from pipeline.report.render.printable import printable
 from schemas.errors import ThdpackError
@@ -25,7 +26,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 
 def to_json(report: Report | Comparison) -> str:
     """One JSON object, a final newline. docs/reference/statistics.md states it."""
-    return json.dumps(report.to_json(), indent=1) + "\n"
+    return json.dumps(asdict(report), indent=1) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -110,11 +111,8 @@ def _scalars(entry: Any) -> dict[str, Any]:
     }
 
 
-def _histogram(counts: Distribution) -> Rows:
-    return [
-        {"from": low, "below": high, "count": count}
-        for low, high, count in zip(counts.edges[:-1], counts.edges[1:], counts.counts, strict=True)
-    ]
+def _histogram(values: Distribution) -> Rows:
+    return [{"from": low, "below": high, "count": count} for low, high, count in bins(values)]
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

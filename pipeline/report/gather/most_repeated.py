@@ -1,0 +1,22 @@
+"""The records that came in most often."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.report.model import TOP
+
+
+def most_repeated(times: NDArray[np.uint32]) -> list[int]:
+    """Return the ordinals of at most TOP records with duplicates, by falling number, then by ordinal.
+
+    times: uint32[records], how many duplicates each has
+    """
+    how_often = np.bincount(times) if times.size else np.zeros(1, dtype=np.int64)
+    at_least = np.cumsum(how_often[::-1])[::-1]  # at_least[k]: records with k duplicates or more
+    enough = np.flatnonzero(at_least[1:] >= TOP)
+    limit = int(enough[-1]) + 1 if enough.size else 1
+    candidates = np.flatnonzero(times >= limit)
+    order = np.lexsort((candidates, -times[candidates].astype(np.int64)))
+    return [int(ordinal) for ordinal in candidates[order[:TOP]]]

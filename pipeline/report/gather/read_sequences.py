@@ -1,0 +1,158 @@
+"""Raw sequences, read once through the build's own parser.
+
+Reads whatever `thdpack preprocess` reads. Threads share a large plain file; kernels release the GIL. Memory: two blocks
+of 50 MB a thread, and about 32 bytes and the id of each record.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.hash_kernel import count_values
+from pipeline.build.arrays.sequence_hashes import HASH, first_piece_hashes, sequence_hashes
+from pipeline.build.build_plan import Plan
+from pipeline.build.map_stage.partition_records import record_blocks, status_of
+from pipeline.build.options import DatasetOptions
+from pipeline.build.progress import Reporter
+from pipeline.build.tasks import MapTask, OnBytes
+from pipeline.executors.processes import cores
+from pipeline.inputs.residues import RecordBlock
+from pipeline.storage.open_folder import folder_of
+
+IDS_TRIED: Final = 1 << 20
+"""Bytes of ids that are compressed to see how well that goes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadRecords:
+    """What was read of a block, a range of an input, or all inputs: N records in input order.
+
+    residues: int64[N]; status: int8[N], index into STATUS_CODES; source: int32[N], index into the inputs
+    hashes: HASH[N], of all residues; cropped: HASH[N], of first pieces
+    ids: for each block, the ids' bytes and int64 where each ends
+    letters: int64[256], how often each token id occurs
+    unknown_records, unknown_residues: records that hold <unk>, and how many they hold
+    """
+
+    residues: NDArray[np.int64]
+    status: NDArray[np.int8]
+    source: NDArray[np.int32]
+    hashes: NDArray[np.void]
+    cropped: NDArray[np.void]
+    ids: list[tuple[bytes, NDArray[np.int64]]]
+    letters: NDArray[np.int64]
+    unknown_records: int
+    unknown_residues: int
+
+    @property
+    def id_bytes(self) -> int:
+        return sum(len(text) for text, _ in self.ids)
+
+    def some_ids(self) -> bytes:
+        """Return the first IDS_TRIED bytes of ids; the same however the input was cut."""
+        found = bytearray()
+        for text, _ in self.ids:
+            found += text[: IDS_TRIED - len(found)]
+        return bytes(found)
+
+    def id(self, ordinal: int) -> str:
+        """Return a record's id as records/ would hold it."""
+        for text, ends in self.ids:
+            if ordinal < ends.size:
+                begin = int(ends[ordinal - 1]) if ordinal else 0
+                return text[begin : int(ends[ordinal])].decode("utf-8", "backslashreplace")
+            ordinal -= ends.size
+        raise AssertionError("no such record")
+
+
+_NOTHING: Final = ReadRecords(
+    residues=np.empty(0, dtype=np.int64),
+    status=np.empty(0, dtype=np.int8),
+    source=np.empty(0, dtype=np.int32),
+    hashes=np.empty(0, dtype=HASH),
+    cropped=np.empty(0, dtype=HASH),
+    ids=[],
+    letters=np.zeros(256, dtype=np.int64),
+    unknown_records=0,
+    unknown_residues=0,
+)
+
+
+def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> ReadRecords:
+    """Read all records of all inputs, in order.
+
+    Raises:
+        InputError: an input cannot be read or breaks a rule.
+    """
+    lock, stopped = threading.Lock(), threading.Event()
+
+    def on_bytes(count: int) -> None:
+        if stopped.is_set():
+            raise InterruptedError("another range failed, or the user interrupted")
+        with lock:
+            progress.advance(count)
+
+    def read(index: int) -> ReadRecords:
+        source, begin, end = planned.ranges[index]
+        task = MapTask(
+            index=index,
+            source=planned.sources[source],
+            begin=begin,
+            end=end,
+            partitions=1,
+            options=options,
+            work=folder_of(Path()),
+        )
+        return _read_range(task, source, on_bytes)
+
+    with ThreadPoolExecutor(cores()) as threads:
+        try:
+            return _joined(list(threads.map(read, range(len(planned.ranges)))))
+        finally:
+            stopped.set()  # otherwise leaving waits until every range is read
+
+
+def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> ReadRecords:
+    with closing(record_blocks(task, on_bytes)) as blocks:
+        return _joined([_read_block(block, source, task.options) for block, _ in blocks])
+
+
+def _read_block(block: RecordBlock, source: int, options: DatasetOptions) -> ReadRecords:
+    hashes = sequence_hashes(block.tokens, block.ends)
+    letters = np.zeros(256, dtype=np.int64)
+    count_values(block.tokens, letters)
+    return ReadRecords(
+        residues=np.diff(block.ends, prepend=0),
+        status=status_of(block, options),
+        source=np.full(block.ends.size, source, dtype=np.int32),
+        hashes=hashes,
+        cropped=first_piece_hashes(block.tokens, block.ends, hashes, options.longest_piece),
+        ids=[(block.ids.tobytes(), block.id_ends.copy())],
+        letters=letters,
+        unknown_records=int(np.count_nonzero(block.unknown)),
+        unknown_residues=int(block.unknown.sum()),
+    )
+
+
+def _joined(found: list[ReadRecords]) -> ReadRecords:
+    """Return the records of several parts, one after another."""
+    parts = [_NOTHING, *found]
+    return ReadRecords(
+        residues=np.concatenate([part.residues for part in parts]),
+        status=np.concatenate([part.status for part in parts]),
+        source=np.concatenate([part.source for part in parts]),
+        hashes=np.concatenate([part.hashes for part in parts]),
+        cropped=np.concatenate([part.cropped for part in parts]),
+        ids=[ids for part in parts for ids in part.ids],
+        letters=np.sum([part.letters for part in parts], axis=0),
+        unknown_records=sum(part.unknown_records for part in parts),
+        unknown_residues=sum(part.unknown_residues for part in parts),
+    )

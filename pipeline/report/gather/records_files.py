@@ -1,0 +1,86 @@
+"""records/ of a dataset as verified local files; those of a remote dataset are fetched first."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from pipeline.storage.file_hash import difference, hash_file
+from pipeline.storage.retries import Remote
+from pipeline.storage.urls import local_path
+from schemas.errors import DatasetError
+from schemas.manifest import Manifest
+from schemas.manifest_entries import RecordsEntry
+
+_FETCHED_AT_ONCE: Final = 8
+"""Remote files; each waits for the store more than it reads."""
+
+
+@contextmanager
+def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
+    """Verified local copies of records/, for as long as the context lasts; of a local dataset the files themselves.
+
+    Raises:
+        DatasetError: a file is missing, or not the one that the manifest names.
+    """
+    folder = local_path(url)
+    if folder is not None:
+        _check_local(folder, manifest)
+        yield [folder / entry.name for entry in manifest.records]
+        return
+    with tempfile.TemporaryDirectory(prefix="thdpack-stats-") as scratch:
+        remote = Remote(url, threading.Event())
+        places = [Path(scratch) / f"{i}.parquet" for i in range(len(manifest.records))]
+        with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:
+            try:
+                paths = list(threads.map(partial(_fetched, remote), manifest.records, places))
+            except BaseException:
+                remote.stopped.set()  # or leaving would wait for those under way
+                raise
+        yield paths
+
+
+def _check_local(folder: Path, manifest: Manifest) -> None:
+    """Every file is there in its size, and records/ hold what they should. What is in shards, `thdpack verify` checks."""
+    for entry in manifest.files():
+        path = folder / entry.name
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise DatasetError(
+                f"{path}: {os.strerror(error.errno or 0)}: the dataset is incomplete, build it again"
+            ) from error
+        digest = (
+            hash_file(path)[1]
+            if isinstance(entry, RecordsEntry) and size == entry.bytes
+            else entry.xxh3_128
+        )
+        problem = difference(path, size, digest, entry)
+        if problem is not None:
+            raise DatasetError(f"{problem}; build it again")
+
+
+def _fetched(remote: Remote, entry: RecordsEntry, path: Path) -> Path:
+    """A remote file at a local path, verified; fetched again where it differs."""
+
+    def fetch() -> Path:
+        digest, size = xxhash.xxh3_128(), 0
+        with open(path, "wb") as file:
+            for piece in remote.pieces(entry.name):
+                digest.update(piece)
+                size += file.write(piece)
+        problem = difference(f"{remote.url}/{entry.name}", size, digest.hexdigest(), entry)
+        if problem is not None:
+            raise DatasetError(problem)
+        return path
+
+    return remote.with_retries(entry.name, fetch)
