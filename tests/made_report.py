@@ -6,23 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipeline.report.comparison import Change, Comparison, Overlap, SettingChange
 from pipeline.report.model import (
     PERCENTILES,
     Budget,
     BudgetRow,
-    Change,
-    Comparison,
     Composition,
     Distribution,
     DuplicateFlow,
     InputFlow,
     Lengths,
     LetterCount,
-    Overlap,
     Prediction,
     RecordNote,
     Report,
-    SettingChange,
     Settings,
     SplitReport,
     Waste,

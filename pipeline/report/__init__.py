@@ -1,4 +1,4 @@
-"""`thdpack stats`: what a dataset or raw FASTA holds, for the terminal, as HTML, JSON and CSV.
+"""`thdpack stats`: statistics of a dataset or of raw FASTA, in the terminal, as HTML, JSON and CSV.
 
 `gather/` counts into the `Report` of `model.py`; `render/` and `html/` show it.
 """

@@ -1,4 +1,4 @@
-"""`thdpack stats`: what the arguments name, and what becomes of the report."""
+"""`thdpack stats`: make the report that the arguments ask for, and show or write it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ from typing import Final
 
 from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.expand import looks_like_sequences
+from pipeline.report.comparison import Comparison
 from pipeline.report.gather.compare import Side, compare
-from pipeline.report.model import Comparison, Report
+from pipeline.report.model import Report
 from pipeline.storage.urls import local_path
 from schemas.errors import ThdpackError
 from schemas.manifest import MANIFEST_NAME
 
 _UNFINISHED: Final = (".build", "records/*.parquet")
-"""What an interrupted build leaves in its folder."""
+"""Files that an interrupted build leaves in its folder."""
 
 
 class UsageError(Exception):
-    """The arguments do not go together."""
+    """Arguments that do not fit together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
-    """Where the report goes, beside the terminal; None: nowhere. json `-`: to standard output, instead of the terminal's report."""
+    """Files to write beside the terminal's report; None for those that are not wanted.
+
+    json: `-` writes to standard output, instead of the terminal's report
+    csv: a folder
+    """
 
     json: str | None
     csv: str | None
@@ -36,10 +41,12 @@ class Outputs:
 
 
 def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = False) -> None:
-    """Make the report of `options.inputs` and show or write it; with `read_tokens`, not before shards and manifest were found to agree.
+    """Make the report of `options.inputs`, then show and write it.
 
+    Args:
+        read_tokens: first check that the shards of each dataset agree with its manifest.
     Raises:
-        UsageError: datasets are mixed with sequences, or are more than two.
+        UsageError: more than two inputs are given, and one is a dataset.
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
     """
     from pipeline.report.render.export import to_json, write_csv, write_text
@@ -64,7 +71,9 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
 
 
 def report_of(options: PreprocessOptions) -> Report | Comparison:
-    """One report of a dataset, one of all sequences, or a comparison if exactly two arguments are given and one is a dataset at least.
+    """Return the report of one dataset or of all sequences, or a comparison of two inputs.
+
+    Two inputs are compared if at least one of them is a dataset.
 
     Raises:
         UsageError, ThdpackError: see `stats`.
@@ -72,7 +81,8 @@ def report_of(options: PreprocessOptions) -> Report | Comparison:
     datasets = [is_dataset(name) for name in options.inputs]
     if any(datasets) and len(datasets) > 2:
         raise UsageError(
-            "one dataset gives a report, two are compared; more than two arguments may only be sequences"
+            "name one dataset for a report or two to compare; more than two inputs must all be "
+            "sequence files"
         )
     if len(datasets) == 2 and any(datasets):
         a, b = (
@@ -89,7 +99,10 @@ def report_of(options: PreprocessOptions) -> Report | Comparison:
 
 
 def is_dataset(name: str) -> bool:
-    """Whether an argument names a dataset rather than sequences. A URL does unless it looks like a sequence file or a glob."""
+    """Return whether an argument names a dataset rather than sequences.
+
+    A URL names a dataset unless it looks like a sequence file or a glob.
+    """
     if name == "-":
         return False
     folder = local_path(name)
@@ -101,7 +114,7 @@ def is_dataset(name: str) -> bool:
 
 
 def _recount(names: Sequence[str]) -> None:
-    """Read the tokens of the datasets among the arguments."""
+    """Check the shards of every dataset among the arguments."""
     from pipeline.report.gather.recount import recount
     from pipeline.storage.read_manifest import read_manifest
 

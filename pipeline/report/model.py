@@ -1,6 +1,7 @@
-"""What a report says: plain numbers and names, the same for every renderer. docs/reference/statistics.md states the JSON.
+"""The data model of a report: plain numbers and names. docs/reference/statistics.md describes its JSON.
 
-Names and ids come from files and may hold anything, control characters and `<script>` included: whoever shows them escapes them.
+Names and ids come from files and may hold anything, control characters and `<script>` included.
+Every renderer escapes them.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 SCHEMA: Final = 1
-"""Version of the JSON. New keys leave it as it is; a key that goes or changes its meaning raises it."""
+"""Version of the JSON. Removing a key or changing its meaning increases it; a new key does not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Distribution:
-    """Counts of values between edges, which need not be equally far apart.
+    """Histogram whose bins may differ in width.
 
-    edges: B + 1 rising numbers; counts: B integers, counts[i] values v with edges[i] ≤ v < edges[i + 1]
+    edges: B + 1 rising numbers
+    counts: B integers; counts[i] values v have edges[i] ≤ v < edges[i + 1]
     """
 
     edges: tuple[float, ...]
@@ -26,9 +28,11 @@ class Distribution:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How sequences are made and packed: the dataset's options; of raw FASTA, what a build with these options would do.
+    """Options of the dataset, or of the build that is predicted for raw FASTA.
 
-    capacity, max_seq_len: in tokens; long: what becomes of longer records (truncate, split, drop); max_seqs: most sequences in a bucket
+    capacity, max_seq_len: in tokens
+    long: treatment of records that exceed max_seq_len: truncate, split or drop
+    max_seqs: largest number of sequences in a bucket
     """
 
     vocabulary: str
@@ -49,7 +53,8 @@ class Settings:
 class InputFlow:
     """One input and the fate of its records.
 
-    bytes: as stored; by_status: records of each of `schemas.records.Status`, zeros included
+    bytes: as stored
+    by_status: records of each of `schemas.records.Status`, zeros included
     """
 
     name: str
@@ -61,12 +66,13 @@ class InputFlow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lengths:
-    """Residues of the records that came in, before cropping, left-out ones included.
+    """Residues of each input record, before cropping; records that were left out count too.
 
-    percentiles: of p in PERCENTILES, the smallest length that at least p % of the records do not exceed
-    histogram: residues; bins of equal width but for the last, which holds the long tail
-    crop: residues that fit into max_seq_len; cropped: kept records that are longer;
-    residues_cropped: residues of kept records that are in no bucket because of it
+    percentiles: by p in PERCENTILES, the smallest length that at least p % do not exceed
+    histogram: residues; bins of equal width, except the last, which holds the long tail
+    crop: residues that fit into max_seq_len
+    cropped: number of kept records that are longer
+    residues_cropped: residues that cropping keeps out of the buckets
     """
 
     records: int
@@ -85,10 +91,11 @@ PERCENTILES: Final = (1, 5, 25, 50, 75, 95, 99)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LetterCount:
-    """How often a letter stands among the residues.
+    """Frequency of a letter among the residues.
 
-    kind: standard (the twenty), rare (others of the vocabulary), unknown (`<unk>`: all others)
-    share: of all residues counted; background: its share in Swiss-Prot, None where that names none
+    kind: standard (the twenty), rare (others of the vocabulary) or unknown (`<unk>`, all others)
+    share: of all residues counted
+    background: share in Swiss-Prot; None if Swiss-Prot does not have the letter
     """
 
     letter: str
@@ -102,8 +109,8 @@ class LetterCount:
 class Composition:
     """Residue letters, the standard ones first, by falling background.
 
-    over: which residues are counted: `buckets` (those of the dataset's buckets) or `input` (all that came in)
-    unknown_records, unknown_residues: over all records that came in
+    over: the residues counted: those in `buckets`, or all of the `input`
+    unknown_records, unknown_residues: over all input records
     """
 
     over: Literal["buckets", "input"]
@@ -115,11 +122,15 @@ class Composition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitReport:
-    """What a split holds; all numbers of an empty split are 0.
+    """Contents of a split; all numbers of an empty split are 0.
 
-    spread: coefficient of variation of Σ length² over buckets; peak: its largest over its mean
-    fill_counts: buckets by fill in percent; cost_counts: by Σ length²; sequences_counts: by their number of sequences
     bytes: of its shards
+    fill: share of bucket tokens that are real
+    spread: coefficient of variation over buckets of Σ length², the cost of attention
+    peak: largest Σ length² of a bucket, divided by the mean
+    fill_counts: buckets by fill in percent
+    cost_counts: buckets by Σ length²
+    sequences_counts: buckets by their number of sequences
     """
 
     name: str
@@ -139,13 +150,15 @@ class SplitReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waste:
-    """What one way of batching spends on these very sequences, both splits together.
+    """Cost of one way of batching exactly these sequences, both splits together.
 
-    name: bshd, sorted, next-fit, packed; label: the same for people
-    batches: rows (bshd), batches (sorted) or buckets; places: tokens computed on, padding included
-    waste: share of them that is padding
-    spread, peak: of Σ length² over batches, padded lengths where there is padding; cost_counts: its histogram, None for bshd
-    predicted: the figures are a forecast (raw FASTA, name packed); otherwise they are exact
+    name: bshd, sorted, next-fit or packed; label: the same for people
+    batches: number of rows (bshd), batches (sorted) or buckets
+    places: tokens computed on, padding included
+    waste: share of places that is padding
+    spread, peak: of Σ length² over batches, with padded lengths where rows are padded
+    cost_counts: histogram of Σ length²; None for bshd
+    predicted: the numbers are a forecast (the buckets of raw FASTA); all others are exact
     """
 
     name: str
@@ -160,7 +173,7 @@ class Waste:
 
     @property
     def title(self) -> str:
-        """The label as the beginning of a line."""
+        """Label with a capital letter."""
         return self.label[:1].upper() + self.label[1:]
 
 
@@ -168,9 +181,11 @@ class Waste:
 class BudgetRow:
     """One model at one precision.
 
-    tokens_per_second: unpadded, on one GPU; run_tokens: steps × tokens a step of the preset; epochs: run_tokens / train tokens;
-    epoch_gpu_hours, run_gpu_hours: on GPUs of the table's kind, as if every one of several ran like one
-    source: where tokens_per_second comes from
+    tokens_per_second: unpadded, on one GPU
+    run_tokens: steps × tokens per step of the preset
+    epochs: run_tokens / train tokens
+    epoch_gpu_hours, run_gpu_hours: assume that several GPUs are as fast as one each
+    source: the measurement of tokens_per_second
     """
 
     preset: str
@@ -185,7 +200,7 @@ class BudgetRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """What training on the train split takes. tokens: of one epoch; no rows where there are none."""
+    """Cost of training on the train split. tokens: of one epoch; there are no rows if it is 0."""
 
     tokens: int
     gpu: str
@@ -194,7 +209,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordNote:
-    """One record worth naming. times: itself and the duplicates that were left out in its favour."""
+    """One notable record. times: how often it occurs, its left-out duplicates included."""
 
     ordinal: int
     id: str
@@ -206,7 +221,7 @@ class RecordNote:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DuplicateFlow:
-    """Duplicates in one input whose first copy is in `original` (an input, often the same one)."""
+    """Duplicates in one input whose first copy is in the input `original`, often the same one."""
 
     source: str
     original: str
@@ -215,7 +230,7 @@ class DuplicateFlow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """What `thdpack preprocess` would make of raw FASTA. bytes: of shards and records/ on disk."""
+    """Predicted result of `thdpack preprocess`. bytes: of shards and records/ on disk."""
 
     shards: int
     buckets: int
@@ -226,13 +241,17 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """Everything that is shown of a dataset or of raw FASTA.
+    """Statistics of a dataset or of raw FASTA.
 
-    name: as the user called it; manifest_digest, build, parent, generation, slots: None for FASTA
-    cropped_copies: kept records that are the same as an earlier one once they are truncated
-    residues_in: of all records; residues_kept: in buckets (would be, for FASTA); tokens: in buckets, over both splits
-    longest: by falling residues, then ordinal; repeated: by falling times, then ordinal, times ≥ 2; at most TOP of each
-    prediction: None for a dataset; for FASTA, the splits too are predicted, but for sequences and tokens
+    name: as given on the command line
+    manifest_digest, build, parent, generation, slots: None for FASTA
+    cropped_copies: kept records that equal an earlier one once both are truncated
+    residues_in: of all records
+    residues_kept, tokens: in the buckets of both splits; predicted for FASTA
+    longest: at most TOP, by falling residues, then by ordinal
+    repeated: at most TOP that occur twice or more, by falling times, then by ordinal
+    prediction: None for a dataset; for FASTA, `splits` is a prediction too, but for its sequences
+      and tokens
     """
 
     kind: Literal["dataset", "fasta"]
@@ -264,50 +283,4 @@ class Report:
 
 
 TOP: Final = 10
-"""Records in `longest` and in `repeated`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """One number of both reports. change: (b − a) / a, None where a is 0 or either is missing."""
-
-    name: str
-    a: float | None
-    b: float | None
-    change: float | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SettingChange:
-    """An option that differs."""
-
-    name: str
-    a: str
-    b: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Overlap:
-    """Different sequences, told apart by the exact hash of their tokens before cropping; left-out records included.
-
-    residues_both: their residues, each sequence once
-    """
-
-    only_a: int
-    only_b: int
-    both: int
-    residues_both: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """Two reports side by side. related: what the manifests say: same, child (b was made from a), parent, or none."""
-
-    a: Report
-    b: Report
-    related: Literal["same", "child", "parent", "none"]
-    changes: tuple[Change, ...]
-    settings: tuple[SettingChange, ...]
-    overlap: Overlap
-    kind: Literal["comparison"] = "comparison"
-    schema: int = SCHEMA
+"""Largest number of records in `longest` and in `repeated`."""

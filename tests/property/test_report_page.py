@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.report.comparison import Comparison, Overlap
 from pipeline.report.html.flow import Flow, Node, Stream
 from pipeline.report.html.page import page
 from pipeline.report.html.plots import Histogram, Series
 from pipeline.report.html.svg import Axis, round_steps
-from pipeline.report.model import Comparison, Distribution, Overlap, Report, SplitReport
+from pipeline.report.model import Distribution, Report, SplitReport
 from pipeline.report.render.numerals import about, change, duration, percent, size
 from pipeline.report.render.printable import shortened
 from schemas.records import Status

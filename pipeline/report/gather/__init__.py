@@ -1,4 +1,4 @@
-"""What a report says, counted from a manifest and its records/, or from raw sequences.
+"""Counting: from a manifest and records/, or from raw sequences, to a `Report`.
 
 Start at `dataset.py` and `fasta.py`.
 """

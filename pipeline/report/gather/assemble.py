@@ -1,4 +1,4 @@
-"""The report of what was counted, the same for a dataset and for raw sequences."""
+"""From counts to the report, alike for a dataset and for raw sequences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LARGEST: Final = ("cost_max", "seqs_max", "pieces_max")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What was counted of records.
+    """Counts of the input records.
 
     fates: (input, status) → records and residues
     all_in, kept: residues of every record, and of those kept, before cropping
@@ -70,7 +70,7 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedSplit:
-    """The buckets of a split, counted or forecast. bytes: of its shards."""
+    """The buckets of a split, existing or predicted. bytes: of its shards."""
 
     totals: SplitTotals
     histograms: Mapping[str, Histogram]
@@ -79,7 +79,7 @@ class PackedSplit:
 
 
 class Limits(Protocol):
-    """The limits of a sequence, as DatasetOptions and Manifest state them."""
+    """Limits of a sequence, which DatasetOptions and Manifest both have."""
 
     @property
     def longest_piece(self) -> int: ...
@@ -107,12 +107,12 @@ def assemble(
     cropped_copies: int,
     prediction: Prediction | None = None,
 ) -> Report:
-    """Return the report, without what only a manifest knows.
+    """Return the report, without the fields that only a manifest has.
 
     Args:
         sequences: tokens of each sequence, specials included.
         inputs: name and bytes of each.
-        letters: how often each occurs, in the buckets of a dataset or in all of the input.
+        letters: counts in the buckets of a dataset, or in all of the input.
     """
     totals = together(split.totals for split in splits.values())
     costs = added(distribution_of(split.histograms.get("cost")) for split in splits.values())

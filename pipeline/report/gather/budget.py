@@ -1,4 +1,4 @@
-"""What training takes: epochs and GPU-hours of each preset, from measured throughput."""
+"""Cost of training: epochs and GPU-hours of each preset, from measured throughput."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pipeline.report.model import Budget, BudgetRow
 
 
 def budget(train_tokens: int) -> Budget:
-    """The budget of a train split of so many tokens, specials included, padding not."""
+    """Return the budget for a train split of so many tokens, specials included, without padding."""
     return Budget(
         tokens=train_tokens,
         gpu=GPU,

@@ -1,6 +1,7 @@
-"""Two reports side by side: what changed, and how many sequences both hold.
+"""Comparison of two reports: what changed, and how many sequences both hold.
 
-Sequences are the same when their hashes are: xxh3_128 of all residues, before cropping. Costs 0.3 µs and 60 bytes of memory for each record of both.
+Two sequences are the same if their hashes are: xxh3_128 of all residues, before cropping. Costs
+0.3 µs and 60 bytes of memory for each record of both.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.report.model import Change, Comparison, Overlap, Report, SettingChange, Settings
+from pipeline.report.comparison import Change, Comparison, Overlap, SettingChange
+from pipeline.report.model import Report, Settings
 from schemas.records import Status
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A report, and the hash (HASH[N]) and residues (int64[N]) of each of its records."""
+    """A report and its N records.
+
+    hashes: HASH[N]; residues: int64[N]
+    """
 
     report: Report
     hashes: NDArray[np.void]
@@ -25,7 +30,7 @@ class Side:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """What changed from `a` to `b`."""
+    """Return what changed from `a` to `b`."""
     return Comparison(
         a=a.report,
         b=b.report,
@@ -50,29 +55,16 @@ _SPLIT_NUMBERS: Final = ("shards", "buckets", "sequences", "tokens", "fill", "sp
 
 
 def numbers(report: Report) -> dict[str, float]:
-    """The numbers of a report that are worth comparing, by name."""
+    """Return the numbers of a report that are worth comparing, by name."""
+    lengths = report.lengths
     found: dict[str, float] = {"records": report.records}
     found |= {status.value: report.by_status[status] for status in Status}
+    found |= {name: getattr(report, name) for name in ("residues_in", "residues_kept", "tokens")}
+    found |= {"shortest": lengths.shortest, "mean": lengths.mean}
+    found |= {"median": lengths.percentiles["50"], "p95": lengths.percentiles["95"]}
+    found |= {name: getattr(lengths, name) for name in ("longest", "cropped", "residues_cropped")}
     found |= {
-        "residues_in": report.residues_in,
-        "residues_kept": report.residues_kept,
-        "tokens": report.tokens,
-    }
-    lengths = report.lengths
-    found |= {
-        "shortest": lengths.shortest,
-        "mean": lengths.mean,
-        "median": lengths.percentiles["50"],
-        "p95": lengths.percentiles["95"],
-    }
-    found |= {
-        "longest": lengths.longest,
-        "cropped": lengths.cropped,
-        "residues_cropped": lengths.residues_cropped,
-    }
-    found |= {
-        "unknown_records": report.composition.unknown_records,
-        "unknown_residues": report.composition.unknown_residues,
+        name: getattr(report.composition, name) for name in ("unknown_records", "unknown_residues")
     }
     for split in report.splits:
         found |= {f"{split.name}_{name}": getattr(split, name) for name in _SPLIT_NUMBERS}
@@ -80,7 +72,7 @@ def numbers(report: Report) -> dict[str, float]:
 
 
 def changes(a: Report, b: Report) -> tuple[Change, ...]:
-    """Every number of either report, in their order."""
+    """Return every number of either report, in order."""
     left, right = numbers(a), numbers(b)
     return tuple(_change(name, left.get(name), right.get(name)) for name in {**left, **right})
 
@@ -100,7 +92,7 @@ def _settings(a: Settings, b: Settings) -> tuple[SettingChange, ...]:
 
 
 def overlap(a: Side, b: Side) -> Overlap:
-    """How many different sequences are in one or both."""
+    """Count the distinct sequences in one or both."""
     high = np.concatenate([side.hashes["high"].astype(np.uint64) for side in (a, b)])
     low = np.concatenate([side.hashes["low"].astype(np.uint64) for side in (a, b)])
     order = np.lexsort((low, high))

@@ -1,4 +1,4 @@
-"""How often each residue letter occurs, beside Swiss-Prot."""
+"""Frequency of each residue letter, beside its frequency in Swiss-Prot."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import Final, Literal
 
 from pipeline.report.model import Composition, LetterCount
 
-BACKGROUND_SOURCE: Final = "UniProtKB/Swiss-Prot 2014_01, the 516,371 records with GO annotation, 186,717,374 residues, counted by us"
+BACKGROUND_SOURCE: Final = (
+    "UniProtKB/Swiss-Prot 2014_01, the 516,371 records with GO annotation, "
+    "186,717,374 residues, counted by us"
+)
 # fmt: off
 _BACKGROUND: Final = {
-    "L": 18048355, "A": 15471655, "G": 13281044, "V": 12874006, "E": 12574432, "S": 12248336, "I": 11134502, "K": 10886717, "R": 10328810, "D": 10183960,
-    "T": 9984546, "P": 8795596, "N": 7553523, "Q": 7328681, "F": 7223711, "Y": 5446414, "M": 4518671, "H": 4239561, "C": 2553802, "W": 2031595,
+    "L": 18048355, "A": 15471655, "G": 13281044, "V": 12874006, "E": 12574432,
+    "S": 12248336, "I": 11134502, "K": 10886717, "R": 10328810, "D": 10183960,
+    "T": 9984546, "P": 8795596, "N": 7553523, "Q": 7328681, "F": 7223711,
+    "Y": 5446414, "M": 4518671, "H": 4239561, "C": 2553802, "W": 2031595,
     "X": 8456, "B": 343, "U": 318, "Z": 311, "O": 29,
 }
 # fmt: on
@@ -28,10 +33,11 @@ def composition(
     unknown_records: int,
     unknown_residues: int,
 ) -> Composition:
-    """What is said of letters.
+    """Return what a report says of letters.
 
     Args:
-        counts: of each residue token, `<unk>` included; letters that are missing count 0.
+        counts: of each residue token, `<unk>` included; a missing letter counts 0.
+        over, unknown_records, unknown_residues: see `Composition`.
     """
     total = sum(counts.values())
     rare = [letter for letter in counts if letter not in STANDARD and letter != UNKNOWN]

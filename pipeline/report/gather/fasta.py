@@ -1,6 +1,6 @@
-"""The report of raw sequences, before preprocessing: one streaming pass, then a forecast of the build's packing.
+"""The report of raw sequences: one streaming pass, then a forecast of a build's packing.
 
-Duplicates are found by hash, as a build finds them. `read_sequences.py` and `predict.py` state the costs.
+Duplicates are found by hash, as in a build. `read_sequences.py` and `predict.py` state the costs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _report(records: ReadRecords, planned: Plan, options: PreprocessOptions) -> 
 def _duplicates_found(
     records: ReadRecords, options: PreprocessOptions
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Return the status of each record, and of duplicates the ordinal of the first copy (else -1)."""
+    """Return each record's status, and the ordinal of its first copy (-1 unless a duplicate)."""
     size = records.status.size
     if options.dedup == "none":
         return records.status, np.full(size, -1, dtype=np.int64)
@@ -128,7 +128,7 @@ def _facts(
 
 
 def _longest(residues: NDArray[np.int64]) -> list[int]:
-    """The ordinals of the longest records, the first of equally long ones first."""
+    """Return the ordinals of the TOP longest records, by falling residues, then by ordinal."""
     limit = np.partition(residues, -TOP)[-TOP] if residues.size > TOP else 0
     candidates = np.flatnonzero(residues >= limit)
     order = np.lexsort((candidates, -residues[candidates]))
@@ -138,7 +138,7 @@ def _longest(residues: NDArray[np.int64]) -> list[int]:
 def _duplicates(
     source: NDArray[np.int32], duplicate_of: NDArray[np.int64], names: Sequence[str]
 ) -> tuple[DuplicateFlow, ...]:
-    """Which input's records are copies of which input's."""
+    """Count the duplicates between each pair of inputs."""
     copies = np.flatnonzero(duplicate_of >= 0)
     pairs, counts = np.unique(
         source[copies].astype(np.int64) * len(names) + source[duplicate_of[copies]],

@@ -1,6 +1,6 @@
-"""Many lengths as few numbers: how often each occurs. Everything a report says of lengths follows exactly from that.
+"""Lengths as counts: every number that a report gives of lengths follows exactly from them.
 
-60 million proteins have some 10,000 different lengths, so nothing here costs more than a millisecond.
+60 million proteins have about 10,000 distinct lengths, so nothing here takes over a millisecond.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from pipeline.report.model import PERCENTILES, Distribution, Lengths
 
 _BINS: Final = 60
-"""About how many bins lengths are drawn in."""
+"""Approximate number of bins of the histogram of lengths."""
 _TABLE: Final = 1 << 20
-"""Values up to this are counted in a table."""
+"""Values up to this are counted in a table, without sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,11 @@ class Counted:
 
     @classmethod
     def of(cls, values: NDArray[np.int64], counts: NDArray[np.int64] | None = None) -> Self:
-        """Values in any order, a value perhaps several times; each counts once unless `counts` says otherwise."""
-        if counts is None and values.max(initial=0) <= max(values.size, _TABLE):  # without sorting
+        """Count values, int64[N], in any order.
+
+        counts: int64[N], how often each counts; None: once
+        """
+        if counts is None and values.max(initial=0) <= max(values.size, _TABLE):
             table = np.bincount(values)
             return cls(np.flatnonzero(table), table[table > 0])
         different, place = np.unique(values, return_inverse=True)
@@ -38,7 +41,7 @@ class Counted:
         return cls(different.astype(np.int64), totals)
 
     def above(self, limit: int) -> Counted:
-        """The values larger than `limit`."""
+        """Return the values larger than `limit`."""
         return Counted(self.values[self.values > limit], self.counts[self.values > limit])
 
     @property
@@ -50,7 +53,7 @@ class Counted:
         return int(self.values @ self.counts)
 
     def percentile(self, percent: int) -> int:
-        """Smallest value that at least `percent` % do not exceed (nearest rank); 0 if there is none."""
+        """Return the smallest value that at least `percent` % do not exceed; 0 of no values."""
         if not self.values.size:
             return 0
         rank = max(1, -(-percent * self.number // 100))
@@ -96,7 +99,7 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
 
 
 def histogram(lengths: Counted) -> Distribution:
-    """Bins of equal, round width from 0 to past the 99th percentile, and one for what is longer."""
+    """Return bins of one round width up to the 99th percentile, and one for all longer records."""
     if not lengths.values.size:
         return Distribution(edges=(), counts=())
     longest, usual = int(lengths.values[-1]), lengths.percentile(99)
@@ -113,7 +116,10 @@ def histogram(lengths: Counted) -> Distribution:
 
 
 def _round_width(least: float) -> int:
-    """The smallest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50 … that is not below `least`: with coarser steps bins are half as many."""
+    """Return the smallest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20 … that is at least `least`.
+
+    With coarser steps, some histograms would have half as many bins.
+    """
     scale = 1
     while True:
         for tenths in (10, 12, 15, 20, 25, 30, 40, 50, 60, 80):

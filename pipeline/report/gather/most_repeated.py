@@ -9,7 +9,9 @@ from pipeline.report.model import TOP
 
 
 def most_repeated(times: NDArray[np.uint32]) -> list[int]:
-    """Return the ordinals of at most TOP records with duplicates, by falling number, then by ordinal.
+    """Return the ordinals of at most TOP records with duplicates.
+
+    They are in order of falling number of duplicates, then of ordinal.
 
     times: uint32[records], how many duplicates each has
     """

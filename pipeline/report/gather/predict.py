@@ -1,6 +1,7 @@
-"""What a build would make of records: it packs their lengths as the build would, partition by partition, in the build's own order.
+"""Forecast of a build: packs the lengths of records partition by partition, in the build's order.
 
-Buckets, shards and slots come out as they will; bytes within a few percent. Costs 0.5 µs a sequence.
+Buckets, shards and slots are exact; bytes are off by at most a few percent. Costs 0.5 µs per
+sequence.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from pipeline.report.gather.waste import round_up_all
 from schemas.shard import SPLITS
 
 _FILE_BYTES: Final = 2_000
-"""Of a shard or a records/ file whatever it holds: its schema, twice."""
+"""Bytes of an empty shard or records/ file: its schema, twice."""
 _BUCKET_BYTES: Final = 38
-"""Of a bucket, beside its tokens: its numbers, offsets, and its part of Arrow's framing."""
+"""Bytes of a bucket without its tokens: its numbers, offsets, and its part of Arrow's framing."""
 _SEQUENCE_BYTES: Final = 16
-"""Of a sequence: its end, record and start."""
+"""Bytes of a sequence without its tokens: its end, record and start."""
 _RECORD_BYTES: Final = 23
-"""Of a row of records/, beside its id: its hash, and numbers as differences."""
+"""Bytes of a row of records/ without its id: its hash, and numbers as differences."""
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ class _Buckets:
         self.shards += -(-tail.size // options.buckets_per_shard)
 
     def packed(self, options: DatasetOptions) -> PackedSplit:
-        """Return the split, its bytes about those of uncompressed shards."""
+        """Return the split, with the approximate bytes of uncompressed shards."""
         found = self.statistics
         return PackedSplit(
             totals=found.totals(),
@@ -70,7 +71,7 @@ class _Buckets:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Sequences that fill no bucket yet. valid: bool[N], whether they belong to the valid split."""
+    """Sequences that fill no bucket yet. valid: bool[N], members of the valid split."""
 
     sequences: Sequences
     valid: NDArray[np.bool_]
@@ -84,11 +85,14 @@ def predict(
     options: DatasetOptions,
     partitions: int,
 ) -> dict[str, PackedSplit]:
-    """Pack the kept ones of N records, given in input order.
+    """Pack the kept records of N records in input order, and return each split.
 
     Args:
-        residues: int64[N]; status: int8[N], duplicates found; hashes: HASH[N]; cropped: HASH[N], of their first pieces.
-        partitions: of the build's plan.
+        residues: int64[N].
+        status: int8[N], index into STATUS_CODES, after duplicates were found.
+        hashes: HASH[N], of all residues.
+        cropped: HASH[N], of first pieces.
+        partitions: number of partitions of the build's plan.
     """
     found = {
         split: _Buckets(SplitStatistics(capacity=options.capacity, longest=options.longest_span))
@@ -126,17 +130,19 @@ def predict(
 
 
 def records_bytes(records: int, ids: bytes, id_bytes: int, partitions: int) -> int:
-    """About how many bytes records/ take.
+    """Return approximately how many bytes records/ take.
 
     Args:
-        ids: the first bytes of them, enough to see how they compress; id_bytes: size of all.
+        ids: a sample, to see how ids compress.
+        id_bytes: of all ids.
+        partitions: number of records/ files, less one.
     """
     share = len(pa.compress(ids, codec="lz4_raw")) / len(ids) if ids else 0
     return round((partitions + 1) * _FILE_BYTES + records * _RECORD_BYTES + share * id_bytes)
 
 
 def _joined(rests: Sequence[_Left]) -> _Left:
-    """The rests of several partitions, in shuffled order."""
+    """Return the remaining sequences of several partitions, in shuffled order."""
     columns = {
         name: np.concatenate([getattr(rest.sequences, name) for rest in rests])
         for name in Sequences.__dataclass_fields__
@@ -149,7 +155,7 @@ def _joined(rests: Sequence[_Left]) -> _Left:
 def _pack(
     part: _Left, found: dict[str, _Buckets], options: DatasetOptions, *, final: bool
 ) -> _Left:
-    """Count the buckets of each split; what fills none is returned."""
+    """Count the buckets of each split, and return the sequences that fill none."""
     left = np.zeros(len(part.sequences), dtype=np.bool_)
     for code, split in enumerate(SPLITS):
         chosen = np.flatnonzero(part.valid == bool(code))

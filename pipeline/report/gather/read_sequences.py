@@ -1,7 +1,7 @@
 """Raw sequences, read once through the build's own parser.
 
-Reads whatever `thdpack preprocess` reads. Threads share a large plain file; kernels release the GIL. Memory: two blocks
-of 50 MB a thread, and about 32 bytes and the id of each record.
+Reads every format that `thdpack preprocess` reads. Threads share a large plain file; kernels
+release the GIL. Memory: two blocks of 50 MB per thread, and of each record its id and 50 bytes.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ from pipeline.inputs.residues import RecordBlock
 from pipeline.storage.open_folder import folder_of
 
 IDS_TRIED: Final = 1 << 20
-"""Bytes of ids that are compressed to see how well that goes."""
+"""Bytes of ids that are compressed to predict the size of records/."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadRecords:
-    """What was read of a block, a range of an input, or all inputs: N records in input order.
+    """N records in input order: of a block, of a range of an input, or of all inputs.
 
-    residues: int64[N]; status: int8[N], index into STATUS_CODES; source: int32[N], index into the inputs
+    residues: int64[N]
+    status: int8[N], index into STATUS_CODES
+    source: int32[N], index into the inputs
     hashes: HASH[N], of all residues; cropped: HASH[N], of first pieces
     ids: for each block, the ids' bytes and int64 where each ends
     letters: int64[256], how often each token id occurs
-    unknown_records, unknown_residues: records that hold <unk>, and how many they hold
+    unknown_records: number of records that hold <unk>
+    unknown_residues: number of <unk>
     """
 
     residues: NDArray[np.int64]
@@ -57,7 +60,7 @@ class ReadRecords:
         return sum(len(text) for text, _ in self.ids)
 
     def some_ids(self) -> bytes:
-        """Return the first IDS_TRIED bytes of ids; the same however the input was cut."""
+        """Return the first IDS_TRIED bytes of ids; they do not depend on how the input was cut."""
         found = bytearray()
         for text, _ in self.ids:
             found += text[: IDS_TRIED - len(found)]

@@ -1,4 +1,4 @@
-"""What records/ of a dataset say, read by polars a piece at a time."""
+"""Counts of the records of a dataset, from records/. polars reads them a piece at a time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 
 _FILES_TOGETHER: Final = 32
-"""records/ files whose duplicates are counted at once: some 4 million rows."""
+"""records/ files whose duplicates are counted at once: about 4 million rows."""
 _NOTE: Final = ("ordinal", "id", "source", "residues", "status")
 
 
 def facts_of(url: str, manifest: Manifest, paths: list[Path]) -> Facts:
-    """What records/ say.
+    """Count the records of a dataset.
 
     Raises:
         DatasetError: they contradict the manifest.
@@ -78,7 +78,7 @@ def _counted(lengths: pl.DataFrame) -> Counted:
 
 
 def _repeated(rows: pl.LazyFrame, times: NDArray[np.uint32]) -> tuple[RecordNote, ...]:
-    """The records with the most duplicates."""
+    """Return the records with the most duplicates."""
     most = most_repeated(times)
     if not most:
         return ()
@@ -94,51 +94,45 @@ def _note(row: dict[str, Any], times: NDArray[np.uint32]) -> RecordNote:
 def _duplicates(
     url: str, manifest: Manifest, paths: list[Path]
 ) -> tuple[NDArray[np.uint32], tuple[DuplicateFlow, ...]]:
-    """How many duplicates each record has, uint32[records] by ordinal ([0] where there are none at all), and which input's records are copies of which.
+    """Count the duplicates of each record, and those between each pair of inputs.
 
-    A few files at a time, for a table of all originals would take more memory than everything else. An input's ordinals are one run, so the
-    original's input follows from its ordinal.
+    Takes a few files at a time: a table of all originals would need more memory than all the rest.
 
+    Returns:
+        uint32[records] by ordinal, [0] if the dataset has no duplicates; and the flows, in the
+        order of inputs.
     Raises:
-        DatasetError: a duplicate of a record that is not there.
+        DatasetError: a duplicate names a record that does not exist.
     """
-    records = (
-        sum(manifest.records_by_status.values())
-        if manifest.records_by_status[Status.DUPLICATE]
-        else 0
-    )
-    times = np.zeros(records, dtype=np.uint32)
-    names = [entry.name for entry in manifest.inputs]
+    if not manifest.records_by_status[Status.DUPLICATE]:
+        return np.zeros(0, dtype=np.uint32), ()
+    times = np.zeros(sum(manifest.records_by_status.values()), dtype=np.uint32)
+    # the ordinals of an input are consecutive, so an original's ordinal tells its input
     ends = np.cumsum([entry.records for entry in manifest.inputs])
     pairs: Counter[tuple[str, int]] = Counter()
-    for at in range(0, len(paths) if records else 0, _FILES_TOGETHER):
-        rows = pl.scan_parquet(paths[at : at + _FILES_TOGETHER]).filter(
-            pl.col("duplicate_of").is_not_null()
-        )
-        copies = (
-            rows.group_by(pl.col("source").cast(pl.String), "duplicate_of")
-            .agg(pl.len().alias("records"))
-            .collect(engine="streaming")
-        )
+    for at in range(0, len(paths), _FILES_TOGETHER):
+        copies = _copies(paths[at : at + _FILES_TOGETHER])
         original = copies["duplicate_of"].to_numpy()
-        if original.size and not 0 <= original.min() <= original.max() < records:
+        if original.size and not 0 <= original.min() <= original.max() < times.size:
             raise DatasetError(
-                f"{url}: records/ name a duplicate of record {original.max()}, there are {records:,}: damaged, build it again"
+                f"{url}: records/ name a duplicate of record {original.max()}, but there are "
+                f"{times.size:,} records: damaged, build it again"
             )
         np.add.at(times, original, copies["records"].to_numpy())
-        of = (
-            copies.select(
-                "source",
-                pl.Series("original", np.searchsorted(ends, original, side="right")),
-                "records",
-            )
-            .group_by("source", "original")
-            .sum()
-        )
-        pairs.update({(source, i): count for source, i, count in of.iter_rows()})
+        of_input = pl.Series("original", np.searchsorted(ends, original, side="right"))
+        sums = copies.select("source", of_input, "records").group_by("source", "original").sum()
+        pairs.update({(source, i): count for source, i, count in sums.iter_rows()})
+    names = [entry.name for entry in manifest.inputs]
     place = {name: i for i, name in enumerate(names)}
     found = sorted(pairs, key=lambda pair: (place[pair[0]], pair[1]))
     return times, tuple(
         DuplicateFlow(source=source, original=names[i], records=pairs[source, i])
         for source, i in found
     )
+
+
+def _copies(paths: list[Path]) -> pl.DataFrame:
+    """Return how many duplicates each record has in each input."""
+    rows = pl.scan_parquet(paths).filter(pl.col("duplicate_of").is_not_null())
+    by_original = rows.group_by(pl.col("source").cast(pl.String), "duplicate_of")
+    return by_original.agg(pl.len().alias("records")).collect(engine="streaming")

@@ -1,4 +1,4 @@
-"""records/ of a dataset as verified local files; those of a remote dataset are fetched first."""
+"""records/ of a dataset as verified local files. Those of a remote dataset are downloaded."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry
 
 _FETCHED_AT_ONCE: Final = 8
-"""Remote files; each waits for the store more than it reads."""
+"""Concurrent downloads; each mostly waits for the store."""
 
 
 @contextmanager
 def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
-    """Verified local copies of records/, for as long as the context lasts; of a local dataset the files themselves.
+    """Provide verified local files of records/ while the context lasts.
+
+    Those of a local dataset are the files themselves, others temporary copies.
 
     Raises:
-        DatasetError: a file is missing, or not the one that the manifest names.
+        DatasetError: a file is missing, or differs from the manifest.
     """
     folder = local_path(url)
     if folder is not None:
@@ -44,20 +46,21 @@ def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
             try:
                 paths = list(threads.map(partial(_fetched, remote), manifest.records, places))
             except BaseException:
-                remote.stopped.set()  # or leaving would wait for those under way
+                remote.stopped.set()  # otherwise leaving waits for the downloads in progress
                 raise
         yield paths
 
 
 def _check_local(folder: Path, manifest: Manifest) -> None:
-    """Every file is there in its size, and records/ hold what they should. What is in shards, `thdpack verify` checks."""
+    """Check the size of every file and the hash of records/. `thdpack verify` checks all hashes."""
     for entry in manifest.files():
         path = folder / entry.name
         try:
             size = path.stat().st_size
         except OSError as error:
             raise DatasetError(
-                f"{path}: {os.strerror(error.errno or 0)}: the dataset is incomplete, build it again"
+                f"{path}: {os.strerror(error.errno or 0)}: "
+                "the dataset is incomplete, build it again"
             ) from error
         digest = (
             hash_file(path)[1]
@@ -70,7 +73,7 @@ def _check_local(folder: Path, manifest: Manifest) -> None:
 
 
 def _fetched(remote: Remote, entry: RecordsEntry, path: Path) -> Path:
-    """A remote file at a local path, verified; fetched again where it differs."""
+    """Download a file to a local path and verify it; retry if it differs."""
 
     def fetch() -> Path:
         digest, size = xxhash.xxh3_128(), 0

@@ -1,6 +1,7 @@
-"""The dataset's numbers counted anew from its shards: what `thdpack stats --read-tokens` does before it reports what the manifest says.
+"""`thdpack stats --read-tokens`: count letters and buckets in the shards, and compare the manifest.
 
-Reads every byte of a local dataset, at about 1 GB/s. It finds a manifest that miscounts; damage inside buckets, and much else, `thdpack verify` finds.
+Reads every byte of a local dataset, at about 1 GB/s. It finds wrong numbers in a manifest;
+`thdpack verify` finds damage inside buckets, and much else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from schemas.manifest_entries import ShardEntry, SplitTotals
 
 
 def recount(url: str, manifest: Manifest) -> None:
-    """Count letters and what is in buckets, and compare both with the manifest.
+    """Count letters and the contents of buckets, and compare both with the manifest.
 
     Raises:
         DatasetError: they differ, a shard cannot be read, or the dataset is not on a local disk.
@@ -29,7 +30,8 @@ def recount(url: str, manifest: Manifest) -> None:
     folder = local_path(url)
     if folder is None:
         raise DatasetError(
-            f"{url}: --read-tokens reads datasets on local disks only; thdpack bench-reader reads remote ones"
+            f"{url}: --read-tokens reads datasets on local disks only; "
+            "thdpack bench-reader reads remote ones"
         )
     letters = np.zeros(256, dtype=np.int64)
     for split, entries in manifest.shards.items():
@@ -42,21 +44,24 @@ def recount(url: str, manifest: Manifest) -> None:
         if wrong:
             there, said = getattr(found, wrong[0]), getattr(manifest.splits[split], wrong[0])
             raise DatasetError(
-                f"{url}: the shards of {split} hold {wrong[0]} {there:,}, the manifest says {said:,}: damaged, build it again"
+                f"{url}: the shards of {split} hold {wrong[0]} {there:,}, "
+                f"the manifest says {said:,}: damaged, build it again"
             )
     vocabulary = manifest.vocabulary_object
     for i in vocabulary.in_sequence:
         token = vocabulary.tokens[i]
-        if letters[i] != manifest.residue_counts.get(token, 0):
+        said = manifest.residue_counts.get(token, 0)
+        if letters[i] != said:
             raise DatasetError(
-                f"{url}: the shards hold {letters[i]:,} {token}, the manifest says {manifest.residue_counts.get(token, 0):,}: damaged"
+                f"{url}: the shards hold {letters[i]:,} {token}, "
+                f"the manifest says {said:,}: damaged, build it again"
             )
 
 
 def _totals(
     folder: Path, entries: Iterable[ShardEntry], manifest: Manifest, letters: NDArray[np.int64]
 ) -> SplitTotals:
-    """What the shards of a split hold; their tokens are added to `letters`."""
+    """Return the totals of the shards of a split; add their tokens to `letters`, int64[256]."""
     statistics = SplitStatistics(capacity=manifest.capacity, longest=manifest.capacity)
     for entry in entries:
         try:
@@ -76,9 +81,8 @@ def _add(statistics: SplitStatistics, batch: pa.RecordBatch, letters: NDArray[np
     seqs = batch.column("num_seqs").to_numpy().astype(np.int64)
     edges = batch.column("cu_seqlens").values.to_numpy().astype(np.int64)
     offsets = batch.column("cu_seqlens").offsets.to_numpy().astype(np.int64)
-    squares = np.concatenate(
-        ([0], np.cumsum(np.diff(edges, append=0) ** 2))
-    )  # of the gap between two buckets too, which no bucket takes
+    # includes the difference between two buckets, which lies outside the range of either
+    squares = np.concatenate(([0], np.cumsum(np.diff(edges, append=0) ** 2)))
     statistics.add_costs(squares[offsets[:-1] + seqs] - squares[offsets[:-1]])
     statistics.sequences += int(seqs.sum())
     statistics.tokens += int(batch.column("num_tokens").to_numpy().astype(np.int64).sum())

@@ -1,12 +1,15 @@
-"""What four ways of batching would waste on exactly these sequences.
+"""Padding of four ways of batching exactly these sequences.
 
 - bshd: each sequence takes a row of max_seq_len tokens.
-- sorted: sequences are shuffled, taken in pools worth POOL_BATCHES batches, and sorted inside their pool from long to short. A batch takes as many
-  as make at most `capacity` tokens when each is padded to the batch's longest.
-- next-fit: sequences are shuffled, and each goes into the open bucket, or into the next one where it has no room.
+- sorted: sequences are shuffled, divided into pools of POOL_BATCHES batches, and sorted in each
+  pool from long to short. A batch takes as many as make at most `capacity` tokens when all are
+  padded to its longest.
+- next-fit: sequences are shuffled, and each goes into the open bucket, or into a new one if it does
+  not fit.
 - packed: the dataset's own buckets.
 
-"Shuffled" is one order for both: lengths from short to long, then `numpy.random.default_rng(seed).shuffle`. Costs 0.1 µs a sequence and 4 bytes of memory.
+Both shuffles are one order: lengths from short to long, then
+`numpy.random.default_rng(seed).shuffle`. Costs 0.1 µs and 4 bytes of memory per sequence.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from pipeline.report.model import Distribution, Settings, Waste
 from schemas.manifest_entries import SplitTotals
 
 POOL_BATCHES: Final = 50
-"""Batches' worth of sequences that are sorted together: more pad less, and shuffle less."""
+"""Batches that are sorted together: more of them pad less, but shuffle less."""
 
 _CHUNK: Final = 1 << 20
 
@@ -38,11 +41,12 @@ def waste(
     longest_span: int,
     predicted: bool,
 ) -> tuple[Waste, ...]:
-    """Return all four ways, in the order above; none where there is no sequence.
+    """Return all four ways, in the order above; none if there is no sequence.
 
     Args:
         sequences: tokens of each sequence, specials included.
-        packed: totals of the dataset's buckets; packed_costs: their Σ length².
+        packed: totals of the dataset's buckets.
+        packed_costs: Σ length² of the buckets.
         longest_span: tokens of the longest sequence with its length-multiple padding.
         predicted: whether the buckets are a forecast.
     """

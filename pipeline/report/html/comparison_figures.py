@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pipeline.report.comparison import Comparison
 from pipeline.report.distributions import bins
 from pipeline.report.html.figure import Figure, labelled
 from pipeline.report.html.packing_figures import cost_ridges, waste_bar, waste_bars
 from pipeline.report.html.plots import Column, Columns, Histogram, Parts, Series
 from pipeline.report.html.svg import Axis
-from pipeline.report.model import Comparison, Distribution
+from pipeline.report.model import Distribution
 from pipeline.report.render.numerals import about, change, percent
 from pipeline.report.render.printable import shortened
 
@@ -18,7 +19,7 @@ _COLOURS = ("c1", "c2")
 
 
 def overlap(both: Comparison) -> Figure:
-    """Sequences that are in one or both."""
+    """Show how many sequences are in one or both."""
     found = both.overlap
     total = found.only_a + found.only_b + found.both
     a, b = _names(both)
@@ -48,7 +49,7 @@ def _names(both: Comparison) -> tuple[str, str]:
 
 
 def lengths(both: Comparison) -> Figure | None:
-    """Lengths of both, one over the other; None unless both have records."""
+    """Show the lengths of both, one over the other; None unless both have records."""
     a, b = both.a.lengths, both.b.lengths
     if not a.records or not b.records:
         return None
@@ -79,20 +80,20 @@ def lengths(both: Comparison) -> Figure | None:
 
 
 def _common_edges(a: Distribution, b: Distribution) -> list[float]:
-    """Return edges as far apart as the wider bins of the two, up to where both have but a long tail."""
+    """Return edges as far apart as the wider bins of the two, up to where both tails begin."""
     width = max(part.edges[1] - part.edges[0] for part in (a, b))
     low, high = min(a.edges[0], b.edges[0]), max(_tail(part) for part in (a, b))
     return [low + i * width for i in range(max(1, math.ceil((high - low) / width)) + 1)]
 
 
 def _tail(values: Distribution) -> float:
-    """Return where bins of the first one's width end."""
+    """Return where the bins of equal width end."""
     *_, before, last = values.edges
     return before if last - before > values.edges[1] - values.edges[0] else last
 
 
 def _shares(values: Distribution, edges: Sequence[float], colour: str, name: str) -> Series:
-    """Return percent of all values in each of other bins; one across several is spread evenly."""
+    """Return the percent of all values in other bins; a bin across several is spread evenly."""
     total = sum(values.counts) or 1
     heights = [0.0] * (len(edges) - 1)
     width = edges[1] - edges[0]
@@ -106,7 +107,7 @@ def _shares(values: Distribution, edges: Sequence[float], colour: str, name: str
 
 
 def composition(both: Comparison) -> Figure:
-    """The twenty standard letters of B beside those of A."""
+    """Show the twenty standard letters of B beside those of A."""
     share_of = {letter.letter: letter.share for letter in both.a.composition.letters}
     columns, ratios = [], {}
     for letter in both.b.composition.letters:
@@ -137,7 +138,7 @@ def composition(both: Comparison) -> Figure:
 
 
 def waste(both: Comparison) -> Figure | None:
-    """Padded and packed rows of both; None unless both kept something."""
+    """Show padded and packed rows of both; None unless both kept a record."""
     ways = [{way.name: way for way in report.waste} for report in (both.a, both.b)]
     if not all(ways):
         return None
@@ -161,7 +162,7 @@ def waste(both: Comparison) -> Figure | None:
 
 
 def cost(both: Comparison) -> Figure | None:
-    """Attention cost of both packings; None unless both have buckets."""
+    """Show the attention cost of both packings; None unless both have buckets."""
     drawn = [
         (name, way, colour)
         for name, report, colour in zip(_names(both), (both.a, both.b), _COLOURS, strict=True)

@@ -17,11 +17,11 @@ class Figure:
     """A card of the page.
 
     key: its id in the page, after `plot-`
-    title: what the plot shows, in words that follow from the numbers; words: what is drawn
-    plot: None if there is nothing to draw, which `words` say then
-    counted: what the y axis counts, if it has numbers
+    title: the finding, which follows from the numbers; words: a description of the plot
+    plot: None if there is nothing to draw
+    counted: unit of the y axis, if it has numbers
     legend: shape (`area`, `line`, `rest`, `round`, `square`), colour or "", and words of each entry
-    facts: numbers to stand under the plot
+    facts: numbers to show below the plot
     """
 
     key: str
@@ -39,7 +39,7 @@ def area(
 ) -> Series:
     """Return a distribution as an area.
 
-    what: unit of a value, with a blank before it, and noun for what is counted
+    what: unit of a value, with a blank before it; noun for one of the things counted
     whole: values are whole numbers
     """
     total = sum(values.counts) or 1
@@ -59,5 +59,5 @@ def _span(low: float, high: float, whole: bool) -> str:
 
 
 def labelled(what: str, parts: Iterable[str]) -> str:
-    """Return a plot's label: what it shows, then its parts."""
+    """Return the label of a plot: its subject, then its parts."""
     return f"{what}. {'; '.join(parts)}"

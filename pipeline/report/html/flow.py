@@ -1,4 +1,4 @@
-"""Streams from nodes on the left to nodes on the right, as wide as what they carry."""
+"""A flow plot: streams from nodes on the left to nodes on the right, as wide as their amounts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """An end of streams: its name, and the text beneath it."""
+    """An end of streams: its name, and the text below it."""
 
     name: str
     words: str
@@ -27,7 +27,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flow:
-    """Streams; widths are amounts, but never thinner than can be seen."""
+    """Streams between nodes; widths are amounts, but at least 1.5 pixels."""
 
     kind: ClassVar[str] = "flow"
     sources: Sequence[Node]
@@ -68,7 +68,7 @@ class Flow:
 
 @dataclass(slots=True)
 class PlacedNode:
-    """A node, where it lies, and how much of it is taken by streams drawn so far; pixels."""
+    """A node and its place; `taken` is the height of the streams drawn so far. All in pixels."""
 
     node: Node
     top: float
@@ -78,7 +78,7 @@ class PlacedNode:
 
     @property
     def middle(self) -> float:
-        """Where its two lines of text begin."""
+        """Top of its two lines of text."""
         return self.top + max(0.0, (self.height - 30) / 2)
 
     def take(self, height: float) -> tuple[float, float]:

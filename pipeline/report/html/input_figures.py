@@ -1,4 +1,4 @@
-"""The figures of the records that came in: lengths, composition, and the fate of each input's records."""
+"""The figures of the input records: lengths, composition, and their fate."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _COLOURS: Final = {
     Status.TOO_LONG: "c3",
 }
 _MOST_INPUTS: Final = 8
-"""Inputs with a node of their own; the smaller ones share one."""
+"""Largest number of nodes for inputs; the smallest inputs share the last one."""
 
 
 def lengths(report: Report) -> Figure:
-    """Residues of the records, the crop, and percentiles."""
+    """Show residues of the records, the crop, and percentiles."""
     found = report.lengths
     if not found.records:
         return Figure(key="lengths", title="No records", words="Nothing came in.", wide=True)
@@ -65,7 +65,7 @@ def lengths(report: Report) -> Figure:
 
 
 def _lengths_axis(edges: tuple[float, ...]) -> Axis:
-    """Return an axis on which the last bin, a tail that may be longer than all the rest, is as wide as two others."""
+    """Return an axis on which the last bin, a long tail, is at most as wide as two others."""
     high = edges[-1] if len(edges) <= 2 else min(edges[-1], edges[-2] + 2 * (edges[1] - edges[0]))
     axis = Axis(low=edges[0], high=high)
     tail = edges[-1] > high
@@ -76,7 +76,7 @@ def _lengths_axis(edges: tuple[float, ...]) -> Axis:
 
 
 def composition(report: Report) -> Figure:
-    """The twenty standard letters beside the background."""
+    """Show the twenty standard letters beside the background."""
     letters = [letter for letter in report.composition.letters if letter.kind == "standard"]
     columns, ratios = [], {}
     for letter in letters:
@@ -100,7 +100,8 @@ def composition(report: Report) -> Figure:
     return Figure(
         key="composition",
         title=title,
-        words=f"Share of each amino acid among the residues {where}, beside its share in Swiss-Prot.",
+        words=f"Share of each amino acid among the residues {where}, "
+        "beside its share in Swiss-Prot.",
         plot=Columns(
             columns=columns, label=labelled("Residue composition", (one.says for one in columns))
         ),
@@ -109,7 +110,7 @@ def composition(report: Report) -> Figure:
 
 
 def flow(report: Report) -> Figure:
-    """The fate of each input's records."""
+    """Show the fate of each input's records."""
     title = "No records"
     if report.records:
         kept = percent(report.by_status[Status.KEPT] / report.records)
@@ -122,14 +123,11 @@ def flow(report: Report) -> Figure:
     groups = [(shortened(one.name, 24), [one]) for one in shown]
     if rest:
         groups.append((f"{len(rest):,} smaller inputs", rest))
-    targets = [
-        Node(
-            name=status.replace("_", " "),
-            words=f"{report.by_status[status]:,} ({percent(report.by_status[status] / report.records)})",
-            colour=_COLOURS[status],
-        )
-        for status in fates
-    ]
+    targets = []
+    for status in fates:
+        count = report.by_status[status]
+        words = f"{count:,} ({percent(count / report.records)})"
+        targets.append(Node(name=status.replace("_", " "), words=words, colour=_COLOURS[status]))
     plot = Flow(
         sources=[
             Node(name=name, words=f"{sum(one.records for one in group):,}")

@@ -1,4 +1,4 @@
-"""The figures of what training reads: padding, attention cost, fill, slots, and the time of an epoch."""
+"""The figures of the packed sequences: padding, attention cost, fill, slots, time of an epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.report.render.numerals import about, duration, percent, plural
 _COLOURS: Final = {"bshd": "c2", "sorted": "c5", "next-fit": "c3", "packed": "c1"}
 _BATCHES: Final = {"bshd": "rows", "sorted": "batches", "next-fit": "buckets", "packed": "buckets"}
 _COST_BINS: Final = 160
-"""Bins in which attention costs are drawn."""
+"""Approximate number of bins of the plot of attention costs."""
 _DURATIONS: Final = {
     1 / 3600: "1 s",
     1 / 60: "1 min",
@@ -30,7 +30,7 @@ _DURATIONS: Final = {
 
 
 def waste(report: Report) -> Figure | None:
-    """What each way of batching pads; None where nothing was kept."""
+    """Show the padding of each way of batching; None if no record was kept."""
     if not report.waste:
         return None
     share = {way.name: percent(way.waste) for way in report.waste}
@@ -42,15 +42,15 @@ def waste(report: Report) -> Figure | None:
         key="waste",
         title=f"Padding to {report.settings.max_seq_len:,} would waste {share['bshd']} of all "
         f"tokens; this packing wastes {share['packed']}",
-        words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. A whole row is "
-        "all that a GPU computes on; its coloured part is real.",
+        words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. A whole row "
+        "is all that a GPU computes on; its coloured part is real.",
         plot=waste_bars(bars),
         legend=(("rest", "", "padding"),),
     )
 
 
 def waste_bar(name: str, way: Waste, colour: str, batches: str = "") -> Bar:
-    """Return a bar whose coloured part is real tokens."""
+    """Return a bar whose coloured part stands for real tokens."""
     return Bar(
         name=name,
         words=f"{percent(way.waste)} wasted",
@@ -61,13 +61,13 @@ def waste_bar(name: str, way: Waste, colour: str, batches: str = "") -> Bar:
 
 
 def waste_bars(bars: Sequence[Bar]) -> Bars:
-    """Return a plot of such bars."""
+    """Return the plot of bars from `waste_bar`."""
     label = labelled("Padding waste", (f"{bar.name}: {bar.words}" for bar in bars))
     return Bars(bars=bars, label=label)
 
 
 def cost(report: Report) -> Figure | None:
-    """Σ length² over buckets, before balancing and after; None where nothing was kept."""
+    """Show Σ length², the cost of attention, over batches; None if no record was kept."""
     if not report.waste:
         return None
     spreads = {way.name: percent(way.spread) for way in report.waste}
@@ -83,7 +83,10 @@ def cost(report: Report) -> Figure | None:
 
 
 def cost_ridges(ways: Sequence[tuple[str, Waste, str]]) -> Ridges:
-    """Return Σ length² over the batches of each way that has any: its name, and its colour."""
+    """Return the plot of Σ length² over batches.
+
+    ways: name, way and colour of each; a way without a histogram is left out
+    """
     drawn = [
         (name, way, colour, way.cost_counts)
         for name, way, colour in ways
@@ -113,7 +116,7 @@ def _coarser(values: Distribution, width: float) -> Distribution:
 
 
 def fill(report: Report) -> Figure | None:
-    """How full buckets are; None where none were made yet."""
+    """Show how full buckets are; None if there are none."""
     values = added(split.fill_counts for split in report.splits)
     if not values.counts:
         return None
@@ -139,7 +142,7 @@ def fill(report: Report) -> Figure | None:
 
 
 def sequences(report: Report) -> Figure | None:
-    """Sequences a bucket; None where no bucket was made yet."""
+    """Show the number of sequences in a bucket; None if there are no buckets."""
     values = added(split.sequences_counts for split in report.splits)
     slots = report.slots if report.prediction is None else report.prediction.slots
     if not values.counts or slots is None:
@@ -149,8 +152,8 @@ def sequences(report: Report) -> Figure | None:
     return Figure(
         key="sequences",
         title=title,
-        words="Sequences in each bucket. Their offsets take one array of fixed size, so that a step "
-        "fits a CUDA graph; kernels pay for its slots.",
+        words="Sequences in each bucket. Their offsets take one array of fixed size, so that a "
+        "step fits a CUDA graph; kernels pay for its slots.",
         counted="buckets",
         plot=Histogram(
             series=[area(values, "c1", "buckets", (" sequences", "bucket"))],
@@ -163,7 +166,7 @@ def sequences(report: Report) -> Figure | None:
 
 
 def budget(report: Report) -> Figure | None:
-    """Time of an epoch and of a whole run; None without train tokens."""
+    """Show the time of an epoch and of a whole run; None without train tokens."""
     rows = report.budget.rows
     if not rows:
         return None
@@ -181,8 +184,8 @@ def budget(report: Report) -> Figure | None:
     return Figure(
         key="budget",
         title=title,
-        words=f"GPU time of one epoch ({about(report.budget.tokens)} train tokens) and of the whole "
-        "published run of each ESM-2 preset, on a logarithmic axis.",
+        words=f"GPU time of one epoch ({about(report.budget.tokens)} train tokens) and of the "
+        "whole published run of each ESM-2 preset, on a logarithmic axis.",
         plot=Dots(
             rows=list(dots.items()),
             axis=replace(axis, names=_durations(axis)),
@@ -198,7 +201,7 @@ def budget(report: Report) -> Figure | None:
 
 
 def _durations(axis: Axis) -> dict[float, str]:
-    """Return ticks that leave room for one another on a narrow screen: 320 pixels, 7 a letter."""
+    """Return ticks that do not touch on a screen of 320 pixels, with 7 pixels a letter."""
     chosen: dict[float, str] = {}
     for value, text in _DURATIONS.items():
         if not axis.low < value < axis.high:

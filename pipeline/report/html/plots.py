@@ -1,6 +1,6 @@
-"""What the plots of a page show, and the heights of their marks; `templates/plots.html.jinja` draws them.
+"""The plots of a page and the heights of their marks; `templates/plots.html.jinja` draws them.
 
-Every plot has a `label`, which says in words what it shows, and a `kind`, the macro that draws it.
+Every plot has a `label`, a description for screen readers, and a `kind`, the macro that draws it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RIDGE: Final = 66
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """What a histogram draws.
+    """One area of a histogram.
 
     colour: class of the style sheet, `c1` … `c5`
     edges: float[N + 1], rising
@@ -44,7 +44,7 @@ class Series:
         return [(a, b - a, words) for a, b, words, height in found if b > a and height]
 
     def outline(self, axis: Axis, base: float, pixels: Sequence[float]) -> str:
-        """Return the SVG path of bins that are so many pixels high; none but an empty one is flat."""
+        """Return the SVG path of bins of these heights; bins with a count are at least 1 high."""
         path = [f"M{axis.at(self.edges[0]):.3f} {base}"]
         for right, height in zip(self.edges[1:], pixels, strict=True):
             path.append(f"V{base - (max(height, 1.0) if height else 0.0):.1f}H{axis.at(right):.3f}")
@@ -53,7 +53,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """A vertical line at `x` and its text; `row` counts from the top, so that neighbours do not overlap."""
+    """A vertical line at `x` with its text, `row` lines of text from the top."""
 
     x: float
     text: str
@@ -65,10 +65,10 @@ class Mark:
 class Histogram:
     """Areas over one axis, on a common scale from 0.
 
-    log_heights: 1 is as high as the distance from 1 to 10
-    over: areas lie over one another, so they are clear and have outlines
+    log_heights: heights are logarithms; 1 is as high as the distance from 1 to 10
+    over: areas overlap, so they are transparent and have outlines
     unit: of the y axis
-    numbers: end of the y axis's lines where their numbers stand: the one where marks are low
+    numbers: end of the horizontal lines at which their numbers stand
     """
 
     kind: ClassVar[str] = "histogram"
@@ -141,7 +141,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
-    """Columns, and a bar across each where its reference is."""
+    """Columns, each with a line across it at its reference."""
 
     kind: ClassVar[str] = "columns"
     columns: Sequence[Column]
@@ -163,7 +163,10 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """One of `Bars`: `share` of it (0 … 1) in `colour`, the rest hatched; `words` at its end, `below` under it."""
+    """One of `Bars`: a share (0 … 1) in `colour`, the rest hatched.
+
+    words: text at its end; below: text under it
+    """
 
     name: str
     words: str
@@ -174,7 +177,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bars:
-    """Bars of equal length, each with a share that counts and a rest that does not."""
+    """Bars of equal length, one below the other."""
 
     kind: ClassVar[str] = "bars"
     bars: Sequence[Bar]

@@ -1,6 +1,6 @@
 """Coordinates of a plot: x in percent of the width, y and letters in pixels.
 
-So a plot fills a column of 340 pixels and one of 1,200 without a script, and its letters keep their size.
+A plot fills a column of 340 or of 1,200 pixels without a script, and its letters keep their size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Axis:
 
 
 def round_steps(low: float, high: float, most: int = 6) -> list[float]:
-    """Return multiples of 1, 2 or 5 times a power of ten within low … high, at most `most` steps."""
+    """Return multiples of 1, 2 or 5 times a power of ten within low … high, in `most` steps."""
     raw = (high - low) / most
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * digit for digit in (1, 2, 5, 10) if unit * digit >= raw * (1 - 1e-9))

@@ -1,7 +1,7 @@
 """A report as JSON, and its tables as CSV. Numbers are written in full.
 
-In JSON, names stand as they are. A spreadsheet runs a cell that starts with `=`, `+`, `-` or `@`, and an id may: in CSV such text has a `'` before it,
-and control characters are written as `\\x1b`.
+In JSON, names are unchanged. A spreadsheet executes a cell that starts with `=`, `+`, `-` or `@`,
+as an id may: CSV has a `'` before such text, and control characters are written as `\\x1b`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.report.comparison import Comparison
 from pipeline.report.distributions import bins
-from pipeline.report.model import Comparison, Distribution, Report
+from pipeline.report.model import Distribution, Report
 from pipeline.report.render.printable import printable
 from schemas.errors import ThdpackError
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a cell may not begin with, full-width forms too: some spreadsheets take those for the same."""
+"""Forbidden first letters of a cell. Some spreadsheets take full-width forms for the same."""
 
 
 def to_json(report: Report | Comparison) -> str:
-    """One JSON object, a final newline. docs/reference/statistics.md states it."""
+    """Return one JSON object and a newline. docs/reference/statistics.md describes it."""
     return json.dumps(asdict(report), indent=1) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file, in UTF-8.
+    """Write a file in UTF-8.
 
     Raises:
         ThdpackError: it cannot be written.
@@ -44,7 +45,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_csv(report: Report | Comparison, folder: Path) -> None:
-    """Write each table of a report as `<table>.csv`; of a comparison, its own tables, and both reports' in a/ and b/.
+    """Write each table as `<table>.csv`; both reports of a comparison go to a/ and b/.
 
     Raises:
         ThdpackError: a file cannot be written.
@@ -70,7 +71,7 @@ def _comparison_tables(report: Comparison) -> dict[str, Rows]:
 
 
 def _tables(report: Report) -> dict[str, Rows]:
-    """Name of each table → its rows. A table without rows is left out."""
+    """Return the rows of each table that has any, by name."""
     tables = {
         "summary": [
             _scalars(report)
@@ -102,7 +103,7 @@ def _rows(entries: Iterable[Any]) -> Rows:
 
 
 def _scalars(entry: Any) -> dict[str, Any]:
-    """The fields of a dataclass that fit into a cell."""
+    """Return the fields of a dataclass that fit into a cell."""
     values = {field.name: getattr(entry, field.name) for field in fields(entry)}
     return {
         name: value
@@ -124,7 +125,7 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """What a spreadsheet shows as it is: numbers, and text that it takes for no formula."""
+    """Return a number, or text that no spreadsheet takes for a formula."""
     if not isinstance(value, str) or value == "-":  # the residue of that name is no formula
         return value
     text = re.sub(r"[\t\n\r]", lambda found: f"\\x{ord(found.group()):02x}", printable(value))

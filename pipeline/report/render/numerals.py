@@ -1,6 +1,7 @@
-"""Numbers as people read them: 186.7 M, 66.3 %, 2.4 h.
+"""Numbers for people: 186.7 M, 66.3 %, 2.4 h.
 
-What is not all is never written as 100 %, nor what is not nothing as 0 %. A number and its unit stay on one line.
+Only a share of exactly 1 is written as 100 %, and only 0 as 0 %. A number and its unit are joined
+by a no-break space.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ _HOURS: Final = ((8766.0, "year"), (730.5, "month"), (24.0, "day"))
 
 
 def about(value: float) -> str:
-    """Four figures and a unit; as it is below a million."""
+    """Write four figures and a unit; a number below a million is written in full."""
     for limit, unit in _UNITS:
         if value >= limit:
             return f"{value / limit:.4g}\u00a0{unit}"
@@ -20,7 +21,7 @@ def about(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """One digit after the point, or as many as tell the share from none and from all."""
+    """Write a share with one decimal, or as many as tell it from 0 and 1."""
     if share in (0.0, 1.0):
         return f"{100 * share:.0f}\u00a0%"
     for digits in (1, 2, 3, 4):
@@ -31,7 +32,7 @@ def percent(share: float) -> str:
 
 
 def change(share: float) -> str:
-    """A relative change with its sign."""
+    """Write a relative change with its sign."""
     if share == 0:
         return "no change"
     if share > 9:
@@ -40,7 +41,7 @@ def change(share: float) -> str:
 
 
 def size(stored: int) -> str:
-    """Bytes."""
+    """Write a number of bytes."""
     for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if stored >= limit:
             return f"{stored / limit:.1f}\u00a0{unit}"
@@ -48,7 +49,7 @@ def size(stored: int) -> str:
 
 
 def duration(hours: float) -> str:
-    """A time, from seconds to years."""
+    """Write a time, in seconds to years."""
     for limit, unit in _HOURS:
         if hours >= 2 * limit:
             number = f"{hours / limit:,.1f}" if hours < 100 * limit else f"{hours / limit:,.0f}"
@@ -59,5 +60,5 @@ def duration(hours: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """`3 records`, `1 record`."""
+    """Write `3 records` or `1 record`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

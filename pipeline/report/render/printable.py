@@ -1,18 +1,18 @@
-"""Names from outside as text that neither a terminal nor a browser takes for anything else."""
+"""Names from files as text that can neither steer a terminal nor mislead a reader."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# controls, surrogates, non-characters, and what turns the direction of all text after it
+# controls, surrogates, non-characters, and marks that reverse the direction of text
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]"
 )
 
 
 def printable(text: str) -> str:
-    """`text`; what has no shape, steers a terminal, or could mislead, as `\\x1b` or `\\u202e`."""
+    """Return `text` with controls and invisible characters written as `\\x1b` or `\\u202e`."""
     return _UNPRINTABLE.sub(_code, text)
 
 

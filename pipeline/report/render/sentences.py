@@ -1,4 +1,4 @@
-"""Sentences that the terminal and the page both say."""
+"""Sentences that the terminal and the page share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a report, for the terminal and the page alike: their columns, and how numbers are written."""
+"""The tables that the terminal and the page share: their columns and the format of their cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeVar
 
-from pipeline.report.model import Comparison, RecordNote, Report
+from pipeline.report.comparison import Comparison
+from pipeline.report.model import RecordNote, Report
 from pipeline.report.render.numerals import change, duration, percent, size
 from schemas.records import Status
 
@@ -16,7 +17,7 @@ RELATED: Final = {
     "parent": "The first was made from the second.",
     "none": "Nothing says that one was made from the other.",
 }
-"""What `Comparison.related` means."""
+"""Meaning of `Comparison.related`."""
 
 _Entry = TypeVar("_Entry")
 _Columns = Mapping[str, Callable[[_Entry], str]]
@@ -24,7 +25,7 @@ _Columns = Mapping[str, Callable[[_Entry], str]]
 
 
 class Name(str):
-    """A name from a file: it may hold anything, and is escaped or made printable where it is shown."""
+    """A name from a file. Renderers escape it or make it printable."""
 
     __slots__ = ()
 
@@ -33,9 +34,9 @@ class Name(str):
 class Table:
     """A table of text.
 
-    head: names of the columns; a line feed is where the terminal breaks one
+    head: names of the columns; the terminal breaks one at its line feed
     rows: one cell for each column
-    words: how many columns, from the left, hold text; the others hold numbers
+    words: number of columns, from the left, that hold text; the others hold numbers
     left_out: number of rows that are not shown
     """
 
@@ -46,7 +47,7 @@ class Table:
 
 
 def splits(report: Report) -> Table:
-    """Return what training and validation read."""
+    """Return the size of each split and the statistics of its buckets."""
     return _table(
         report.splits,
         {
@@ -65,7 +66,7 @@ def splits(report: Report) -> Table:
 
 
 def batching(report: Report) -> Table:
-    """Return what each way of batching costs."""
+    """Return the padding and attention cost of each way of batching."""
     return _table(
         report.waste,
         {
@@ -80,12 +81,12 @@ def batching(report: Report) -> Table:
 
 
 def budget_sources(report: Report) -> list[str]:
-    """Return where the tokens/s of `budget` were measured, in the order of its last column."""
+    """Return the sources of tokens/s; the last column of `budget` counts them from 1."""
     return list(dict.fromkeys(row.source for row in report.budget.rows))
 
 
 def budget(report: Report) -> Table:
-    """Return what training each preset takes."""
+    """Return the time that each preset trains."""
     sources = budget_sources(report)
     return _table(
         report.budget.rows,
@@ -125,7 +126,7 @@ def inputs(report: Report, most: int) -> Table:
 
 
 def letters(report: Report) -> Table:
-    """Return how often letters beyond the twenty occur."""
+    """Return the letters that occur, without the standard twenty."""
     letters = report.composition.letters
     return _table(
         (one for one in letters if one.kind != "standard" and one.count),
@@ -151,7 +152,7 @@ def longest(report: Report) -> Table:
 
 
 def repeated(report: Report) -> Table:
-    """Return the sequences that came in most often."""
+    """Return the sequences that occur most often."""
     return _table(
         report.repeated,
         {
@@ -163,7 +164,7 @@ def repeated(report: Report) -> Table:
 
 
 def duplicates(report: Report, most: int) -> Table:
-    """Return where duplicates are, and where their first copies are: the `most` largest groups."""
+    """Return the inputs of duplicates and of their first copies: the `most` largest groups."""
     return _table(
         sorted(report.duplicates, key=lambda one: -one.records)[:most],
         {
@@ -177,7 +178,7 @@ def duplicates(report: Report, most: int) -> Table:
 
 
 def options(report: Report) -> list[tuple[str, str]]:
-    """Return the options by name, and what tells this dataset from another."""
+    """Return the options by name, then the generation and digests of a dataset."""
     options = asdict(report.settings)
     marks = {
         "generation": report.generation,

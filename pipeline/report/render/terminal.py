@@ -1,4 +1,4 @@
-"""A report drawn in the terminal: the numbers of the HTML page as text. Names from files are made printable first."""
+"""A report in the terminal: the numbers of the HTML page as text. Names from files are escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pipeline.report.model import Comparison, Distribution, Lengths, RecordNote, Report
+from pipeline.report.comparison import Comparison
+from pipeline.report.model import Distribution, Lengths, RecordNote, Report
 from pipeline.report.render import tables
 from pipeline.report.render.numerals import about, percent, plural, size
 from pipeline.report.render.printable import printable
@@ -74,7 +75,7 @@ def _title(text: str) -> Rule:
 
 
 def _drawn(table: Table, *, bars: Sequence[float] = ()) -> Iterable[_Part]:
-    """Draw a table with numbers to the right; text gives way where the terminal is narrow.
+    """Draw a table, numbers aligned to the right; a narrow terminal cuts off text, not numbers.
 
     bars: shares, drawn in a last column
     """
@@ -95,7 +96,7 @@ def _drawn(table: Table, *, bars: Sequence[float] = ()) -> Iterable[_Part]:
 
 
 def _name(name: str) -> Text:
-    """Return a name from a file for a cell: as Text, so that `[red]` in it is no markup."""
+    """Return the cell of a name; rich does not interpret `[red]` in a Text."""
     return Text(_one_line(name, _NAME), no_wrap=True, overflow="ellipsis")
 
 
@@ -160,7 +161,7 @@ def _lengths(lengths: Lengths, width: int) -> Iterable[_Part]:
 
 
 def _histogram(counts: Distribution, crop: int, width: int) -> Iterable[Text]:
-    """Draw columns from below, those beyond the crop in yellow."""
+    """Draw a histogram of lengths; bins beyond the crop are yellow."""
     each = 2 if 2 * len(counts.counts) + 10 <= width else 1
     most = max(counts.counts)
     for row in range(_HEIGHT, 0, -1):
@@ -192,7 +193,7 @@ def _composition(report: Report) -> Iterable[_Part]:
 
 
 def _splits(report: Report) -> Iterable[_Part]:
-    """Draw the splits as columns, which fit where their numbers do not fit as rows."""
+    """Draw the splits as columns: as rows they would not fit into 80 columns."""
     table = tables.splits(report)
     mean = (f"{split.sequences / max(split.buckets, 1):.1f}" for split in report.splits)
     columns = zip(table.head, *table.rows, strict=True)
@@ -201,7 +202,7 @@ def _splits(report: Report) -> Iterable[_Part]:
 
 
 def _budget(report: Report) -> Iterable[_Part]:
-    """Draw the budget with its sources by name: a column of their numbers would not fit."""
+    """Draw the budget with its sources below: their column would not fit into 80 columns."""
     *head, _ = tables.budget(report).head
     yield from _drawn(Table(tuple(head), [row[:-1] for row in tables.budget(report).rows], words=2))
     presets: dict[str, dict[str, None]] = {}
