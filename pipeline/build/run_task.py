@@ -19,8 +19,8 @@ from pipeline.build.tasks import (
     VerifyTask,
 )
 from pipeline.build.verify.check_shards import check_files
+from pipeline.inputs.content_hash import hash_range
 from pipeline.inputs.find import unchanged
-from pipeline.inputs.formats import hash_range
 from pipeline.storage.folder import Folder
 from schemas.errors import BuildError, InputError
 

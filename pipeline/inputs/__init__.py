@@ -1,6 +1,6 @@
 """Inputs: which files were named, in which format and compression, and their records as token ids.
 
-Reads FASTA, Parquet, Arrow and what Biopython reads, from disk or any fsspec URL. Start at `formats.py`.
+Reads FASTA, Parquet, Arrow and what Biopython reads, from disk or any fsspec URL. Start at `fasta_records.py`.
 """
 
 from typing import TYPE_CHECKING
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipeline.inputs.decompress import decompressed
     from pipeline.inputs.fasta import FastaParser
+    from pipeline.inputs.fasta_records import read_fasta
     from pipeline.inputs.find import find_sources
-    from pipeline.inputs.formats import read_fasta, read_seqio, read_table
-    from pipeline.inputs.residues import RecordBlock
+    from pipeline.inputs.record_block import RecordBlock
+    from pipeline.inputs.seqio_records import read_seqio
     from pipeline.inputs.source import Source
+    from pipeline.inputs.table_records import read_table
 else:
     from schemas.lazy_exports import lazy_exports
 
@@ -20,13 +22,11 @@ else:
         decompress=("decompressed",),
         fasta=("FastaParser",),
         find=("find_sources",),
-        formats=(
-            "read_fasta",
-            "read_seqio",
-            "read_table",
-        ),
-        residues=("RecordBlock",),
+        fasta_records=("read_fasta",),
+        record_block=("RecordBlock",),
+        seqio_records=("read_seqio",),
         source=("Source",),
+        table_records=("read_table",),
     )
 
 __all__ = [

@@ -1,11 +1,15 @@
-"""Content hashes of inputs, taken piece by piece while they are read."""
+"""Content hashes of inputs, taken piece by piece while they are read and counted for the progress bar."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, cast
 
 import xxhash
+
+from pipeline.inputs.source import Source
+from pipeline.storage.open_input import open_input
 
 _BLOCK: Final = 1 << 20
 
@@ -81,3 +85,63 @@ def content_hash(pieces: Sequence[str]) -> str:
     return (
         pieces[0] if len(pieces) == 1 else xxhash.xxh3_128_hexdigest(bytes.fromhex("".join(pieces)))
     )
+
+
+def hash_range(source: Source, begin: int, end: int, on_bytes: Callable[[int], None]) -> list[str]:
+    """The xxh3_128 of each piece of a source's byte range.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with hashed_range(source, begin, end, on_bytes) as hashing:
+        return hashing.finish()
+
+
+@contextmanager
+def hashed_range(
+    source: Source, begin: int, end: int, on_bytes: Callable[[int], None]
+) -> Iterator[HashingReader]:
+    """A source from byte `begin` on, hashed up to `end`."""
+    whole = is_whole(source, begin, end)
+    with open_input(source.url, at=begin, until=None if whole else end) as raw:
+        yield HashingReader(
+            cast(BinaryIO, _Counting(raw, on_bytes)),
+            piece=source.piece,
+            size=None if whole else end - begin,
+        )
+
+
+def is_whole(source: Source, begin: int, end: int) -> bool:
+    """Whether a range is all of a source, which is read to its end: the size of what a web server has may not be known."""
+    return begin == 0 and end == source.bytes
+
+
+class _Counting:
+    """Tells how much of a file was read; progress goes by bytes as stored."""
+
+    def __init__(self, file: BinaryIO, on_bytes: Callable[[int], None]) -> None:
+        self._file = file
+        self._on_bytes = on_bytes
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._on_bytes(len(data))
+        return data
+
+    def readinto(self, buffer: memoryview) -> int:
+        count = cast(int, self._file.readinto(buffer))  # type: ignore[attr-defined]
+        self._on_bytes(count)
+        return count
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True

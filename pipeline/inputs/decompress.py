@@ -69,10 +69,10 @@ def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
         from isal import igzip_threaded
 
         # two blocks are inflated ahead, while what was read before is parsed
-        inflated = igzip_threaded.open(  # type: ignore[no-untyped-call]  # isal has no types
+        stream = igzip_threaded.open(  # type: ignore[no-untyped-call] # isal has no types
             _Blocks(raw), "rb", threads=1, block_size=8 << 20
         )
-        return cast(BinaryIO, inflated)
+        return cast(BinaryIO, stream)
     return cast(BinaryIO, io.BufferedReader(_Parts(raw, _kind(compression))))
 
 

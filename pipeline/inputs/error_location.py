@@ -17,10 +17,10 @@ from pipeline.inputs.decompress import (
     broken_archive_errors,
     decompressed,
 )
-from pipeline.inputs.fasta import NEXT_RECORD, FastaSyntaxError, line_of
+from pipeline.inputs.fasta.headers import NEXT_RECORD, comments_as_ascii, header_of
+from pipeline.inputs.fasta.line_numbers import FastaSyntaxError, line_of
 from pipeline.inputs.file_kinds import HEAD_BYTES, foreign, ids_and_residues_on_one_line
-from pipeline.inputs.headers import comments_as_ascii, header_of
-from pipeline.inputs.residues import LINE_END, Letter, letter_classes
+from pipeline.inputs.residues import first_unknown_letter, letter_classes
 from pipeline.inputs.source import Source
 from pipeline.storage.open_input import input_errors, open_input
 from schemas.errors import FastaError, InputError
@@ -109,21 +109,11 @@ def no_residue(source: Source) -> InputError:
 
 
 def first_unknown(source: Source, offset: int) -> tuple[str, int]:
-    """The first letter outside the vocabulary of the FASTA record at `offset`, and its line."""
-    classes = letter_classes(ESM2)
-    line, starred = line_at(source, offset), None
-    record = _record_at(source, offset)
-    lines = LINE_END.split(comments_as_ascii(record[len(header_of(record, 0)) :]).decode("utf-8"))
-    for number, text in enumerate(lines, line):
-        for letter in "" if text.startswith(";") else text.rstrip():
-            kind = classes[ord(letter)] if ord(letter) < 128 else Letter.UNKNOWN
-            if kind == Letter.STAR and starred is None:
-                starred = letter, number  # unknown unless it is the record's last
-            elif kind in (Letter.UNKNOWN, Letter.ODD):
-                return starred or (letter, number)
-            elif kind < 64 and starred is not None:
-                return starred
-    return starred or ("?", line)
+    """Return the first letter outside the vocabulary of the FASTA record at `offset`, and its line."""
+    line, record = line_at(source, offset), _record_at(source, offset)
+    lines = comments_as_ascii(record[len(header_of(record, 0)) :]).decode("utf-8")
+    letter, below = first_unknown_letter(lines, letter_classes(ESM2)) or ("?", 0)
+    return letter, line + below
 
 
 def _record_at(source: Source, offset: int) -> bytes:

@@ -1,26 +1,33 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """One pass over FASTA text that finds records and tokenizes them.
 
-It decides nothing doubtful: a record with anything but plain ASCII letters, blanks and line ends is left to
-`pipeline.inputs.residues`, character by character the same result and far slower.
+It decides nothing doubtful. A record with anything but plain ASCII letters, blanks and line ends is left to
+`pipeline.inputs.residues`, which reads it character by character with the same result, far slower.
+The letter rules are the table `letter_classes`; this file knows none of its own.
 """
 
-DONE = 0
-FULL = 1
-ODD = 2
-BINARY = 3
+from pipeline.inputs.residues import Letter
 
 cdef enum:
-    _DONE = 0
-    _FULL = 1
-    _ODD_RECORD = 2
-    _BINARY_BYTE = 3
-    # pipeline.inputs.residues.Letter
-    _NEWLINE = 64
-    _BLANK = 65
-    _UNKNOWN = 66
-    _STAR = 67
-    _ODD = 68
+    _DONE
+    _FULL
+    _ODD_RECORD
+    _BINARY_BYTE
+    _CLASSES = 64  # token ids are below this, `Letter` from here on; a power of two, so that `|` keeps the order
+
+DONE = _DONE
+FULL = _FULL
+ODD = _ODD_RECORD
+BINARY = _BINARY_BYTE
+
+assert min(Letter) == _CLASSES
+cdef unsigned char _NEWLINE = Letter.NEWLINE
+cdef unsigned char _BLANK = Letter.BLANK
+cdef unsigned char _UNKNOWN = Letter.UNKNOWN
+cdef unsigned char _STAR = Letter.STAR
+cdef unsigned char _SPACE = Letter.SPACE
+cdef unsigned char _NOT_ASCII = Letter.NOT_ASCII
+cdef unsigned char _BINARY = Letter.BINARY
 
 
 def parse(
@@ -43,6 +50,7 @@ def parse(
     cdef Py_ssize_t size = text.shape[0], most = ends.shape[0]
     cdef Py_ssize_t i = begin, r = first_record, o = 0, d = 0, record, star, misses
     cdef unsigned char c, high, t0, t1, t2, t3, t4, t5, t6, t7, letter
+    cdef unsigned char newline = _NEWLINE, blank = _BLANK, space = _SPACE, binary = _BINARY
     cdef int state = _DONE
     if r > 0:
         o = ends[r - 1]
@@ -55,9 +63,10 @@ def parse(
             record = i
             i += 1
             high = 0
-            while i < size:  # the id, up to the first blank or control character
+            while i < size:  # the id, up to the first blank or NUL
                 c = buf[i]
-                if c <= 32 and (c >= 28 or (c >= 9 and c <= 13) or c == 0):
+                letter = classes[c]
+                if letter == blank or letter == newline or letter == space or c == 0:
                     break
                 high |= c
                 id_out[d] = c
@@ -67,7 +76,7 @@ def parse(
                 state = _ODD_RECORD  # the id may end in a space that is not ASCII
                 i = record
                 break
-            while i < size and buf[i] != 10 and buf[i] != 13 and buf[i] != 0:
+            while i < size and classes[buf[i]] != newline and buf[i] != 0:
                 i += 1
             if i < size and buf[i] == 0:
                 state = _BINARY_BYTE
@@ -84,7 +93,7 @@ def parse(
                     t5 = classes[buf[i + 5]]
                     t6 = classes[buf[i + 6]]
                     t7 = classes[buf[i + 7]]
-                    if (t0 | t1 | t2 | t3 | t4 | t5 | t6 | t7) >= 64:
+                    if (t0 | t1 | t2 | t3 | t4 | t5 | t6 | t7) >= _CLASSES:
                         break
                     out[o] = t0
                     out[o + 1] = t1
@@ -99,24 +108,24 @@ def parse(
                 letter = 255
                 while i < size:
                     letter = classes[buf[i]]
-                    if letter >= 64:
+                    if letter >= _CLASSES:
                         break
                     out[o] = letter
                     o += 1
                     i += 1
                 if i == size:
                     break
-                if letter == _NEWLINE:
+                if letter == newline:
                     i += 1
-                    if i < size and buf[i] == 62:  # '>'
+                    if i < size and buf[i] == c'>':
                         break
-                    if i < size and buf[i] == 59:  # ';'
-                        while i < size and buf[i] != 10 and buf[i] != 13 and classes[buf[i]] <= _ODD:
+                    if i < size and buf[i] == c';':
+                        while i < size and classes[buf[i]] != newline and classes[buf[i]] != binary:
                             i += 1
-                        if i < size and classes[buf[i]] > _ODD:
+                        if i < size and classes[buf[i]] == binary:
                             state = _BINARY_BYTE
                             break
-                elif letter == _BLANK:
+                elif letter == blank:
                     i += 1
                 elif letter == _UNKNOWN or letter == _STAR:
                     out[o] = unk
@@ -125,7 +134,7 @@ def parse(
                     misses += 1
                     if letter == _STAR:
                         star = o
-                elif letter == _ODD:
+                elif letter == space or letter == _NOT_ASCII:
                     state = _ODD_RECORD
                     break
                 else:

@@ -1,69 +1,47 @@
-"""Residues to token ids: the plain, slow statement of the rules, and what a block of tokenized records is.
+"""The letter rules: which byte of a sequence is a residue, a blank, a line end, `*` or binary data.
 
-`fasta_kernel` does the same for well-behaved ASCII at disk speed and hands every record it is not sure of to here.
+`letter_classes` is the only statement of these rules. `fasta_kernel` reads well-behaved ASCII by it at disk speed.
+`residues_of` and `encode` read everything else by it: slower, character by character, with the same result.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordBlock:
-    """R tokenized records of one input, in input order. The arrays are views: use them before the next block is read.
-
-    tokens:  uint8[T], residues of all records, no specials; record i is tokens[ends[i-1]:ends[i]]
-    ends:    int64[R]
-    ids:     uint8[…], UTF-8 of all ids; id i is ids[id_ends[i-1]:id_ends[i]]
-    id_ends: int64[R]
-    offset:  int64[R], where the record starts in its (decompressed) input, in bytes; in tables and SeqIO formats, its number
-    unknown: int64[R], letters that became <unk>
-    """
-
-    tokens: NDArray[np.uint8]
-    ends: NDArray[np.int64]
-    ids: NDArray[np.uint8]
-    id_ends: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    unknown: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return int(self.ends.size)
+from schemas.vocabulary import ESM2, Vocabulary
 
 
 class Letter(IntEnum):
-    """What a byte inside a sequence is, where it is not simply a token id (those are below 64)."""
+    """Class of a byte that has no token id. Token ids are below all of these."""
 
     NEWLINE = 64
     BLANK = 65
+    """A space: skipped anywhere in a line."""
     UNKNOWN = 66
+    """Becomes <unk>."""
     STAR = 67
-    ODD = 68
-    """Needs the plain reading below: not ASCII, or a space character that only counts inside a line."""
-    BINARY = 69
-
-
-_SPACES: Final = b"\t\v\f\x1c\x1d\x1e\x1f"
-_CONTROL: Final = re.compile("[\0-\x08\x0e-\x1b\x7f]")
-LINE_END: Final = re.compile("\r\n|\r|\n")
+    """`*`: dropped at the end of a record, <unk> anywhere else."""
+    SPACE = 68
+    """Other ASCII white space: skipped at the end of a line, <unk> inside it."""
+    NOT_ASCII = 69
+    """Part of a UTF-8 character: white space as above, else one <unk> for each character."""
+    BINARY = 70
+    """A control character: the file is not text."""
 
 
 def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
-    """uint8[256]: the token id of each byte, or its `Letter`. Lower case is read as upper case."""
+    """Return uint8[256]: the token id of each byte, or its `Letter`. Lower case reads as upper case."""
     classes = np.full(256, Letter.UNKNOWN, dtype=np.uint8)
     classes[: ord(" ")] = Letter.BINARY
     classes[127] = Letter.BINARY
-    classes[128:] = Letter.ODD
-    classes[list(_SPACES)] = Letter.ODD
-    classes[[ord("\n"), ord("\r")]] = Letter.NEWLINE
+    classes[128:] = Letter.NOT_ASCII
+    classes[list(b"\t\v\f\x1c\x1d\x1e\x1f")] = Letter.SPACE
+    classes[list(b"\n\r")] = Letter.NEWLINE
     classes[ord(" ")] = Letter.BLANK
     classes[ord("*")] = Letter.STAR
     for letter, token in vocabulary.letters.items():
@@ -71,15 +49,29 @@ def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
     return classes
 
 
+def _bytes_of(*letters: Letter) -> str:
+    """Return the characters of these classes, which are the same in every vocabulary."""
+    return bytes(np.flatnonzero(np.isin(letter_classes(ESM2), letters)).astype(np.uint8)).decode()
+
+
+ASCII_BLANKS: Final = _bytes_of(Letter.BLANK, Letter.SPACE)
+"""ASCII white space inside a line. The first one ends an id."""
+LINE_END: Final = re.compile("\r\n|[" + _bytes_of(Letter.NEWLINE) + "]")
+_BINARY: Final = re.compile("[" + re.escape(_bytes_of(Letter.BINARY)) + "]")
+
+
 def residues_of(lines: str, *, comments: bool) -> str:
-    """The residues in the lines of a record: line ends and blanks go, then one trailing `*`.
+    """Return the residues in the lines of a record, without line ends, blanks and one trailing `*`.
 
-    A line loses spaces of any kind at its end and blanks anywhere; with `comments`, lines starting with `;` are skipped.
+    A line loses white space of any kind at its end, and blanks anywhere.
 
+    Args:
+        lines: text after the header.
+        comments: skip lines that start with `;`.
     Raises:
-        ValueError: a control character, with its position in `lines` as second argument: the data is binary.
+        ValueError: a control character, so the data is binary. Its position in `lines` is the second argument.
     """
-    control = _CONTROL.search(lines)
+    control = _BINARY.search(lines)
     if control is not None:
         raise ValueError(f"control character {control.group()!r}: binary data", control.start())
     kept = (
@@ -89,12 +81,27 @@ def residues_of(lines: str, *, comments: bool) -> str:
 
 
 def encode(residues: str, classes: NDArray[np.uint8], unk: int) -> tuple[NDArray[np.uint8], int]:
-    """Token ids of residues, one for each character, and how many were outside the vocabulary.
+    """Return the token ids of residues, one for each character, and how many are <unk>.
 
     Returns:
-        uint8[characters], number of <unk>.
+        uint8[characters], number of characters outside the vocabulary.
     """
     points = np.frombuffer(residues.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    tokens = classes[np.minimum(points, 255)]
-    outside = (tokens >= 64) | (points > 127)
+    tokens = classes[np.minimum(points, 255)]  # a character above 127 is NOT_ASCII
+    outside = tokens >= min(Letter)
     return np.where(outside, np.uint8(unk), tokens), int(outside.sum())
+
+
+def first_unknown_letter(lines: str, classes: NDArray[np.uint8]) -> tuple[str, int] | None:
+    """Return the first letter that becomes <unk> in the lines of a FASTA record, and its line from 0."""
+    star = None  # unknown only if a residue follows
+    for number, line in enumerate(LINE_END.split(lines)):
+        for letter in "" if line.startswith(";") else line.rstrip():
+            kind = classes[min(ord(letter), 255)]
+            if kind == Letter.STAR and star is None:
+                star = letter, number
+            elif kind in (Letter.UNKNOWN, Letter.SPACE, Letter.NOT_ASCII):
+                return star or (letter, number)
+            elif kind < min(Letter) and star is not None:
+                return star
+    return star

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.inputs.fasta import FastaParser, FastaSyntaxError, line_of
-from pipeline.inputs.residues import RecordBlock
+from pipeline.inputs.record_block import RecordBlock
 from schemas.vocabulary import ESM2
 from tests.oracle import Record
 
@@ -116,7 +116,7 @@ def test_three_ranges_find_every_record_once() -> None:
 
 
 def test_a_line_without_end_is_an_error_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.inputs.fasta.MAX_RECORD_BYTES", 1 << 12)
+    monkeypatch.setattr("pipeline.inputs.fasta.chunks.MAX_RECORD_BYTES", 1 << 12)
 
     class Endless(io.RawIOBase):
         read_bytes = 0

@@ -27,8 +27,10 @@ from pipeline.build.spill.spill_kernel import pack
 from pipeline.build.task_results import MapResult
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.inputs.error_location import first_unknown
-from pipeline.inputs.formats import Blocks, read_fasta, read_seqio, read_table
-from pipeline.inputs.residues import RecordBlock
+from pipeline.inputs.fasta_records import read_fasta
+from pipeline.inputs.record_block import Blocks, RecordBlock
+from pipeline.inputs.seqio_records import read_seqio
+from pipeline.inputs.table_records import read_table
 from schemas.errors import InputError
 from schemas.records import STATUS_CODES, Status
 from schemas.vocabulary import ESM2

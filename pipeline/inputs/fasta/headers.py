@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pipeline.inputs.residues import ASCII_BLANKS
+
+NEXT_RECORD: Final = re.compile(rb"[\r\n]>")
 _COMMENT: Final = re.compile(rb"(?<=[\r\n]);[^\r\n]*")
 _AS_ASCII: Final = bytes(range(128)) + 128 * b"?"
 _HEADER: Final = re.compile(rb">[^\r\n]*")
-_BLANKS: Final = " \t\v\f\x1c\x1d\x1e\x1f"
-_ASCII_BLANK: Final = re.compile(f"[{_BLANKS}]")
+_ASCII_BLANK: Final = re.compile(f"[{ASCII_BLANKS}]")
 
 
 def header_of(text: bytes | memoryview, at: int) -> bytes:
@@ -21,7 +23,7 @@ def header_of(text: bytes | memoryview, at: int) -> bytes:
 
 def identifier_of(header: bytes) -> bytes:
     """The first word of a header; blanks may stand before it."""
-    title = header[1:].decode("utf-8", "surrogateescape").rstrip().lstrip(_BLANKS)
+    title = header[1:].decode("utf-8", "surrogateescape").rstrip().lstrip(ASCII_BLANKS)
     return _ASCII_BLANK.split(title, maxsplit=1)[0].encode("utf-8", "surrogateescape")
 
 

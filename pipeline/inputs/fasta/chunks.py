@@ -1,0 +1,156 @@
+"""Runs of whole FASTA records from a stream, cut so that byte ranges which tile a file find every record once.
+
+Memory is bounded by a chunk and the longest record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from pipeline.inputs.fasta.line_numbers import FastaSyntaxError
+
+CHUNK_BYTES: Final = 1 << 20
+"""Text read at a time: it is still in the core's cache when it is parsed."""
+MAX_RECORD_BYTES: Final = 128 << 20
+"""Longest record. No protein comes near it, but a file without line ends would fill the memory."""
+_OVERLAP: Final = 64 << 10
+"""Bytes read at a time past the end of a range, in search of the end of its last record."""
+
+_BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+def whole_records(
+    stream: BinaryIO, begin: int, end: int | None, chunk_bytes: int
+) -> Iterator[tuple[memoryview, int]]:
+    """Yield runs of whole records of the byte range [begin, end), each with its offset in the file.
+
+    Raises:
+        FastaSyntaxError: text stands before the first record, or a record is too long.
+    """
+    buffer = bytearray(chunk_bytes)
+    filled, base = 0, begin  # buffer[:filled] is the file from `base` on
+    started = at_end = False
+    overlap = _OVERLAP
+    while True:
+        wanted = len(buffer) if end is None else min(len(buffer), max(filled, end - base) + overlap)
+        # doubled while a record does not end, because the whole buffer is searched each time
+        overlap = 2 * overlap if end is not None and base + filled > end else _OVERLAP
+        filled = _fill(stream, buffer, filled, wanted)
+        at_end = filled < wanted
+        start = 0
+        if not started:
+            first = (
+                _first_record(buffer, filled, base, at_end)
+                if begin == 0
+                else _boundary(buffer, 0, filled)
+            )
+            started = first is not None
+            start = first if first is not None else filled - 1 if begin > 0 else 0
+            if end is not None and _belongs_to_later_range(
+                buffer, start, filled, base, end, begin, started
+            ):
+                return
+        stop = filled if at_end else None
+        if started and end is not None and base + filled > end:
+            beyond = _boundary(buffer, max(start, end - base), filled)
+            if beyond is not None:
+                stop, at_end = beyond, True
+        if started and stop is None:
+            stop = _last_boundary(buffer, start, filled)
+        if stop is not None and stop > start and started:
+            yield memoryview(buffer)[start:stop], base + start
+            start = stop
+        if at_end:
+            return
+        if start == 0 and filled == len(buffer):
+            buffer = _grown(buffer, filled, base)
+        elif start > 0:
+            buffer = _moved_to_front(buffer, start, filled, chunk_bytes)
+            filled -= start
+            base += start
+
+
+def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> int | None:
+    """Return where the first record of a file starts; None while only blank and comment lines were seen.
+
+    Raises:
+        FastaSyntaxError: there is other text before it.
+    """
+    if filled < len(_BOM) and not at_end and _BOM.startswith(bytes(buffer[:filled])):
+        return None
+    at = len(_BOM) if buffer[: len(_BOM)] == _BOM else 0
+    while at < filled:
+        if buffer[at] == ord(">"):
+            return at
+        line = _BLANK_LINE.match(buffer, at, filled)
+        if line is None:
+            raise FastaSyntaxError("expected '>' before residues", base + at)
+        if line.end() == filled and not at_end:
+            return None
+        at = line.end()
+    return None
+
+
+def _belongs_to_later_range(
+    buffer: bytearray, start: int, filled: int, base: int, end: int, begin: int, found: bool
+) -> bool:
+    """Whether the range up to `end` holds no record: the first one's line end lies at `end` or beyond."""
+    if not found:
+        return begin > 0 and base + filled - 1 >= end
+    # without a line feed before it, later ranges do not find it, so it belongs to the first range
+    return start > 0 and buffer[start - 1] == ord("\n") and base + start - 1 >= end
+
+
+def _grown(buffer: bytearray, filled: int, base: int) -> bytearray:
+    """Return a buffer of twice the size, for a record that did not fit.
+
+    Raises:
+        FastaSyntaxError: the record is too long to be one.
+    """
+    if filled >= MAX_RECORD_BYTES:
+        raise FastaSyntaxError(
+            f"a record of more than {MAX_RECORD_BYTES >> 20} MiB: is this FASTA, are its line ends missing?",
+            base,
+        )
+    larger = bytearray(min(2 * len(buffer), MAX_RECORD_BYTES))
+    larger[:filled] = buffer[:filled]
+    return larger
+
+
+def _fill(stream: BinaryIO, buffer: bytearray, filled: int, wanted: int) -> int:
+    """Read until the buffer holds `wanted` bytes or the stream ends; return how many it holds."""
+    view = memoryview(buffer)
+    while filled < wanted:
+        count = stream.readinto(view[filled:wanted])  # type: ignore[attr-defined] # raw streams have it
+        if not count:
+            break
+        filled += count
+    return filled
+
+
+def _boundary(buffer: bytearray, start: int, stop: int) -> int | None:
+    """Return the position of the first `>` in (start, stop) after a line feed at or after `start`."""
+    found = buffer.find(b"\n>", start, stop)
+    return None if found < 0 else found + 1
+
+
+def _last_boundary(buffer: bytearray, start: int, stop: int) -> int:
+    """Return the position of the last `>` after a line end in [start, stop), or -1.
+
+    A lone carriage return counts only where no line feed is found.
+    """
+    found = buffer.rfind(b"\n>", start, stop)
+    if found < 0:
+        found = buffer.rfind(b"\r>", start, stop)
+    return found + 1 if found >= 0 else -1
+
+
+def _moved_to_front(buffer: bytearray, start: int, stop: int, size: int) -> bytearray:
+    """Return a buffer that begins with buffer[start:stop], of one chunk again where the rest fits."""
+    rest = bytes(buffer[start:stop])
+    fresh = buffer if len(buffer) == size else bytearray(max(size, len(rest)))
+    fresh[: len(rest)] = rest
+    return fresh

@@ -1,0 +1,36 @@
+"""Errors of FASTA text by byte, and the line that holds a byte."""
+
+from __future__ import annotations
+
+from typing import BinaryIO, Final
+
+_BLOCK: Final = 1 << 20
+
+
+class FastaSyntaxError(Exception):
+    """A rule of FASTA is broken at byte `offset` of the decompressed file.
+
+    The parser sees a piece of a file. `pipeline.inputs.error_location` reopens the file to find the line.
+    """
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message, offset)
+        self.message = message
+        self.offset = offset
+
+
+def line_of(stream: BinaryIO, offset: int) -> int:
+    """Return the line, from 1, that holds byte `offset` of a stream, or its last line.
+
+    The stream stands at its start. A lone carriage return ends a line, too.
+    """
+    lines, seen, carry, block = 1, 0, b"", b""
+    while seen < offset:
+        last = block
+        block = stream.read(min(_BLOCK, offset - seen))
+        if not block:
+            return max(1, lines - last.endswith((b"\n", b"\r")))
+        seen += len(block)
+        lines += block.count(b"\n") + block.count(b"\r") - (carry + block).count(b"\r\n")
+        carry = block[-1:] if block.endswith(b"\r") else b""
+    return lines

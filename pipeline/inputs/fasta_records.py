@@ -1,0 +1,38 @@
+"""Records of FASTA sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import BinaryIO, cast
+
+from pipeline.inputs.content_hash import hashed_range, is_whole
+from pipeline.inputs.decompress import decompressed
+from pipeline.inputs.error_location import archive_errors, fasta_error
+from pipeline.inputs.fasta import FastaParser, FastaSyntaxError
+from pipeline.inputs.record_block import Blocks, empty_block
+from pipeline.inputs.source import Source
+from schemas.vocabulary import Vocabulary
+
+
+def read_fasta(
+    source: Source, vocabulary: Vocabulary, begin: int, end: int, on_bytes: Callable[[int], None]
+) -> Blocks:
+    """Blocks of a FASTA source's byte range; with the last, which is empty, the xxh3_128 of each piece of the range.
+
+    Raises:
+        FastaError: a rule of the format is broken; InputError: unreadable, or a damaged archive.
+    """
+    whole = is_whole(source, begin, end)
+    with (
+        hashed_range(source, begin, end, on_bytes) as hashing,
+        archive_errors(source),
+        closing(decompressed(cast(BinaryIO, hashing), source.compression)) as stream,
+    ):
+        parser = FastaParser(vocabulary)
+        try:
+            for block in parser.read(stream, begin=begin, end=None if whole else end):
+                yield block, []
+        except FastaSyntaxError as error:
+            raise fasta_error(source, error) from error
+        yield empty_block(), hashing.finish()  # with what follows the last member of an archive

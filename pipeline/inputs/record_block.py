@@ -1,0 +1,79 @@
+"""A block of tokenized records: what every input format is read into."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.inputs.residues import encode, letter_classes
+from schemas.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordBlock:
+    """R tokenized records of one input, in input order.
+
+    The arrays are views: use them before the next block is read.
+
+    tokens:  uint8[T], residues of all records, no specials; record i is tokens[ends[i-1]:ends[i]]
+    ends:    int64[R]
+    ids:     uint8[…], UTF-8 of all ids; id i is ids[id_ends[i-1]:id_ends[i]]
+    id_ends: int64[R]
+    offset:  int64[R], byte of the (decompressed) input at which the record starts; in tables and SeqIO formats, its number
+    unknown: int64[R], letters that became <unk>
+    """
+
+    tokens: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    ids: NDArray[np.uint8]
+    id_ends: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return int(self.ends.size)
+
+
+Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
+"""Blocks, each with hashes of the input's pieces that became known with it.
+
+Close it: a stream that was not read to its end has threads and an open file.
+"""
+
+
+def identifier(name: object) -> str:
+    """Return an id from a table or Biopython, cut at its first blank like a FASTA header."""
+    words = str(name).split(None, 1) if name is not None else []
+    return words[0] if words else ""
+
+
+def block_of_texts(
+    ids: list[str], residues: list[str], first_number: int, vocabulary: Vocabulary
+) -> RecordBlock:
+    """Return a RecordBlock of texts; `first_number` is the first record's number in its file."""
+    classes = letter_classes(vocabulary)
+    encoded = [encode(text, classes, vocabulary.unk) for text in residues]
+    names = [name.encode("utf-8", "backslashreplace") for name in ids]
+    return RecordBlock(
+        tokens=np.concatenate([np.empty(0, dtype=np.uint8), *(tokens for tokens, _ in encoded)]),
+        ends=_ends([tokens.size for tokens, _ in encoded]),
+        ids=np.frombuffer(b"".join(names), dtype=np.uint8),
+        id_ends=_ends([len(name) for name in names]),
+        offset=np.arange(first_number, first_number + len(residues), dtype=np.int64),
+        unknown=np.array([unknown for _, unknown in encoded], dtype=np.int64),
+    )
+
+
+def empty_block() -> RecordBlock:
+    """Return a block without records."""
+    numbers, values = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
+    return RecordBlock(
+        tokens=values, ends=numbers, ids=values, id_ends=numbers, offset=numbers, unknown=numbers
+    )
+
+
+def _ends(sizes: list[int]) -> NDArray[np.int64]:
+    return np.cumsum(np.array(sizes, dtype=np.int64), dtype=np.int64)

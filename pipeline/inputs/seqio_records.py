@@ -1,0 +1,110 @@
+"""Records of the formats that Biopython's SeqIO reads: swiss, genbank and embl."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import BinaryIO, Final, TextIO, cast
+
+from pipeline.inputs.content_hash import hashed_range
+from pipeline.inputs.decompress import decompressed
+from pipeline.inputs.error_location import archive_errors
+from pipeline.inputs.record_block import Blocks, block_of_texts, empty_block, identifier
+from pipeline.inputs.residues import residues_of
+from pipeline.inputs.source import Source
+from schemas.errors import InputError
+from schemas.vocabulary import Vocabulary
+
+_BLOCK_RECORDS: Final = 1 << 15
+_BLOCK_RESIDUES: Final = 16 << 20
+
+
+def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
+    """Blocks of a format that Biopython's SeqIO reads (swiss, genbank, embl); with the last, which is empty, the xxh3_128 of each piece.
+
+    Raises:
+        InputError: Biopython refuses it; the line is the last that it had read.
+    """
+    from Bio import SeqIO
+
+    with (
+        hashed_range(source, 0, source.bytes, on_bytes) as hashing,
+        archive_errors(source),
+        closing(decompressed(cast(BinaryIO, hashing), source.compression)) as stream,
+    ):
+        lines = _CountedLines(
+            io.TextIOWrapper(io.BufferedReader(_Raw(stream)), encoding="utf-8", errors="replace")
+        )
+        ids: list[str] = []
+        texts: list[str] = []
+        number = size = 0
+        try:
+            for record in SeqIO.parse(cast(TextIO, lines), source.format):  # type: ignore[no-untyped-call]
+                ids.append(identifier(record.id))
+                texts.append(residues_of(str(record.seq), comments=False))
+                size += len(texts[-1])
+                if len(ids) == _BLOCK_RECORDS or size > _BLOCK_RESIDUES:
+                    yield block_of_texts(ids, texts, number, vocabulary), []
+                    number, size, ids, texts = number + len(ids), 0, [], []
+        except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
+            # what SeqIO's parsers raise on text that is not their format
+            raise InputError(
+                f"not {source.format} that Biopython reads: {error}",
+                source=source.url,
+                line=lines.line,
+            ) from error
+        if lines.last.strip() not in ("", "//"):
+            raise InputError(
+                f"truncated {source.format}: the last record does not end with //; download or copy it again",
+                source=source.url,
+                line=lines.line,
+            )
+        yield block_of_texts(ids, texts, number, vocabulary), []
+        yield empty_block(), hashing.finish()
+
+
+class _Raw(io.RawIOBase):
+    """A stream with `read` and `readinto` only, as what io.BufferedReader wants."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        return cast(int, self._stream.readinto(buffer))  # type: ignore[attr-defined]
+
+
+class _CountedLines:
+    """A text handle that knows how many lines were read from it, and the last that was not blank."""
+
+    def __init__(self, text: TextIO) -> None:
+        self._text = text
+        self.line = 0
+        self.last = ""
+
+    def readline(self) -> str:
+        line = self._text.readline()
+        self.line += bool(line)
+        self.last = line if line.strip() else self.last
+        return line
+
+    def read(self, size: int = -1) -> str:
+        text = self._text.read(size)
+        self.line += text.count("\n")
+        self.last = text.rstrip().rpartition("\n")[2] or self.last
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.readline, "")
+
+    def __next__(self) -> str:
+        line = self.readline()
+        if not line:
+            raise StopIteration
+        return line
+
+    def close(self) -> None:
+        self._text.close()

@@ -1,0 +1,123 @@
+"""Records of tables: Parquet files, Arrow IPC files and Arrow streams."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Generator, Iterator
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+
+from pipeline.inputs.record_block import RecordBlock, block_of_texts, identifier
+from pipeline.inputs.residues import residues_of
+from pipeline.inputs.source import Source
+from pipeline.storage.open_input import open_input
+from schemas.errors import InputError
+from schemas.vocabulary import Vocabulary
+
+_STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""End marker of an Arrow stream. Its first four bytes begin each message, but not in streams of before 2019."""
+_BLOCK_RECORDS: Final = 1 << 15
+
+
+def read_table(
+    source: Source,
+    vocabulary: Vocabulary,
+    sequence_column: str,
+    id_column: str,
+    on_bytes: Callable[[int], None],
+) -> Generator[RecordBlock, None, None]:
+    """Blocks of a Parquet file, an Arrow IPC file or an Arrow stream (what Hugging Face `save_to_disk` writes).
+
+    Raises:
+        InputError: a column is missing or holds no text, or the file is damaged.
+    """
+    try:
+        with open_input(source.url) as raw:
+            columns, batches = _batches(raw, source)
+            ids = _checked_columns(columns, source, sequence_column, id_column)
+            number = 0
+            for batch in batches([sequence_column, *ids]):
+                on_bytes(batch.nbytes)
+                sequences = batch.column(sequence_column).to_pylist()
+                names = batch.column(ids[0]).to_pylist() if ids else [""] * len(sequences)
+                for first in range(0, len(sequences), _BLOCK_RECORDS):
+                    part = slice(first, first + _BLOCK_RECORDS)
+                    texts = [residues_of(text or "", comments=False) for text in sequences[part]]
+                    yield block_of_texts(
+                        [identifier(name) for name in names[part]],
+                        texts,
+                        number + first,
+                        vocabulary,
+                    )
+                number += len(sequences)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(
+            f"not a readable {source.format} file: {error}", source=source.url
+        ) from error
+    except ValueError as error:
+        raise InputError(str(error.args[0]), source=source.url) from error
+
+
+def _batches(
+    raw: BinaryIO, source: Source
+) -> tuple[pa.Schema, Callable[[list[str]], Iterator[pa.RecordBatch]]]:
+    """Schema of a table file, and its record batches, given the columns wanted."""
+    if source.format == "parquet":
+        import pyarrow.parquet as pq
+
+        parquet = pq.ParquetFile(raw)
+        return parquet.schema_arrow, lambda columns: parquet.iter_batches(
+            _BLOCK_RECORDS, columns=columns
+        )
+    if raw.read(6) == b"ARROW1":
+        file = pa.ipc.open_file(raw)
+        return file.schema, lambda columns: (
+            file.get_batch(i).select(columns) for i in range(file.num_record_batches)
+        )
+    _refuse_cut_stream(raw, source)
+    stream = pa.ipc.open_stream(_rewound(raw))
+    return stream.schema, lambda columns: (batch.select(columns) for batch in stream)
+
+
+def _refuse_cut_stream(raw: BinaryIO, source: Source) -> None:
+    """Refuse an Arrow stream without its end: cut between two batches, it reads as a shorter one.
+
+    Raises:
+        InputError: it has none.
+    """
+    start = _rewound(raw).read(4)
+    raw.seek(-min(source.bytes, len(_STREAM_END)), io.SEEK_END)
+    if start == _STREAM_END[:4] and raw.read(len(_STREAM_END)) != _STREAM_END:
+        raise InputError(
+            "truncated Arrow stream: its end marker is missing; write it anew, or download or copy it again",
+            source=source.url,
+        )
+
+
+def _rewound(raw: BinaryIO) -> BinaryIO:
+    raw.seek(0)
+    return raw
+
+
+def _checked_columns(
+    schema: pa.Schema, source: Source, sequence_column: str, id_column: str
+) -> list[str]:
+    """The id column as a list of one, or of none where the default is absent."""
+    present = ", ".join(schema.names)
+    for option, name in (("--sequence-column", sequence_column), ("--id-column", id_column)):
+        if name not in schema.names:
+            if option == "--id-column" and name == "id":
+                return []
+            raise InputError(
+                f"no column {name!r}; it has {present}; name one with {option}", source=source.url
+            )
+    kind = schema.field(sequence_column).type
+    if not (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    ):
+        raise InputError(
+            f"column {sequence_column!r} holds {kind}, expected text; name another with --sequence-column",
+            source=source.url,
+        )
+    return [id_column]
