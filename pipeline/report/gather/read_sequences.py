@@ -24,7 +24,7 @@ from pipeline.build.options import DatasetOptions
 from pipeline.build.progress import Reporter
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.executors.processes import cores
-from pipeline.inputs.residues import RecordBlock
+from pipeline.inputs.record_block import RecordBlock
 from pipeline.storage.open_folder import folder_of
 
 IDS_TRIED: Final = 1 << 20
