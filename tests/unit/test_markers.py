@@ -192,7 +192,11 @@ def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(place: Path, se
 def load_mapped_anew(work: LocalFolder, name: str) -> None:
     import pipeline.build.map_stage.map_results
 
+<<<<<<< ours
     pipeline.build.map_stage.map_results._last = None
+=======
+    pipeline.build.map_stage.map_results._last_loaded = None
+>>>>>>> theirs
     load_map_outcome(work, name)
 
 

@@ -1,6 +1,11 @@
 """A prefix of an object store as a destination (see `destination`): a conditional write decides which build wins.
 
+<<<<<<< ours
 Nothing is listed except the build's own work folder: other builds may be writing beside it.
+=======
+See `destination` for the rules. Nothing is listed except the build's own work folder, because other
+builds may be writing beside it.
+>>>>>>> theirs
 """
 
 from __future__ import annotations
