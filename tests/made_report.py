@@ -1,4 +1,4 @@
-"""A report made up from a seed, with names that try to get out of their place: for tests of what shows reports, without building a dataset."""
+"""A made-up report with hostile names, for tests of the page that need no dataset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pipeline.report.model import (
 )
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
-"""As a file name and as a record's id."""
+"""Name of a file, and id of a record."""
 CAPACITY, LONGEST = 16_384, 1_024
 NOTHING = Distribution(edges=(), counts=())
 
@@ -35,7 +35,7 @@ _SHARES = (9.65, 8.25, 7.07, 6.86, 6.72, 6.63, 5.91, 5.80, 5.53, 5.46, 5.36, 4.7
 
 
 def made_report(*, records: int = 60_000, kind: str = "dataset", names: Sequence[str] = ("swissprot.fasta.gz", HOSTILE), seed: int = 0) -> Report:
-    """A report whose parts agree with one another where a page puts them side by side."""
+    """Return a report from a seed; numbers that a page shows side by side agree."""
     rng = np.random.default_rng(seed)
     residues = np.clip(np.exp(rng.normal(5.72, 0.68, records)), 11, 35_213).astype(np.int64)
     kept = residues[: int(records * 0.92)]
@@ -77,7 +77,7 @@ def made_report(*, records: int = 60_000, kind: str = "dataset", names: Sequence
 
 
 def made_comparison() -> Comparison:
-    """Two reports of unlike lengths, the second made from the first."""
+    """Return a comparison of reports with different lengths; the second is a child of the first."""
     a, b = made_report(), made_report(records=90_000, seed=1)
     return Comparison(
         a=a,

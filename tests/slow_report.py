@@ -1,6 +1,7 @@
-"""Every number of a report, recomputed from FASTA by Biopython and plain loops: the slow truth. Shares no code with pipeline/report but for data.
+"""Every number of a report, recomputed from FASTA by Biopython and plain loops.
 
-Only the order in which the simulations take sequences is taken over from numpy, as pipeline/report/gather/waste.py states it.
+Shares tables of data with pipeline/report, but no code. Only the order of sequences in the
+simulations comes from numpy, as pipeline/report/gather/waste.py states it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Record:
 
 
 def read(inputs: list[Path], text: dict[str, bytes], options: dict[str, Any]) -> list[Record]:
-    """All records with their fates. `text`: each input's decompressed bytes, by name."""
+    """Return all records with their fates. text: the decompressed bytes of each input, by name."""
     records: list[Record] = []
     first_of: dict[bytes, int] = {}
     for path in inputs:
@@ -72,7 +73,7 @@ def _status(record: Record, options: dict[str, Any]) -> str:
 
 
 def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
-    """The residues of the sequences that a kept record becomes."""
+    """Return the residues of each sequence of a kept record."""
     most = options["max_seq_len"] - 2
     if options["long"] == "split":
         return [record.tokens[i : i + most] for i in range(0, record.residues, most)]
@@ -80,7 +81,7 @@ def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
 
 
 def expected(records: list[Record], inputs: list[Path], options: dict[str, Any], *, over: str) -> dict[str, Any]:
-    """What a report has to say whatever it was made from."""
+    """Return the numbers that reports of a dataset and of raw FASTA share."""
     kept = [record for record in records if record.status == "kept"]
     cut = [(record, piece) for record in kept for piece in pieces(record, options)]
     letters = Counter(token for _, piece in cut for token in piece) if over == "buckets" else Counter(token for record in records for token in record.tokens)
@@ -174,7 +175,7 @@ def _duplicates(records: list[Record], inputs: list[Path]) -> list[dict[str, Any
 
 
 def splits(dataset: Path) -> list[dict[str, Any]]:
-    """The splits of a dataset, from every bucket read back; histograms as the values that they count."""
+    """Return the splits from every bucket of a dataset; histograms are lists of all values."""
     manifest = read_manifest(dataset)
     buckets = read_buckets(dataset)
     found = []
@@ -209,7 +210,7 @@ def _cost(bucket: dict[str, Any]) -> int:
 
 
 def _spread(costs: list[int]) -> tuple[float, float]:
-    """Coefficient of variation, and the largest over the mean."""
+    """Return the coefficient of variation, and the largest value divided by the mean."""
     if not costs:
         return 0.0, 0.0
     mean = sum(costs) / len(costs)
@@ -217,7 +218,7 @@ def _spread(costs: list[int]) -> tuple[float, float]:
 
 
 def waste(records: list[Record], options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """bshd, sorted and next-fit, by name; `cost_counts` as the values that it counts."""
+    """Return bshd, sorted and next-fit by name; `cost_counts` is a list of all values."""
     stream = np.array(sorted(len(piece) + 2 for record in records if record.status == "kept" for piece in pieces(record, options)), dtype=np.int32)
     np.random.default_rng(options["seed"]).shuffle(stream)
     lengths: list[int] = stream.tolist()
@@ -241,7 +242,7 @@ def _padded(length: int, options: dict[str, Any]) -> int:
 
 
 def _sorted_batches(lengths: list[int], options: dict[str, Any]) -> list[tuple[int, int]]:
-    """(rows, width) of each batch."""
+    """Return (rows, width) of each batch."""
     pool = max(1, POOL * options["capacity"] * len(lengths) // sum(lengths))
     batches = []
     for at in range(0, len(lengths), pool):
@@ -254,7 +255,7 @@ def _sorted_batches(lengths: list[int], options: dict[str, Any]) -> list[tuple[i
 
 
 def _next_fit(lengths: list[int], options: dict[str, Any]) -> list[list[int]]:
-    """The spans in each bucket."""
+    """Return the padded lengths in each bucket."""
     buckets: list[list[int]] = []
     for length in lengths:
         span = _padded(length, options)
@@ -265,7 +266,7 @@ def _next_fit(lengths: list[int], options: dict[str, Any]) -> list[list[int]]:
 
 
 def binned(values: list[int], edges: list[float]) -> list[int]:
-    """How many values lie between edges; every value has to."""
+    """Count the values between edges; every value must lie in a bin."""
     counts = [0] * max(0, len(edges) - 1)
     for value in values:
         place = bisect_right(edges, value) - 1

@@ -1,4 +1,4 @@
-"""The HTML report in a real browser: headless Chromium on pages that `thdpack stats --html` wrote of hostile names."""
+"""The HTML report in headless Chromium, of datasets with hostile names."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 PATIENCE = 100_000.0
-"""Milliseconds that Chromium may take for anything, on a machine that is busy."""
+"""Time limit in milliseconds for each action of Chromium on a busy machine."""
 FILE = "<script>document.title='owned'<img src=x onerror=document.title='owned'>.fasta"
 ID = "<script>document.title='owned'</script>"
 MISLEADING = "\u202egnp.exe\x1b[31m"
-"""Turns the direction of what follows, and a terminal's colour."""
+"""Reverses the direction of the text after it, and changes a terminal's colour."""
 PLOTS = {
     "dataset": {"lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow"},
     "fasta": {"lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow"},
     "comparison": {"overlap", "lengths", "composition", "waste", "cost"},
 }
 VIEWS = [(400, "light"), (1600, "dark"), *([(400, "dark"), (1600, "light")] if "THDPACK_LONG" in os.environ else [])]
-"""Widths and colours that each page is looked at in."""
+"""Widths and colour schemes in which each page is tested."""
 MARKS = {"composition": 20, "budget": 16, "waste": 4, "cost": 2, "flow": 4, "overlap": 2, "lengths": 1, "fill": 1, "sequences": 1}
-"""Areas, bars, dots and streams that a plot has at least."""
+"""Smallest number of areas, bars, dots and streams in each plot."""
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium, driven by playwright. In CI it is there: .ci/run installs it."""
+    """Start Debian's Chromium through playwright; skip without it, except in CI."""
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
         assert "CI" not in os.environ, "CI needs Chromium: .ci/run installs it"
@@ -58,7 +58,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One page of each kind."""
+    """Write one page of each kind."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "in").mkdir()
     (folder / "in" / "plain.fasta").write_bytes(fasta(made_records(900, longest=1500)))
@@ -75,7 +75,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A page that is open, and what it logged, threw, asked or fetched."""
+    """An open page, with its console messages, errors, dialogs and requests."""
 
     page: Page
     trouble: list[str]
@@ -83,7 +83,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, bool], Watched]]:
-    """Return a page by kind, with scripts or without: loaded once, for all tests."""
+    """Return a page by kind, with scripts or without. Each is loaded once for all tests."""
     contexts: list[BrowserContext] = []
 
     @cache
@@ -109,7 +109,7 @@ def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str
 
 @pytest.fixture
 def opened(watched: Callable[[str, bool], Watched]) -> Iterator[Any]:
-    """Show a page: `opened(kind, width, scheme)`. It may log, throw, ask and fetch nothing."""
+    """Show a page: `opened(kind, width, scheme)`. Messages, dialogs and requests are errors."""
     used: list[Watched] = []
 
     def show(kind: str, width: int = 1600, scheme: Any = "light", scripts: bool = True) -> Page:
@@ -126,7 +126,7 @@ def opened(watched: Callable[[str, bool], Watched]) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("width", "scheme"), VIEWS)
 @pytest.mark.parametrize("kind", PLOTS)
-def test_every_plot_is_there_and_nothing_sticks_out(opened: Any, kind: str, width: int, scheme: str) -> None:
+def test_every_plot_is_drawn_inside_its_card_without_overlapping_text(opened: Any, kind: str, width: int, scheme: str) -> None:
     page = opened(kind, width, scheme)
     found = page.evaluate(_PLOTS_SHOWN)
     assert set(found) == {f"plot-{name}" for name in PLOTS[kind]}
@@ -190,7 +190,7 @@ def test_a_bin_says_what_it_holds_while_the_pointer_is_on_it(opened: Any) -> Non
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", PLOTS)
-def test_text_stands_out_from_what_is_behind_it(opened: Any, kind: str, scheme: str) -> None:
+def test_text_has_enough_contrast(opened: Any, kind: str, scheme: str) -> None:
     page = opened(kind, 1600, scheme)
     faint = page.evaluate(_FAINT)
     assert faint == []
@@ -236,7 +236,7 @@ def test_it_shows_the_same_without_scripts(opened: Any, pages: dict[str, Path]) 
     assert opened("dataset").inner_text("body") == opened("dataset", scripts=False).inner_text("body")
 
 
-def test_a_page_is_one_small_file_that_names_no_other(pages: dict[str, Path]) -> None:
+def test_a_page_is_one_small_file_without_references(pages: dict[str, Path]) -> None:
     for path in pages.values():
         text = path.read_text(encoding="utf-8")
         assert len(text.encode()) < 2_000_000

@@ -1,4 +1,4 @@
-"""`thdpack stats` as a user meets it: what it accepts, where it writes, what it compares, and what it refuses."""
+"""`thdpack stats` on the command line: inputs, output files, comparisons and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIZES = ("--capacity", "512", "--max-seq-len", "256", "--valid-fraction", "0.1")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of two inputs in several partitions, with duplicates between them. Not to be changed: copy it."""
+    """Build a dataset of two inputs in several partitions, with duplicates. Tests copy it."""
     folder = tmp_path_factory.mktemp("stats")
     (folder / "in").mkdir()
     (folder / "in" / "first.fasta").write_bytes(fasta(made_records(300, longest=300)))
@@ -68,7 +68,7 @@ def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
 
 
 def test_eighty_columns_are_enough_for_every_number(run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is narrow loses ends of names only."""
+    """A narrow terminal cuts off ends of names, never numbers or words."""
     monkeypatch.setattr("tests.command_line.environment", lambda: {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"})
     done = run("stats", dataset)
     assert not re.search(r"[0-9,.%]…", done.stdout)
@@ -113,7 +113,7 @@ def test_every_key_of_the_json_is_documented(run: Run, dataset: Path, tmp_path: 
 
 
 def keys_of(value: Any) -> set[str]:
-    """All keys at any depth, but for percentiles, which are numbers."""
+    """Return all keys at any depth, except percentiles, whose keys are numbers."""
     if isinstance(value, dict):
         return {key for key in value if not key.isdigit()}.union(*map(keys_of, value.values()))
     return set().union(*map(keys_of, value)) if isinstance(value, list) else set()
@@ -179,7 +179,7 @@ def unfinished(dataset: Path) -> str:
 
 
 def rewritten(dataset: Path, change: Callable[[Manifest], Manifest]) -> None:
-    """A manifest that is whole but says something else."""
+    """Replace the manifest by a valid one with other contents."""
     (dataset / "manifest.json").write_text(change(read_manifest(dataset)).to_json())
 
 
@@ -210,7 +210,7 @@ def test_a_damaged_dataset_gives_one_clear_line_and_no_half_report(run: Run, dat
     assert not (tmp_path / "csv").exists()
 
 
-def test_tokens_are_counted_anew_when_asked_and_have_to_agree(run: Run, dataset: Path, sample: Path, tmp_path: Path) -> None:
+def test_read_tokens_counts_the_shards_and_compares_the_manifest(run: Run, dataset: Path, sample: Path, tmp_path: Path) -> None:
     assert run("stats", dataset, "--read-tokens", "--json").stdout == run("stats", dataset, "--json").stdout
     padded = preprocess(sample, tmp_path / "padded", "--length-multiple", "32", "--long", "split", "--compression", "zstd")
     assert run("stats", padded, "--read-tokens").returncode == 0
@@ -222,7 +222,7 @@ def test_tokens_are_counted_anew_when_asked_and_have_to_agree(run: Run, dataset:
     assert f"the shards hold {residues['L']:,} L" in done.stderr
 
 
-def test_a_cost_that_the_shards_do_not_have_is_found_when_tokens_are_read(run: Run, dataset: Path) -> None:
+def test_read_tokens_finds_a_wrong_cost_in_the_manifest(run: Run, dataset: Path) -> None:
     def change(manifest: Manifest) -> Manifest:
         return replace(manifest, splits={**manifest.splits, "train": replace(manifest.splits["train"], cost_max=5)})
 
@@ -268,14 +268,14 @@ def test_a_dataset_is_compared_with_raw_sequences_and_with_itself(run: Run, buil
     assert "no change" in text
 
 
-def test_generations_are_told_from_the_manifests(run: Run, dataset: Path, tmp_path: Path) -> None:
+def test_parent_and_child_generations_are_recognized_by_their_manifests(run: Run, dataset: Path, tmp_path: Path) -> None:
     child = Path(shutil.copytree(dataset, tmp_path / "child"))
     rewritten(child, lambda manifest: replace(manifest, generation=2, parent=manifest.digest))
     assert stats(run, dataset, child)["related"] == "child"
     assert stats(run, child, dataset)["related"] == "parent"
 
 
-def test_it_reads_what_preprocess_reads(run: Run, tmp_path: Path) -> None:
+def test_it_reads_every_format_that_preprocess_reads(run: Run, tmp_path: Path) -> None:
     records = made_records(60)
     plain = fasta(records)
     (tmp_path / "a.fasta").write_bytes(plain)
@@ -299,7 +299,7 @@ def test_a_large_file_is_shared_by_threads_with_the_same_result(run: Run, tmp_pa
 
 
 def test_memory_hardly_grows_with_the_rows_of_records(tmp_path: Path) -> None:
-    """The peak of a report of 400,000 rows, over that of 100,000 in the same process."""
+    """Compare the peak memory of a report of 400,000 rows with that of 100,000 rows."""
     rows = (100_000, 400_000)
     folders = [tmp_path / str(count) for count in rows]
     manifests = [make_records(folder, count) for folder, count in zip(folders, rows, strict=True)]
@@ -322,7 +322,7 @@ for folder in sys.argv[1:]:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b">empty\n>none\n", b"MKV\n", b">a\n\x01\x02\n", gzip.compress(b">a\nMKV\n", mtime=0)[:-9]])
-def test_what_preprocess_refuses_is_refused_with_the_same_words(run: Run, tmp_path: Path, content: bytes) -> None:
+def test_invalid_inputs_give_the_same_error_as_preprocess(run: Run, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.fasta").write_bytes(content)
     done = run("stats", tmp_path / "a.fasta")
     refused = run("preprocess", tmp_path / "a.fasta", "--out", tmp_path / "out")
@@ -347,7 +347,7 @@ def test_wrong_usage_says_what_is_wrong(run: Run, built: Path, arguments: list[s
     assert "Traceback" not in done.stderr
 
 
-def test_names_from_outside_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
+def test_names_from_files_cannot_send_terminal_escapes(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a\x1b[31m\u202e[red].fasta"
     path.write_bytes(b">[bold]x\x1b]0;owned\x07\nMKV\n>y\nMKV\n")
     done = run("stats", path)

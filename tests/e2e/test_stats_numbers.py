@@ -1,4 +1,4 @@
-"""Every number of a report equals one that a plain slow script gets from the FASTA with Biopython.
+"""Every number of a report equals that of a slow, plain script that uses Biopython.
 
 By default the real corpora are their first records; THDPACK_LONG takes all of them.
 """
@@ -85,7 +85,7 @@ def check_counts(report: dict[str, Any], expected: dict[str, Any], records: list
 
 
 def approximately(value: Any) -> Any:
-    """Floats to the last digits but one; everything else exactly."""
+    """Return a value that equals floats up to rounding, and everything else exactly."""
     if isinstance(value, float):
         return pytest.approx(value, rel=1e-12)
     if isinstance(value, dict):
@@ -127,7 +127,7 @@ def check_sequences(
     built: Path,
     records: list[slow_report.Record],
 ) -> None:
-    """Compare the report of the FASTA itself, and its forecast with what was built of it."""
+    """Check the report of the FASTA itself, and its forecast against the dataset built from it."""
     manifest = read_manifest(built)
     report = stats(run, *inputs)
     chosen = dict(manifest.options)

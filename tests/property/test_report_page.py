@@ -1,4 +1,4 @@
-"""Laws of the HTML report that need no browser: escaping, numbers as people read them, axes, streams, and a page of any report."""
+"""Laws of the HTML report that need no browser: escaping, numerals, axes, streams, whole pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.made_report import HOSTILE, NOTHING, made_comparison, made_report
 
 
 class Tree(HTMLParser):
-    """Reads a page as a browser would: elements, text, ids; and whether each element that opens closes."""
+    """Parser of a page: its elements and text. Every element must be closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Tree(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.text: list[str] = []
         self.text_of: list[str] = []
-        """Text directly inside each of `elements`."""
+        """Text directly inside each element, in the order of `elements`."""
         self.feed(text)
         self.close()
         assert self.open == []
@@ -59,7 +59,7 @@ printable = st.text(printable_categories, max_size=60)
 
 
 def page_of(name: str) -> str:
-    """Return the page of a small report with this name, as its own, of an input, of an option and of a record."""
+    """Return the page of a small report; it, an input, an option and a record have this name."""
     report = made_report(records=400, names=(name,))
     note = replace(report.longest[0], id=name)
     return page(replace(report, name=name, longest=(note,), settings=replace(report.settings, vocabulary=name)))
@@ -67,7 +67,7 @@ def page_of(name: str) -> str:
 
 @settings(deadline=None, max_examples=40)
 @given(printable)
-def test_text_comes_back_as_it_went_in_whatever_it_holds(name: str) -> None:
+def test_any_name_is_shown_as_text(name: str) -> None:
     tree = Tree(page_of(name).removeprefix("<!doctype html>"))
     shown = [text for (_, attributes), text in zip(tree.elements, tree.text_of, strict=True) if attributes.get("class") == "name"]
     assert shown.count(name or "(empty)") >= 3  # as the heading, the input and the record
@@ -77,14 +77,14 @@ def test_text_comes_back_as_it_went_in_whatever_it_holds(name: str) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.text(printable_categories, min_size=61, max_size=300))
-def test_a_long_name_is_an_attribute_as_it_went_in(name: str) -> None:
+def test_any_long_name_is_an_attribute(name: str) -> None:
     tree = Tree(page_of(name).removeprefix("<!doctype html>"))
     assert sum(attributes.get("title") == name for _, attributes in tree.elements) >= 3
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.text(max_size=300))
-def test_nothing_that_hides_or_turns_text_reaches_the_page(text: str) -> None:
+def test_no_control_or_bidirectional_character_reaches_the_page(text: str) -> None:
     written = page_of(text)
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", written)
     assert written.encode("utf-8")
@@ -100,7 +100,7 @@ def test_a_shortened_name_fits_and_keeps_both_ends(text: str, length: int) -> No
 
 @settings(deadline=None)
 @given(st.floats(0, 1))
-def test_only_all_is_written_as_all_and_only_nothing_as_nothing(share: float) -> None:
+def test_only_1_is_written_as_100_percent_and_only_0_as_0(share: float) -> None:
     text = percent(share)
     assert (text == "100\u00a0%") == (share == 1)
     assert (text == "0\u00a0%") == (share == 0)
@@ -108,7 +108,7 @@ def test_only_all_is_written_as_all_and_only_nothing_as_nothing(share: float) ->
     assert float(digits) == pytest.approx(100 * share, abs=0.05)
 
 
-def test_numbers_are_written_as_people_read_them() -> None:
+def test_numbers_are_written_for_people() -> None:
     assert [about(n) for n in (0, 999_999, 186_717_374, 1_048_576_000_000)] == ["0", "999,999", "186.7\u00a0M", "1.049\u00a0T"]
     assert [percent(x) for x in (0.6634, 0.99997, 0.0002, 1e-9)] == ["66.3\u00a0%", "99.997\u00a0%", "0.02\u00a0%", "<\u00a00.0001\u00a0%"]
     assert [change(x) for x in (0, 0.5, -0.25, -1, 31)] == ["no change", "+50.0\u00a0%", "−25.0\u00a0%", "−100\u00a0%", "×\u00a032"]
@@ -179,7 +179,7 @@ def test_streams_leave_and_arrive_as_wide_as_what_they_carry(amounts: list[list[
 
 
 def nothing_kept() -> Report:
-    """All records too short: no sequence, no bucket, no budget."""
+    """Return a report whose records are all too short: no sequence, no bucket, no budget."""
     report = made_report(records=40)
     fates = dict.fromkeys(Status, 0) | {Status.TOO_SHORT: 40}
     inputs = tuple(replace(one, by_status=dict.fromkeys(Status, 0) | {Status.TOO_SHORT: one.records}) for one in report.inputs)
@@ -203,7 +203,7 @@ def nothing_kept() -> Report:
 
 
 def one_bucket() -> Report:
-    """Ten records of one length, one input, one bucket, filled to a fifth."""
+    """Return a report of ten records of one length, in one bucket filled to a fifth."""
     report = made_report(records=10, names=("a.fasta",))
     one = Distribution(edges=(7_000.0, 7_100.0), counts=(1,))
     split = replace(report.splits[0], buckets=1, fill=0.2, fill_counts=Distribution(edges=(20.0, 21.0), counts=(1,)), cost_counts=one)

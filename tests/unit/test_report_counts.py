@@ -1,4 +1,4 @@
-"""What a report says of lengths, and comparisons, follows from counts as it would from all values."""
+"""Statistics computed from counts equal those computed from all values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_percentile_is_the_smallest_length_that_so_many_percent_do_not_exceed(
 
 
 def each(lengths: Counted) -> list[int]:
-    """Return all of them, rising."""
+    """Return all lengths, rising."""
     return np.repeat(lengths.values, lengths.counts).tolist()
 
 
@@ -124,6 +124,6 @@ def test_splits_put_together_are_as_one_split() -> None:
     assert found == distribution_of(one.histograms()["cost"])
 
 
-def test_nothing_counted_is_an_empty_distribution() -> None:
+def test_no_values_give_an_empty_distribution() -> None:
     assert added([distribution_of(None), distribution_of(Histogram(first=0, width=1, counts=()))]).edges == ()
     assert histogram(Counted.of(np.empty(0, dtype=np.int64))).counts == ()
