@@ -121,7 +121,7 @@ def main(options: Options) -> None:
             "checkpoint of one file": partial(compare, one, parallel),
             "checkpoint of two files": partial(compare, two, parallel),
             "shard, its hash alone": partial(verified_mapping, path, entry),
-            "shard mapped again": partial(MappedShard, path, entry, shape, look_inside=False),
+            "shard mapped again": partial(MappedShard, path, entry, shape, check_buckets=False),
             "shard mapped first": partial(MappedShard, path, entry, shape),
         }
         for (name, seconds), size in zip(

@@ -38,7 +38,7 @@ class _UsedOptions(TypedDict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """A dataset. See docs/reference/format.md for every key."""
+    """A dataset. See docs/format.md for every key."""
 
     build: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
     version: Annotated[str, Meta(max_length=100)]
@@ -69,12 +69,12 @@ class Manifest:
 
     @property
     def longest_piece(self) -> int:
-        """Most residues of a record in one sequence."""
+        """Most residues of a sequence: what is left of max_seq_len beside <cls> and <eos>."""
         return self.max_seq_len - 2
 
     @property
     def longest_span(self) -> int:
-        """Longest sequence with its length-multiple padding, in tokens."""
+        """Most tokens that a sequence takes in a bucket, padded to the length multiple."""
         return round_up(self.max_seq_len, self.length_multiple)
 
     @property

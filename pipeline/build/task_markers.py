@@ -39,11 +39,11 @@ class Outcome(Generic[Result]):
 
 
 class _Marker(msgspec.Struct, forbid_unknown_fields=True):
-    """Content of a marker. marks: version tag of each file that the task wrote (`Folder.mark`)."""
+    """Content of a marker. version_tags: version tag of each file that the task wrote (`Folder.version_tag`)."""
 
     identity: str
     result: msgspec.Raw
-    marks: tuple[str | None, ...]
+    version_tags: tuple[str | None, ...]
 
 
 def believed(task: Task[Result], out: Folder) -> Result | None:
@@ -61,10 +61,10 @@ def believed(task: Task[Result], out: Folder) -> Result | None:
     )
     if noted is not None and result is not None:
         outputs = list(_outputs(task, result, out))
-        same = len(outputs) == len(noted.marks)
+        same = len(outputs) == len(noted.version_tags)
         if same and all(
-            folder.holds(file.name, file.bytes, file.xxh3_128, mark)
-            for (folder, file), mark in zip(outputs, noted.marks, strict=True)
+            folder.holds(file.name, file.bytes, file.xxh3_128, version_tag)
+            for (folder, file), version_tag in zip(outputs, noted.version_tags, strict=True)
         ):
             return result
     if content is not None:
@@ -106,10 +106,18 @@ def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bo
                 if isinstance(file, WorkFile)
             ]
         )
-    marks = [folder.mark_of_written(file.name) for folder, file in _outputs(task, result, out)]
+    version_tags = [
+        folder.written_version_tag(file.name) for folder, file in _outputs(task, result, out)
+    ]
     with task.work.written(_marker(task), durable=durable) as file:
         file.write(
-            signed({"identity": identity, "result": msgspec.to_builtins(result), "marks": marks})
+            signed(
+                {
+                    "identity": identity,
+                    "result": msgspec.to_builtins(result),
+                    "version_tags": version_tags,
+                }
+            )
         )
 
 

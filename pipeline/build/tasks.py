@@ -216,7 +216,7 @@ class BucketRules:
 
     vocabulary: str
     capacity: int
-    max_seq_len: int
+    longest_span: int
     length_multiple: int
     max_seqs: int
     slots: int

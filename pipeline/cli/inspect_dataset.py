@@ -162,20 +162,20 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
     """Return one sentence: where a record went, or why it was left out."""
     options = manifest.options
     if row["status"] == "kept":
-        cropped = row["residues"] > manifest.max_seq_len - 2
+        cropped = row["residues"] > manifest.longest_piece
         how = (
             ""
             if not cropped
             else ", cut into pieces"
             if options["long"] == "split"
-            else f", its first {manifest.max_seq_len - 2:,} residues"
+            else f", its first {manifest.longest_piece:,} residues"
         )
         return f"kept{how}: {row['split']}, {row['shard']}, row {row['bucket']}"
     reasons = {
         "duplicate": f"the same residues as record {row['duplicate_of']} "
         f"({originals.get(row['duplicate_of'], '')}), which is kept",
         "too_short": f"fewer than {options['min_residues']} residues (--min-residues)",
-        "too_long": f"more than {manifest.max_seq_len - 2:,} residues (--long drop)",
+        "too_long": f"more than {manifest.longest_piece:,} residues (--long drop)",
         "invalid": "letters outside the vocabulary (--on-invalid skip)",
     }
     return f"left out, {row['status'].replace('_', ' ')}: {reasons[row['status']]}"

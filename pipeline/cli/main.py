@@ -95,7 +95,7 @@ def _start_workers_early(arguments: list[str]) -> None:
         return
     if "ray" in arguments:
         if "--ray-address" in arguments[:-1]:
-            from pipeline.executors.ray_cluster import join
+            from pipeline.executors.ray_connection import join
 
             join(arguments[arguments.index("--ray-address") + 1])
         return

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from pipeline.executors.executor import OnBytes, TaskT, Work
 from pipeline.executors.worker_memory import keep_memory
-from pipeline.storage.interrupt import held_back, look
+from pipeline.storage.interrupt import interrupts_deferred, raise_if_interrupted
 from schemas.errors import BuildError
 
 _KILLED = "a worker process was killed, perhaps for lack of memory (see --memory); run the same command to go on"
@@ -78,7 +78,7 @@ class ProcessExecutor:
         Raises:
             ThdpackError: what a task raises; BuildError if a worker was killed.
         """
-        with held_back():
+        with interrupts_deferred():
             try:
                 pending: dict[Future[Any], int] = {
                     self._pool.submit(_work, work, task): i for i, task in enumerate(tasks)
@@ -93,7 +93,7 @@ class ProcessExecutor:
             try:
                 while pending:
                     done, _ = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
-                    look()
+                    raise_if_interrupted()
                     for future in done:
                         on_outcome(pending.pop(future), future.result())
                     now = self._bytes.value

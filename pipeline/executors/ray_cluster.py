@@ -1,48 +1,42 @@
-"""Tasks on a Ray cluster, or on one that this build starts on its machine and stops again.
+"""Tasks on a Ray cluster, or on one that this build starts on its machine and stops at its end.
 
-Ray runs a task again when its worker or node dies; markers make that safe, and all data goes through the dataset's file system, so Ray moves
-only tasks and their results, a few KB each. Starting Ray takes 3 to 5 seconds: on one machine processes are the better choice.
+Ray runs a task again when its worker or node dies, which task markers make safe. All data goes through the dataset's file
+system, so Ray moves only tasks and their results, a few KB each. Starting Ray takes 3 to 5 seconds: on one machine use
+processes instead.
 """
 
 from __future__ import annotations
 
-import atexit
-import gc
-import logging
-import os
-import signal
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib.metadata import version
+from dataclasses import replace
 from itertools import islice
 from operator import length_hint
 from types import TracebackType
 from typing import Any, Final, Self
 
 from pipeline.executors.executor import OnBytes, TaskT, Work
+from pipeline.executors.node_requirements import NodeRequirements, versions
+from pipeline.executors.ray_connection import (
+    RETRIES,
+    cluster_errors,
+    connect,
+    first_task,
+    import_ray,
+)
 from pipeline.executors.worker_memory import keep_memory
 from pipeline.storage.folder import Folder
-from schemas import __version__
-from schemas.code_digest import code_digest
-from schemas.errors import BuildError, ThdpackError
+from schemas.errors import ThdpackError
 
-RETRIES: Final = 8
-"""How often a task is run again after its worker or node died."""
 _QUEUED: Final = 2
-"""Lots of tasks that Ray is given for each core: one to run, one to follow without asking us."""
+"""Batches of tasks submitted for each core: one runs, and the next follows without a question to us."""
 _TOGETHER: Final = 8
-"""Tasks that Ray is given as one, at most: from one to the next a worker waits 3 ms, 2 % of a short task. Towards a stage's end they are fewer."""
+"""Most tasks in a batch: between batches a worker waits 3 ms, 2 % of a short task. Batches shrink
+towards a stage's end."""
 _LOOK_SECONDS: Final = 1.0
-"""How often the cluster is asked for its size: each time takes some milliseconds."""
-_CONNECT_SECONDS: Final = 5.0
-_STORE_BYTES: Final = 80 << 20
-"""Ray's own object store holds next to nothing here; this is about the least it accepts."""
+"""Seconds between two questions for the cluster's size; each takes some milliseconds."""
 
 
 class RayExecutor:
@@ -51,23 +45,23 @@ class RayExecutor:
     def __init__(self, out: Folder, *, address: str | None, workers: int | None) -> None:
         """
         Args:
-            out: the dataset's folder, which every node has to see.
-            address: of a cluster; None starts one here.
-            workers: tasks at once; None for every core of the cluster.
+            out: the dataset's folder, which every node must see.
+            address: address of a cluster; None starts one here.
+            workers: tasks that run at once; None for every core of the cluster.
         Raises:
             BuildError: Ray is not installed, or there is no cluster at the address.
         """
-        self._ray = _ray()
+        self._ray = import_ray()
         self._out = out
         self._workers = workers
         self._shared = address is not None and out.local
         self._driver = NodeRequirements(None, versions())
-        self._running: dict[Any, int] = {}  # what Ray was given, with the index of its first task
+        self._running: dict[Any, int] = {}  # submitted batches, with the index of their first task
         self._leaving: threading.Thread | None = None
-        there = self._ray.is_initialized()
-        if not there:
-            _connect(self._ray, address, workers)
-        self._connected = _first_task is not None or not there
+        initialized = self._ray.is_initialized()
+        if not initialized:
+            connect(self._ray, address, workers)
+        self._connected = first_task() is not None or not initialized
         self._looked, self._most, self._durable = 0.0, 0, False
         self._task = self._ray.remote(_work).options(num_cpus=1, max_retries=RETRIES)
 
@@ -81,11 +75,14 @@ class RayExecutor:
         trace: TracebackType | None,
     ) -> None:
         self.end()
-        if self._leaving is not None and (error is not None or _first_task is None):
+        if self._leaving is not None and (error is not None or first_task() is None):
             self._leaving.join()
 
     def end(self) -> None:
-        """No task follows: leave the cluster, beside what else is to do. It is told at once; then Ray waits 0.25 s for a thread of its own."""
+        """Leave the cluster in a thread, because no task follows.
+
+        The cluster learns of it at once. Ray then waits 0.25 s for a thread of its own.
+        """
         if self._leaving is not None:
             return
         if self._driver.file is not None:
@@ -94,7 +91,7 @@ class RayExecutor:
             for reference in self._running:
                 self._ray.cancel(reference)
             return
-        # the cluster kills what still runs for a driver that left; ray.cancel(force=True) sometimes aborts the driver instead
+        # the cluster kills the tasks of a driver that left; ray.cancel(force=True) sometimes aborts the driver
         self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
         self._leaving.start()
 
@@ -115,10 +112,10 @@ class RayExecutor:
             ThdpackError: what a task raises; BuildError if a task's worker died every time, or the cluster is gone.
         """
         waiting = iter(range(len(tasks)))
-        with _cluster_errors(self._ray):
+        with cluster_errors(self._ray):
             if self._shared and self._driver.file is None:
-                self._leave_a_file()
-            while _first_task is not None and not self._ray.wait([_first_task], timeout=1.0)[0]:
+                self._write_shared_file()
+            while first_task() is not None and not self._ray.wait([first_task()], timeout=1.0)[0]:
                 on_bytes(0)
             self._submit(work, tasks, waiting)
             while self._running:
@@ -136,27 +133,30 @@ class RayExecutor:
                 self._submit(work, tasks, waiting)
 
     def _give_up(self) -> None:
-        """Nobody waits for what was given to Ray: an outcome of it must not be taken for one of the tasks that run next."""
+        """Cancel and forget submitted batches: their outcomes must not be taken for those of later tasks."""
         for reference in self._running:
             self._ray.cancel(reference)
         self._running.clear()
 
-    def _leave_a_file(self) -> None:
-        """For tasks to see: a folder of the same path that is each node's own does not hold it."""
+    def _write_shared_file(self) -> None:
+        """Write a file that tasks look for: a folder of the same path on a node's own disk lacks it."""
         name = f".build/shared-{uuid.uuid4().hex}.tmp"
         with self._out.written(name, durable=False):
             pass
         self._driver = replace(self._driver, file=name)
 
     def _has_other_nodes(self) -> bool:
-        """Whether tasks may run on machines that can be lost without this one, and what is in their page caches with them."""
+        """Whether tasks may run on other machines, which can be lost together with their page caches."""
         here = self._ray.get_runtime_context().get_node_id()
         return any(node["Alive"] and node["NodeID"] != here for node in self._ray.nodes())
 
     def _submit(
         self, work: Work[TaskT, Any], tasks: Sequence[TaskT], waiting: Iterator[int]
     ) -> None:
-        """Keep every core of the cluster busy, however many it has by now; what is left is given out in ever smaller lots, so that all end together."""
+        """Keep every core of the cluster busy, however many it has by now.
+
+        The last tasks are submitted in ever smaller batches, so that all cores finish together.
+        """
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._most = self._workers or _QUEUED * max(
                 1, int(self._ray.cluster_resources().get("CPU", 1))
@@ -169,151 +169,10 @@ class RayExecutor:
             )
             if not together:
                 return
-            lot = [tasks[index] for index in together]
-            self._running[self._task.remote(work, lot, self._out, self._durable, self._driver)] = (
-                together[0]
-            )
-
-
-_first_task: Any = None
-"""What `join` asked of the cluster."""
-
-
-def join(address: str) -> None:
-    """For the command alone: connect to a cluster before anything else is loaded, and have workers start meanwhile, which takes a second.
-
-    Asked for one task, Ray starts a process for each core of a node; for each more that it is asked for before these are there, it starts one too many.
-
-    Raises:
-        BuildError: Ray is not installed, or there is no cluster at the address.
-    """
-    global _first_task
-    ray = _ray()
-    atexit.unregister(
-        ray.shutdown
-    )  # which would wait for the thread that leaves; the command ends without
-    _connect(ray, address, None)
-    _first_task = ray.remote(_nothing).options(num_cpus=1).remote()
-
-
-def _nothing() -> None:
-    """On a worker: being there is all."""
-
-
-def _ray() -> Any:
-    """The ray module.
-
-    Raises:
-        BuildError: it is not installed.
-    """
-    os.environ.setdefault(
-        "RAY_USAGE_STATS_ENABLED", "0"
-    )  # a tool that reads your data calls nobody
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    gc.disable()  # an import makes no garbage, and looking for it takes an eighth of its time
-    try:
-        import ray
-    except ImportError as error:
-        raise BuildError(
-            f'--executor ray needs Ray ({error}): pip install "thdpack[ray]"'
-        ) from error
-    finally:
-        gc.enable()
-    return ray
-
-
-def _connect(ray: Any, address: str | None, workers: int | None) -> None:
-    """Join a cluster, or start one of this machine.
-
-    Raises:
-        BuildError: it does not answer.
-    """
-    if address is not None:
-        _refuse_unanswered(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
-    own = (
-        {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
-        if address is None
-        else {}
-    )
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(
-            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own
-        )
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
-        raise BuildError(f"--ray-address {address}: no cluster answers ({error})") from error
-    finally:
-        signal.signal(signal.SIGTERM, handler)  # Ray's exits where ours stops cleanly
-
-
-def _refuse_unanswered(address: str) -> None:
-    """Ray itself would go on asking.
-
-    Raises:
-        BuildError: there is no connection to a `host:port`.
-    """
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not port.isdigit():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-    except OSError as error:
-        raise BuildError(
-            f"--ray-address {address}: no cluster answers ({error.strerror or error})"
-        ) from error
-
-
-@contextmanager
-def _cluster_errors(ray: Any) -> Iterator[None]:
-    """Turn what Ray says of lost workers into a BuildError."""
-    try:
-        yield
-    except (
-        ray.exceptions.RayTaskError,
-        ray.exceptions.RaySystemError,
-        ray.exceptions.WorkerCrashedError,
-        ray.exceptions.NodeDiedError,
-    ) as error:
-        raise BuildError(
-            f"Ray gave up: {str(error).strip().splitlines()[-1]}; run the same command to go on"
-        ) from error
-    except (ray.exceptions.RayError, ConnectionError) as error:
-        raise BuildError(
-            f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no memory; run the same command to go on"
-        ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRequirements:
-    """What a node has to have in common with the driver.
-
-    file: in the dataset's folder, which every node has to see; None if there is nothing to share.
-    versions: of what shapes a dataset's bytes.
-    """
-
-    file: str | None
-    versions: str
-
-    def refuse_other(self, out: Folder) -> None:
-        """Refuse to work on a node that is not like it.
-
-        Raises:
-            BuildError: names the node.
-        """
-        if self.file is not None and out.size(self.file) is None:
-            raise BuildError(
-                f"{out.where()}: node {socket.gethostname()} does not see it; use a folder that all nodes share, or URLs"
-            )
-        if versions() != self.versions:
-            raise BuildError(
-                f"node {socket.gethostname()} has {versions()}, the driver {self.versions}: the same versions write the same bytes"
-            )
-
-
-@cache
-def versions() -> str:
-    """Of what shapes a dataset's bytes, here."""
-    return f"thdpack {__version__} (code {code_digest()}) with pyarrow {version('pyarrow')}"
+            batch = [tasks[index] for index in together]
+            self._running[
+                self._task.remote(work, batch, self._out, self._durable, self._driver)
+            ] = together[0]
 
 
 def _work(
@@ -323,7 +182,11 @@ def _work(
     durable: bool,
     driver: NodeRequirements,
 ) -> tuple[list[Any], int]:
-    """On a worker: the tasks' outcomes, to the first that found what is wrong with the user's data or this node, and the bytes read."""
+    """Run tasks on a worker, up to the first ThdpackError, which becomes the last outcome.
+
+    Returns:
+        Outcomes of the tasks, and bytes read.
+    """
     keep_memory()
     outcomes: list[Any] = []
     read = 0

@@ -13,8 +13,8 @@ from typing import Any, Final
 from pipeline.inputs.source import Format
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
-from pipeline.storage.ranged_file import asked
-from pipeline.storage.retries import Remote
+from pipeline.storage.ranged_file import request_with_retries
+from pipeline.storage.retries import RemoteStore
 from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 
@@ -130,11 +130,11 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
     fs, path = file_system(text)
-    remote = Remote(text, INTERRUPTED)
+    remote = RemoteStore(text, INTERRUPTED)
     with input_errors(text):
         kind = "missing"
         with suppress(FileNotFoundError):
-            info = asked(remote, lambda: fs.info(path), 0)
+            info = request_with_retries(remote, lambda: fs.info(path), 0)
             kind = info["type"]
         if kind not in (
             "directory",
@@ -142,13 +142,19 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
         ):  # also where its name looks like a glob; nobody needs to list for it
             return [(text, info)], []
         if glob.has_magic(path):
-            matches = _urls(text, path, asked(remote, lambda: fs.glob(path, detail=True), _LISTING))
+            matches = _urls(
+                text,
+                path,
+                request_with_retries(remote, lambda: fs.glob(path, detail=True), _LISTING),
+            )
             if not matches:
                 raise InputError("no object matches", source=text)
             return list(matches.items()), []
         if kind == "missing":
             raise InputError("no such file", source=text)
-        objects = _urls(text, path, asked(remote, lambda: fs.find(path, detail=True), _LISTING))
+        objects = _urls(
+            text, path, request_with_retries(remote, lambda: fs.find(path, detail=True), _LISTING)
+        )
     folder = text.rstrip("/")
     chosen, others = _only_sequences(
         text, [url for url in objects if "/." not in url.removeprefix(folder)], [], format

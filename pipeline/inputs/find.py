@@ -15,9 +15,9 @@ from pipeline.inputs.expand import TABLES, Named, as_text, expand, listed, speci
 from pipeline.inputs.source import Format, Source
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
-from pipeline.storage.ranged_file import asked
-from pipeline.storage.retries import AT_ONCE, Remote
-from pipeline.storage.urls import file_system, is_url, marks_of
+from pipeline.storage.ranged_file import request_with_retries
+from pipeline.storage.retries import AT_ONCE, RemoteStore
+from pipeline.storage.urls import file_system, is_url, version_tag_of
 from schemas.errors import InputError
 from schemas.redact import without_credentials
 
@@ -28,7 +28,7 @@ FEWEST_TASKS: Final = 32
 PIECE_BYTES: Final = 16 << 20
 """An input's content hash is taken over pieces of so many bytes, so that tasks and machines share the work. It shows in the manifest."""
 
-_UNMARKED: Final = "-unmarked-"
+_UNTAGGED: Final = "-unmarked-"
 """In fingerprints of web inputs whose server tells neither etag nor time: no two runs have the same, so that none believes what another read."""
 
 
@@ -174,9 +174,12 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
     if info is None:
         fs, path = file_system(url)
         fs.invalidate_cache()  # a listing may be older than what is there
-        info = cast("dict[str, Any]", asked(Remote(url, INTERRUPTED), lambda: fs.info(path), 0))
-    size, marks = int(info.get("size") or 0), marks_of(info)
-    return size, marks if "-" in marks else f"{size}{_UNMARKED}{uuid.uuid4().hex}"
+        info = cast(
+            "dict[str, Any]",
+            request_with_retries(RemoteStore(url, INTERRUPTED), lambda: fs.info(path), 0),
+        )
+    size, tag = int(info.get("size") or 0), version_tag_of(info)
+    return size, tag if "-" in tag else f"{size}{_UNTAGGED}{uuid.uuid4().hex}"
 
 
 def unchanged(source: Source) -> bool:
@@ -187,8 +190,8 @@ def unchanged(source: Source) -> bool:
     """
     with input_errors(source.url):
         found = _stat(source.url, None)[1]
-    if _UNMARKED in source.fingerprint:
-        return found.partition(_UNMARKED)[0] == source.fingerprint.partition(_UNMARKED)[0]
+    if _UNTAGGED in source.fingerprint:
+        return found.partition(_UNTAGGED)[0] == source.fingerprint.partition(_UNTAGGED)[0]
     parts = (
         None if is_url(source.url) else 3
     )  # ctime too: a file rewritten in place may have its mtime set back

@@ -22,10 +22,6 @@ ACTIVATION_BYTES: Final = {
 }
 """A token, a layer and a unit of hidden size; by recomputation, and whether matrix products run in FP8. Recomputed, FP8 is taken for bf16."""
 CONSTANT_BYTES: Final = 1 << 28
-<<<<<<< ours
-=======
-"""Memory that does not depend on the setting."""
->>>>>>> theirs
 GATHERED_LAYERS: Final = 3
 """Layers whose parameters and gradients are whole at a time, under `--reshard layer`: one computes, one is on its way, one is being reduced."""
 
@@ -58,13 +54,7 @@ HOST_MS: Final = {
     ("layer", False): 6.9,
     ("layer", True): 9.5,
 }
-<<<<<<< ours
 """A slow host launches a layer of an eager micro-batch in this time, by reshard and FP8: a step is never faster."""
-=======
-"""ms that a slow host takes to launch one layer of an eager micro-batch: the least time it takes.
-
-Keys: `--reshard`, and whether matrix products run in FP8."""
->>>>>>> theirs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

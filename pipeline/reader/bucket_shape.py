@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schemas.manifest import Manifest
-from schemas.shard import round_up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,10 +24,9 @@ class BucketShape:
 
     @classmethod
     def of(cls, manifest: Manifest) -> BucketShape:
-        longest = round_up(manifest.max_seq_len, manifest.length_multiple)
         return cls(
             capacity=manifest.capacity,
             slots=manifest.slots,
-            max_seqlen=longest,
+            max_seqlen=manifest.longest_span,
             vocabulary=len(manifest.vocabulary_object),
         )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.reader.adapters import merge
-from pipeline.reader.fork_guard import ForkedReaderError, tell_after_fork
+from pipeline.reader.fork_guard import ForkedReaderError, call_after_fork
 from pipeline.reader.global_order import POSITIONS
 from pipeline.storage.retries import ClosedError
 from schemas.bucket import Bucket
@@ -111,7 +111,7 @@ class GlobalCursor(Iterator[Bucket]):
         self._delivered = 0
         self._forked = False
         self._buckets = self._from_here()
-        tell_after_fork(self)
+        call_after_fork(self)
 
     def __next__(self) -> Bucket:
         try:

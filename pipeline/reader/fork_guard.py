@@ -1,6 +1,6 @@
-"""Objects with threads or locks, told when they find themselves in a fork of the process that made them.
+"""Calls objects that have threads or locks in each new process that is forked from theirs.
 
-A fork has no thread but the one that forked, and a lock that another thread held stays locked in it for ever.
+A fork has only the thread that forked. A lock that another thread held stays locked in it for ever.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ class ForkedReaderError(RuntimeError):
     """A reader is used in a fork of the process that opened it: each process would get the same buckets."""
 
 
-class Told(Protocol):
+class ForkAware(Protocol):
     def after_fork(self) -> None:
-        """Called in the new process, before anything else runs there."""
+        """Runs in the new process before anything else does."""
 
 
-_TOLD: weakref.WeakSet[Told] = weakref.WeakSet()
+_FORK_AWARE: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
-def tell_after_fork(anything: Told) -> None:
-    """Have an object told of forks for as long as it lives."""
-    _TOLD.add(anything)
+def call_after_fork(listener: ForkAware) -> None:
+    """Call `listener.after_fork` in every fork for as long as the object lives."""
+    _FORK_AWARE.add(listener)
 
 
-def _tell() -> None:
-    for each in list(_TOLD):
-        each.after_fork()
+def _call_all() -> None:
+    for listener in list(_FORK_AWARE):
+        listener.after_fork()
 
 
-os.register_at_fork(after_in_child=_tell)
+os.register_at_fork(after_in_child=_call_all)

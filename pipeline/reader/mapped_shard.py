@@ -41,8 +41,8 @@ class DamagedShardError(DatasetError):
     """A shard is not what the manifest says, or not there."""
 
 
-def nothing() -> None:
-    """The release of a shard that nothing has to be told about."""
+def no_release() -> None:
+    """Release a shard that no cache claims."""
 
 
 class MappedShard:
@@ -54,14 +54,14 @@ class MappedShard:
         entry: ShardEntry,
         shape: BucketShape,
         *,
-        release: Callable[[], None] = nothing,
-        look_inside: bool = True,
+        release: Callable[[], None] = no_release,
+        check_buckets: bool = True,
     ) -> None:
         """Map and verify.
 
         Args:
             release: called once, when the reader needs the shard no longer.
-            look_inside: check buckets, too. Not needed for a shard of the same hash that was checked before.
+            check_buckets: check buckets, too. Not needed for a shard of the same hash that was checked before.
         Raises:
             DamagedShardError: the file is missing, differs from what the manifest says, or holds what no kernel can take.
             DatasetError: it cannot be opened or mapped.
@@ -70,11 +70,13 @@ class MappedShard:
         self._shape = shape
         content = verified_mapping(path, entry)
         try:
-            self._map(content, entry, path, look_inside=look_inside)
+            self._map(content, entry, path, check_buckets=check_buckets)
         except _NOT_READABLE as error:
             raise DamagedShardError(f"{path}: not a readable Arrow file: {error}") from error
 
-    def _map(self, content: pa.Buffer, entry: ShardEntry, path: Path, *, look_inside: bool) -> None:
+    def _map(
+        self, content: pa.Buffer, entry: ShardEntry, path: Path, *, check_buckets: bool
+    ) -> None:
         shape = self._shape
         options = pa.ipc.IpcReadOptions(use_threads=False)  # no pool of Arrow's stays behind
         reader = pa.ipc.open_file(content, options=options)
@@ -88,7 +90,7 @@ class MappedShard:
             raise DamagedShardError(
                 f"{path}: {rows[-1]} buckets, the manifest says {entry.buckets}"
             )
-        if look_inside and (problem := first_problem(batches, shape)):
+        if check_buckets and (problem := first_problem(batches, shape)):
             raise DamagedShardError(f"{path}: {problem}")
         self._first_rows: list[int] = rows[:-1].tolist()
         self._tokens = [

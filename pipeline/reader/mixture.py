@@ -16,6 +16,7 @@ import heapq
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -26,10 +27,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from pipeline.reader.bucket_shape import BucketShape
-from pipeline.reader.cursor import GlobalCursor, Ranks
+from pipeline.reader.cursor import GlobalCursor
 from pipeline.reader.global_order import permuted
-from pipeline.reader.shard_cache import DEFAULT_BYTES
-from pipeline.reader.split_reader import Split
+from pipeline.reader.reader_options import ReaderOptions
+from pipeline.reader.split_reader import SplitReader
 from schemas.bucket import Bucket
 from schemas.splitmix import mix_all
 
@@ -40,82 +41,60 @@ _TABLE: Final = 1 << 16
 """About how many positions are assigned to datasets at once, of all ranks."""
 
 
-class Mixture(GlobalCursor):
-    """This rank's buckets of several datasets. `shares` are their whole-numbered proportions."""
+@dataclass(eq=False, repr=False)
+class Mixture(ReaderOptions, GlobalCursor):
+    """This rank's buckets of several datasets. `shares` are their whole-numbered proportions.
 
-    def __init__(
-        self,
-        datasets: Sequence[tuple[str | Path, float | str | Fraction]],
-        split: str = "train",
-        *,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        context_parallel: int = 1,
-        buckets_per_step: int = 0,
-        cache_dir: str | Path | None = None,
-        cache_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 4,
-    ) -> None:
-        """Open the datasets. The arguments are ShardReader's, but:
+    See `ReaderOptions` for the keyword arguments.
 
-        Args:
-            datasets: (url, weight) of each; weights of any scale, above 0. 0.1 means a tenth, not the float next to it;
-                a third is Fraction(1, 3) or "1/3".
-            prefetch: shards of each dataset.
-        Raises:
-            DatasetError: one of them is missing, cannot be trusted, or cannot be reached.
-            InputError: no file system is installed for a URL's protocol.
-            ValueError: weights that come out only after more than MAX_RUN buckets; datasets of different capacity or
-                vocabulary; ranks that do not fit together; a cache below the working sets.
-        """
-        self.shares = whole_shares([weight for _, weight in datasets])
-        ranks = Ranks(
-            rank=rank,
-            world_size=world_size,
-            context_parallel=context_parallel,
-            buckets_per_step=buckets_per_step,
-        )
-        splits: list[Split] = []
+    Raises:
+        DatasetError: one of the datasets is missing, cannot be trusted, or cannot be reached.
+        InputError: no file system is installed for a URL's protocol.
+        ValueError: weights that need more than MAX_RUN buckets to come out exactly; datasets of different capacity or
+            vocabulary; ranks that do not fit together; a cache below the working sets.
+    """
+
+    datasets: Sequence[tuple[str | Path, float | str | Fraction]]
+    """(url, weight) of each dataset. Weights have any scale, above 0. 0.1 means a tenth, not the
+    float next to it; a third is Fraction(1, 3) or "1/3"."""
+    split: str = "train"
+    """train or valid."""
+
+    def __post_init__(self) -> None:
+        self.shares = whole_shares([weight for _, weight in self.datasets])
+        ranks = self.topology()
+        splits: list[SplitReader] = []
         try:
-            for url, _ in datasets:
-                splits.append(
-                    Split(
-                        str(url),
-                        split,
-                        seed=seed,
-                        cache_dir=cache_dir,
-                        cache_bytes=cache_bytes,
-                        prefetch=prefetch,
-                    )
-                )
+            for url, _ in self.datasets:
+                splits.append(SplitReader(str(url), self.split, self))
             shape = _common_shape(splits)
             for member in splits:
-                member.shape = shape
-                member.next_use = partial(_next_use, splits, self.shares)
+                member.join_mixture(shape, partial(_next_use, splits, self.shares))
             needed = sum(member.working_set(ranks.step) for member in splits)
-            if needed > cache_bytes:
+            if needed > self.cache_bytes:
                 raise ValueError(
-                    f"cache_bytes is {cache_bytes}, reading these {len(splits)} datasets needs {needed}"
+                    f"cache_bytes is {self.cache_bytes}, reading these {len(splits)} datasets needs {needed}"
                 )
         except BaseException:
             _stop(splits)
             raise
-        identity = json.dumps(
-            [
-                [member.manifest.digest, share]
-                for member, share in zip(splits, self.shares, strict=True)
-            ]
-        )
-        super().__init__(
+        GlobalCursor.__init__(
+            self,
             ranks,
-            digest=xxhash.xxh3_128_hexdigest(identity.encode()),
-            split=split,
-            seed=seed,
-            take=partial(_take, splits, self.shares, seed),
+            digest=_digest(splits, self.shares),
+            split=self.split,
+            seed=self.seed,
+            take=partial(_take, splits, self.shares, self.seed),
             stop=partial(_stop, splits),
             block=max(1, _TABLE // max(ranks.groups, 64)),
         )
+
+
+def _digest(splits: Sequence[SplitReader], shares: Sequence[int]) -> str:
+    """Return the xxh3_128 of the datasets' digests and shares, which decide the order besides the seed."""
+    members = zip(splits, shares, strict=True)
+    identity = json.dumps([[member.manifest.digest, share] for member, share in members])
+    return xxhash.xxh3_128_hexdigest(identity.encode())
 
 
 def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
@@ -165,7 +144,7 @@ def assigned(
 
 
 def _take(
-    splits: Sequence[Split], shares: Sequence[int], seed: int, positions: NDArray[np.int64]
+    splits: Sequence[SplitReader], shares: Sequence[int], seed: int, positions: NDArray[np.int64]
 ) -> Iterator[Bucket]:
     datasets, inside = assigned(positions, shares, seed)
     streams = [
@@ -175,7 +154,7 @@ def _take(
         yield next(streams[i])
 
 
-def _next_use(splits: Sequence[Split], shares: Sequence[int]) -> Iterator[str]:
+def _next_use(splits: Sequence[SplitReader], shares: Sequence[int]) -> Iterator[str]:
     """Hashes of all datasets' shards in the order of their next use: a dataset with a small share moves on slowly."""
     ahead = [
         ((distance / share, digest) for distance, digest in member.uses())
@@ -184,12 +163,12 @@ def _next_use(splits: Sequence[Split], shares: Sequence[int]) -> Iterator[str]:
     return (digest for _, digest in heapq.merge(*ahead))
 
 
-def _stop(splits: Sequence[Split]) -> None:
+def _stop(splits: Sequence[SplitReader]) -> None:
     for split in splits:
         split.stop()
 
 
-def _common_shape(splits: Sequence[Split]) -> BucketShape:
+def _common_shape(splits: Sequence[SplitReader]) -> BucketShape:
     """Room for the buckets of all datasets."""
     for other in splits[1:]:
         for what in ("capacity", "vocabulary"):

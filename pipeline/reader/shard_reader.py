@@ -15,12 +15,13 @@ single buckets from many datasets; that is what `pipeline.reader.mixture` does.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline.reader.cursor import GlobalCursor, Ranks
-from pipeline.reader.shard_cache import DEFAULT_BYTES
-from pipeline.reader.split_reader import Split
+from pipeline.reader.cursor import GlobalCursor
+from pipeline.reader.reader_options import ReaderOptions
+from pipeline.reader.split_reader import SplitReader
 from schemas.bucket import Bucket
 from schemas.manifest import Manifest
 
@@ -28,70 +29,42 @@ _BLOCK: Final = 8192
 """Positions looked up at once: enough to make numpy's overhead small."""
 
 
-class ShardReader(GlobalCursor):
-    """This rank's buckets of one split, endlessly. `len` is the number of buckets in an epoch, of all ranks."""
+@dataclass(eq=False, repr=False)
+class ShardReader(ReaderOptions, GlobalCursor):
+    """This rank's buckets of one split, endlessly. `len` is the number of buckets in an epoch, of all ranks.
 
-    def __init__(
-        self,
-        url: str | Path,
-        split: str = "train",
-        *,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        context_parallel: int = 1,
-        buckets_per_step: int = 0,
-        cache_dir: str | Path | None = None,
-        cache_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 4,
-    ) -> None:
-        """Open a dataset.
+    See `ReaderOptions` for the keyword arguments.
 
-        Args:
-            url: its folder, or any URL that fsspec knows.
-            split: train or valid.
-            seed: of the order; the same on every rank.
-            rank, world_size: as torch.distributed counts them. Rank r of W takes the positions that are r modulo W.
-            context_parallel: so many consecutive ranks get the same buckets; W above is then world_size / context_parallel.
-            buckets_per_step: buckets that all ranks take in one optimizer step, a multiple of W; 0 for W.
-            cache_dir: folder on a local disk for shards of a remote dataset, shared by all processes of the node; by default
-                $XDG_CACHE_HOME/thdpack. A local path is not cached unless this is given (do so for a network file system).
-            cache_bytes: limit of all shards in cache_dir; other files there do not count.
-            prefetch: shards to fetch, verify and map ahead of those in use; 0 for none, and no threads.
-        Raises:
-            DatasetError: no such dataset or split, or it cannot be trusted, or the store cannot be reached.
-            InputError: no file system is installed for the URL's protocol; says what to install.
-            ValueError: ranks that do not fit together, seed or prefetch out of range, or a cache below the working set.
-        """
-        ranks = Ranks(
-            rank=rank,
-            world_size=world_size,
-            context_parallel=context_parallel,
-            buckets_per_step=buckets_per_step,
-        )
-        self._split = Split(
-            str(url),
-            split,
-            seed=seed,
-            cache_dir=cache_dir,
-            cache_bytes=cache_bytes,
-            prefetch=prefetch,
-        )
-        digest, buckets = self._split.manifest.digest, self._split
-        super().__init__(
+    Raises:
+        DatasetError: no such dataset or split, or it cannot be trusted, or the store cannot be reached.
+        InputError: no file system is installed for the URL's protocol; says what to install.
+        ValueError: ranks that do not fit together, seed or prefetch out of range, or a cache below the working set.
+    """
+
+    url: str | Path
+    """Folder of the dataset, or any URL that fsspec knows."""
+    split: str = "train"
+    """train or valid."""
+
+    def __post_init__(self) -> None:
+        ranks = self.topology()
+        self._split = SplitReader(str(self.url), self.split, self)
+        GlobalCursor.__init__(
+            self,
             ranks,
-            digest=digest,
-            split=split,
-            seed=seed,
-            take=buckets.take,
-            stop=buckets.stop,
+            digest=self._split.manifest.digest,
+            split=self.split,
+            seed=self.seed,
+            take=self._split.take,
+            stop=self._split.stop,
             block=_BLOCK,
         )
-        needed = buckets.working_set(ranks.step)
-        if cache_bytes < needed:
+        needed = self._split.working_set(ranks.step)
+        if self.cache_bytes < needed:
             self.close()
             raise ValueError(
-                f"cache_bytes is {cache_bytes}, reading {url} needs {needed}: the shards being read and {prefetch} prefetched, at once"
+                f"cache_bytes is {self.cache_bytes}, reading {self.url} needs {needed}: the shards being read and "
+                f"{self.prefetch} prefetched, at once"
             )
 
     @property

@@ -12,47 +12,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.reader.bucket_shape import BucketShape
-from pipeline.reader.fork_guard import tell_after_fork
+from pipeline.reader.cache.cache_folder import default_cache_dir
+from pipeline.reader.cache.shard_cache import ShardCache
+from pipeline.reader.fork_guard import call_after_fork
 from pipeline.reader.global_order import WINDOW_SHARDS, Order
 from pipeline.reader.mapped_shard import MappedShard
 from pipeline.reader.prefetch import ShardLoader
-from pipeline.reader.shard_cache import ShardCache, default_folder
+from pipeline.reader.reader_options import ReaderOptions
 from pipeline.storage.read_manifest import read_manifest
-from pipeline.storage.retries import ClosedError, Remote
+from pipeline.storage.retries import ClosedError, RemoteStore
 from pipeline.storage.urls import local_path
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 
+NextUse = Callable[[], Iterator[str]]
+"""Yields hashes of shards in the order of their next use."""
 
-class Split:
+
+class SplitReader:
     """The buckets of one split in their global order."""
 
-    def __init__(
-        self,
-        url: str,
-        split: str,
-        *,
-        seed: int,
-        cache_dir: str | Path | None,
-        cache_bytes: int,
-        prefetch: int,
-    ) -> None:
-        """Read the manifest. See ShardReader for the arguments.
+    def __init__(self, url: str, split: str, options: ReaderOptions) -> None:
+        """Read the manifest, and start the threads that open shards.
 
         Raises:
             DatasetError: there is no such dataset or split, it cannot be trusted, or the store cannot be reached.
             InputError: no file system is installed for the URL's protocol.
             ValueError: seed or prefetch out of range.
         """
-        seed = index(seed)  # a numpy integer, too
+        seed, prefetch = index(options.seed), options.prefetch  # index takes a numpy integer, too
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed is {seed}, expected 0 ≤ seed < 2^64")
         if prefetch < 0:
             raise ValueError(f"prefetch is {prefetch}, expected a number of shards from 0")
         self._stopped = threading.Event()
         self.manifest: Manifest = read_manifest(url, stopped=self._stopped)
-        self.url, self.split, self.shape = url, split, BucketShape.of(self.manifest)
+        self.url, self.shape = url, BucketShape.of(self.manifest)
         if split not in self.manifest.shards:
             raise DatasetError(
                 f"{url}: no split {split!r}; it has {', '.join(sorted(self.manifest.shards))}"
@@ -65,32 +61,46 @@ class Split:
         self._prefetch = prefetch
         self._place = 0, 0
         self._mapped: dict[int, MappedShard] = {}
-        self._looked_at: set[int] = set()
-        self._asked: tuple[int, MappedShard] | None = (
-            None  # the last shard that a bucket was asked of by number
-        )
-        self._asking = threading.Lock()
+        self._checked: set[int] = set()
+        self._last_numbered: tuple[int, MappedShard] | None = None
+        """The shard of the last bucket that was read by number."""
+        self._numbered_lock = threading.Lock()
         self._count = threading.Lock()
         self.bytes_verified = 0
-        self.next_use: Callable[[], Iterator[str]] = lambda: (digest for _, digest in self.uses())
-        """Hashes of the shards in the order of their next use. A mixture puts one in its place that knows all its datasets."""
-        folder = local_path(url)
-        self._folder = folder
-        self._cache: ShardCache | None = None
-        if folder is None or cache_dir is not None:
-            place = url if folder is None else folder.absolute().as_uri()
-            self._cache = ShardCache(
-                Path(cache_dir or default_folder()),
-                cache_bytes,
-                Remote(place, self._stopped),
-                lambda: self.next_use(),
-            )
+        self._next_use: NextUse = self._own_next_use
+        self._folder = local_path(url)
+        self._cache = self._open_cache(options)
         self._loader = ShardLoader(self._open, threads=prefetch, stopped=self._stopped)
-        tell_after_fork(self)
+        call_after_fork(self)
+
+    def _open_cache(self, options: ReaderOptions) -> ShardCache | None:
+        """Open the cache of a remote dataset, or of a local one whose user named a folder for it."""
+        if self._folder is not None and options.cache_dir is None:
+            return None
+        url = self.url if self._folder is None else self._folder.absolute().as_uri()
+        return ShardCache(
+            Path(options.cache_dir or default_cache_dir()),
+            options.cache_bytes,
+            RemoteStore(url, self._stopped),
+            lambda: self._next_use(),
+        )
+
+    def join_mixture(self, shape: BucketShape, next_use: NextUse) -> None:
+        """Serve buckets of a mixture's shape, and let its cache evict in the mixture's order.
+
+        Args:
+            shape: room for the buckets of all datasets of the mixture.
+            next_use: hashes of all datasets' shards in the order of their next use.
+        """
+        self.shape, self._next_use = shape, next_use
+
+    def _own_next_use(self) -> Iterator[str]:
+        """Yield hashes of the shards in the order of their next use."""
+        return (digest for _, digest in self.uses())
 
     def after_fork(self) -> None:
-        """Go on giving buckets by number: locks that another thread held are replaced."""
-        self._asking, self._count = threading.Lock(), threading.Lock()
+        """Replace locks that another thread held. Buckets are still served by number."""
+        self._numbered_lock, self._count = threading.Lock(), threading.Lock()
 
     @property
     def buckets(self) -> int:
@@ -154,25 +164,25 @@ class Split:
         mapped = self._mapped.get(shard)
         if mapped is not None:
             return mapped.bucket(row, -1)
-        with self._asking:
+        with self._numbered_lock:
             if self._stopped.is_set():
                 raise ClosedError()
-            if self._asked is None or self._asked[0] != shard:
-                self._let_go_of_asked()
-                self._asked = shard, self._open(shard)
-            return self._asked[1].bucket(row, -1)
+            if self._last_numbered is None or self._last_numbered[0] != shard:
+                self._release_last_numbered()
+                self._last_numbered = shard, self._open(shard)
+            return self._last_numbered[1].bucket(row, -1)
 
     def stop(self) -> None:
         """End the threads, let go of shards and locks."""
         self._loader.stop()
         self._mapped = {}
-        with self._asking:
-            self._let_go_of_asked()
+        with self._numbered_lock:
+            self._release_last_numbered()
 
-    def _let_go_of_asked(self) -> None:
-        if self._asked is not None:
-            self._asked[1].release()
-            self._asked = None
+    def _release_last_numbered(self) -> None:
+        if self._last_numbered is not None:
+            self._last_numbered[1].release()
+            self._last_numbered = None
 
     def _enter(self, epoch: int, window: int) -> None:
         """Let go of what this window does not need, and have the next shards opened."""
@@ -184,15 +194,15 @@ class Split:
         self._loader.want([*now, *islice(self._order.shards_after(epoch, window), self._prefetch)])
 
     def _open(self, shard: int) -> MappedShard:
-        entry, first_time = self._entries[shard], shard not in self._looked_at
+        entry, first_time = self._entries[shard], shard not in self._checked
         if self._cache is not None:
-            mapped = self._cache.open(entry, self.shape, look_inside=first_time)
+            mapped = self._cache.open(entry, self.shape, check_buckets=first_time)
         else:
             assert self._folder is not None
             mapped = MappedShard(
-                self._folder / entry.name, entry, self.shape, look_inside=first_time
+                self._folder / entry.name, entry, self.shape, check_buckets=first_time
             )
-        self._looked_at.add(shard)
+        self._checked.add(shard)
         with self._count:
             self.bytes_verified += entry.bytes
         return mapped

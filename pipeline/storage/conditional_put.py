@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.storage.urls import answer_of, marks_of, protocols
+from pipeline.storage.urls import answer_of, protocols, version_tag_of
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -14,14 +14,14 @@ _LOST: Final = 412
 """Precondition failed. A 409 is a conflict with a write that may yet fail: AWS wants the request again."""
 
 
-def put_if(fs: AbstractFileSystem, path: str, content: bytes, mark: str | None) -> bool:
-    """Write an object if what is there is still what `mark` says (None: nothing); whether it was.
+def put_if(fs: AbstractFileSystem, path: str, content: bytes, version_tag: str | None) -> bool:
+    """Write an object if what is there is still what `version_tag` says (None: nothing); whether it was.
 
     On s3 the store itself decides, in the moment of writing. A store that knows no conditions, and gs when an object is replaced, is asked right before.
     """
     fs.invalidate_cache()
     found = _found(fs, path)
-    if (found and marks_of(found)) != mark:
+    if (found and version_tag_of(found)) != version_tag:
         return False
     if "s3" in protocols(fs):
         condition = {"IfNoneMatch": "*"} if found is None else {"IfMatch": found["ETag"]}

@@ -83,16 +83,16 @@ class Folder(Protocol):
         """A file's bytes; None if it is not there."""
         ...
 
-    def mark(self, name: str) -> str | None:
+    def version_tag(self, name: str) -> str | None:
         """What tells two versions of a file apart without reading it; None if it is not there."""
         ...
 
-    def mark_of_written(self, name: str) -> str | None:
-        """The mark of a file that this process has just written."""
+    def written_version_tag(self, name: str) -> str | None:
+        """The version_tag of a file that this process has just written."""
         ...
 
-    def holds(self, name: str, size: int, xxh3_128: str, mark: str | None) -> bool:
-        """Whether a file is still the one that was written: `mark` is what it had then."""
+    def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
+        """Whether a file is still the one that was written: `version_tag` is what it had then."""
         ...
 
     def remove(self, name: str) -> None:

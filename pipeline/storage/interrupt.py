@@ -1,4 +1,4 @@
-"""Ctrl-C, told to every thread of the process: only the main one gets the exception, and others may be waiting for a store."""
+"""Ctrl-C for every thread of the process: only the main thread gets the exception, and others may wait for a store."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from types import FrameType
 from typing import Final
 
 INTERRUPTED: Final = threading.Event()
-_held_back = False
+_deferred = False
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """What a signal does to the command line."""
+    """Signal handler of the command line."""
     INTERRUPTED.set()
-    if not _held_back:
+    if not _deferred:
         raise KeyboardInterrupt
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Raise nothing in here but by `look`: an exception between any two instructions may leave a lock of the standard library's taken for good.
+def interrupts_deferred() -> Iterator[None]:
+    """Let only `raise_if_interrupted` raise in this context.
+
+    An exception between any two instructions may leave a lock of the standard library taken for good.
 
     Raises:
-        KeyboardInterrupt: on leaving, if there was one and nobody looked.
+        KeyboardInterrupt: on leaving, if an interrupt came that was not raised inside.
     """
-    global _held_back
-    _held_back = True
+    global _deferred
+    _deferred = True
     try:
         yield
     finally:
-        _held_back = False
-    look()
+        _deferred = False
+    raise_if_interrupted()
 
 
-def look() -> None:
-    """Where an interrupt that was held back is raised.
+def raise_if_interrupted() -> None:
+    """Raise a deferred interrupt.
 
     Raises:
-        KeyboardInterrupt: there was one.
+        KeyboardInterrupt: an interrupt came.
     """
     if INTERRUPTED.is_set():
         raise KeyboardInterrupt

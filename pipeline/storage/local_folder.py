@@ -80,17 +80,17 @@ class LocalFolder:
         path = self.path / name
         return path.stat().st_size if path.is_file() else None
 
-    def mark(self, name: str) -> str | None:
+    def version_tag(self, name: str) -> str | None:
         try:
             found = (self.path / name).stat()
         except FileNotFoundError:
             return None
         return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
 
-    def mark_of_written(self, name: str) -> str | None:
-        return self.mark(name)
+    def written_version_tag(self, name: str) -> str | None:
+        return self.version_tag(name)
 
-    def holds(self, name: str, size: int, xxh3_128: str, mark: str | None) -> bool:
+    def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
         """By its content: after a power cut, size and time may be right and the bytes not."""
         path = self.path / name
         try:

@@ -18,8 +18,8 @@ from pipeline.storage.atomic_write import Finisher, HashingWriter, WholeWrites, 
 from pipeline.storage.folder import Folder, Part
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.ranged_file import RANGE
-from pipeline.storage.retries import AT_ONCE, Remote, in_time
-from pipeline.storage.urls import answer_of, is_missing, marks_of, protocols
+from pipeline.storage.retries import AT_ONCE, RemoteStore, call_with_deadline
+from pipeline.storage.urls import answer_of, is_missing, protocols, version_tag_of
 from schemas.errors import BuildError, DatasetError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class LostRaceError(BuildError):
 
 
 _just_written: dict[str, str] = {}
-"""Marks of what this process uploaded, by URL, as the store told them then: each is asked for once."""
+"""Version tags of what this process uploaded, by URL, as the store told them then: each is asked for once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ObjectFolder:
 
         def put() -> None:
             try:
-                in_time(lambda: fs.put_file(str(file), path, **options), size)
+                call_with_deadline(lambda: fs.put_file(str(file), path, **options), size)
             except FileNotFoundError as error:
                 if answer_of(error)[1] != "NoSuchUpload":
                     raise
@@ -116,7 +116,7 @@ class ObjectFolder:
             found = fs.info(path)
             if int(found["size"]) != size:
                 raise ConnectionError(f"{found['size']} of {size} bytes arrived")
-            _just_written[self.where(name)] = marks_of(found)
+            _just_written[self.where(name)] = version_tag_of(found)
 
         self._writing(name, put)
 
@@ -124,7 +124,7 @@ class ObjectFolder:
         fs, path = self._reached(name)
         try:
             found: bytes = self._reading(
-                name, lambda: in_time(lambda: fs.cat_file(path, **_at_once(fs)), 0)
+                name, lambda: call_with_deadline(lambda: fs.cat_file(path, **_at_once(fs)), 0)
             )
         except DatasetError as error:
             if is_missing(error.__cause__):
@@ -145,7 +145,7 @@ class ObjectFolder:
         size = 0 if part.end is None else part.end - part.begin
 
         def get() -> bytes:
-            data: bytes = in_time(
+            data: bytes = call_with_deadline(
                 lambda: (
                     fs.cat_file(path, **_at_once(fs))
                     if part.end is None
@@ -176,34 +176,36 @@ class ObjectFolder:
         found = self._info(name)
         return None if found is None else int(found["size"])
 
-    def mark(self, name: str) -> str | None:
+    def version_tag(self, name: str) -> str | None:
         found = self._info(name)
-        return None if found is None else marks_of(found)
+        return None if found is None else version_tag_of(found)
 
-    def mark_of_written(self, name: str) -> str | None:
-        return _just_written.pop(self.where(name), None) or self.mark(name)
+    def written_version_tag(self, name: str) -> str | None:
+        return _just_written.pop(self.where(name), None) or self.version_tag(name)
 
     def _info(self, name: str) -> dict[str, Any] | None:
         fs, path = self._reached(name)
         fs.invalidate_cache()
         try:
-            found: dict[str, Any] = self._reading(name, lambda: in_time(lambda: fs.info(path), 0))
+            found: dict[str, Any] = self._reading(
+                name, lambda: call_with_deadline(lambda: fs.info(path), 0)
+            )
             return found
         except DatasetError as error:
             if is_missing(error.__cause__):
                 return None
             raise
 
-    def holds(self, name: str, size: int, xxh3_128: str, mark: str | None) -> bool:
-        """By the store's own mark: an object that was written changes only with it."""
-        return mark is not None and self.mark(name) == mark
+    def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
+        """By the store's own version_tag: an object that was written changes only with it."""
+        return version_tag is not None and self.version_tag(name) == version_tag
 
     def remove(self, name: str) -> None:
         fs, path = self._reached(name)
 
         def remove() -> None:
             try:
-                in_time(lambda: fs.rm_file(path), 0)
+                call_with_deadline(lambda: fs.rm_file(path), 0)
             except FileNotFoundError as error:
                 if not is_missing(error):
                     raise
@@ -216,7 +218,7 @@ class ObjectFolder:
 
         def find() -> list[str]:
             fs.invalidate_cache()
-            found: list[str] = in_time(lambda: fs.find(path), 0)
+            found: list[str] = call_with_deadline(lambda: fs.find(path), 0)
             return found
 
         root = path.rstrip("/") + "/"
@@ -227,8 +229,8 @@ class ObjectFolder:
                 )
             )
 
-    def replace(self, name: str, content: bytes, mark: str | None) -> None:
-        """Write a small object, if what is there is still what `mark` says (None: nothing); by conditional write where the store has it.
+    def replace(self, name: str, content: bytes, version_tag: str | None) -> None:
+        """Write a small object, if what is there is still what `version_tag` says (None: nothing); by conditional write where the store has it.
 
         Raises:
             LostRaceError: it is not.
@@ -238,7 +240,10 @@ class ObjectFolder:
 
         fs, path = self._reached(name)
         won = self._writing(
-            name, lambda: in_time(lambda: put_if(fs, path, content, mark), len(content))
+            name,
+            lambda: call_with_deadline(
+                lambda: put_if(fs, path, content, version_tag), len(content)
+            ),
         )
         if (
             not won and self.content(name) != content
@@ -251,11 +256,11 @@ class ObjectFolder:
         return file_system(self.where(name))
 
     def _reading(self, name: str, read: Callable[[], T]) -> T:
-        return Remote(self.url, INTERRUPTED).with_retries(name or self.url, read)
+        return RemoteStore(self.url, INTERRUPTED).with_retries(name or self.url, read)
 
     def _writing(self, name: str, write: Callable[[], T]) -> T:
         try:
-            return Remote(self.url, INTERRUPTED).with_retries(
+            return RemoteStore(self.url, INTERRUPTED).with_retries(
                 name or self.url, write, doing="written to"
             )
         except DatasetError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pipeline.storage.retries import Remote, in_time
+from pipeline.storage.retries import RemoteStore, call_with_deadline
 from pipeline.storage.urls import is_missing
 from schemas.errors import DatasetError, InputError
 
@@ -43,8 +43,8 @@ class RangedFile(io.RawIOBase):
         super().__init__()
         self._fs, self._path = fs, path
         self._stopped = threading.Event()
-        self._remote = Remote(url, self._stopped)
-        self._size = int(asked(self._remote, lambda: fs.info(path), 0)["size"])
+        self._remote = RemoteStore(url, self._stopped)
+        self._size = int(request_with_retries(self._remote, lambda: fs.info(path), 0)["size"])
         self._until = self._size if until is None else min(until, self._size)
         self._position = self._next = at
         self._ahead: dict[int, tuple[int, Future[bytes]]] = {}
@@ -119,10 +119,10 @@ class RangedFile(io.RawIOBase):
                 raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
             return data
 
-        return asked(self._remote, get, end - begin)
+        return request_with_retries(self._remote, get, end - begin)
 
 
-def asked(remote: Remote, ask: Callable[[], T], size: int) -> T:
+def request_with_retries(remote: RemoteStore, ask: Callable[[], T], size: int) -> T:
     """What a store gives of an input, tried again while it fails. size: about how many bytes, or what takes as long.
 
     Raises:
@@ -130,7 +130,7 @@ def asked(remote: Remote, ask: Callable[[], T], size: int) -> T:
         InputError: it failed for good.
     """
     try:
-        return remote.with_retries("input", lambda: in_time(ask, size, remote.stopped))
+        return remote.with_retries("input", lambda: call_with_deadline(ask, size, remote.stopped))
     except DatasetError as error:
         cause = error.__cause__
         if isinstance(cause, PermissionError) or is_missing(cause):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.storage.retries import Remote
+from pipeline.storage.retries import RemoteStore
 from pipeline.storage.urls import is_missing, local_path
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
@@ -22,7 +22,7 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
     """
     folder = local_path(str(url))
     if folder is None:
-        remote = Remote(str(url), stopped or threading.Event())
+        remote = RemoteStore(str(url), stopped or threading.Event())
         try:
             text = remote.with_retries(
                 MANIFEST_NAME, lambda: _bounded(remote.pieces(MANIFEST_NAME))

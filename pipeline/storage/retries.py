@@ -65,7 +65,7 @@ class CacheError(DatasetError):
     """The local cache is full of shards in use, or cannot be written."""
 
 
-class Remote:
+class RemoteStore:
     """A folder of a store that fsspec reaches."""
 
     def __init__(self, url: str, stopped: threading.Event) -> None:
@@ -137,7 +137,7 @@ def _reason(error: BaseException) -> str:
 
 
 def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:
-    """See Remote.pieces. The reading itself is done in a thread, which is left to its fate when the store stalls."""
+    """See RemoteStore.pieces. The reading itself is done in a thread, which is left to its fate when the store stalls."""
     pieces: Queue[bytes | BaseException] = Queue(maxsize=2)
     abandoned = threading.Event()
 
@@ -182,7 +182,9 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
         reading.join(timeout=0.2)  # unless it is stuck in the store
 
 
-def in_time(work: Callable[[], T], size: int, stopped: threading.Event = INTERRUPTED) -> T:
+def call_with_deadline(
+    work: Callable[[], T], size: int, stopped: threading.Event = INTERRUPTED
+) -> T:
     """What `work` gives; it is done in a thread, which is left to its fate when the store stalls.
 
     Raises:

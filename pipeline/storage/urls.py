@@ -22,7 +22,7 @@ _TAGS: Final = ("ETag", "etag")
 _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "created")
 
 
-def marks_of(info: Mapping[str, Any]) -> str:
+def version_tag_of(info: Mapping[str, Any]) -> str:
     """What a store says of an object that changes when the object does: size and etag, or times where there is none; as fsspec hands it on.
 
     An etag is enough, and the same in a listing as when it is asked for; times are not: some stores list milliseconds and answer seconds.

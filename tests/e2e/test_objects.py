@@ -263,10 +263,10 @@ def test_a_conditional_write_that_met_another_is_tried_again_and_loses_to_what_i
     proxied.once = [("PUT manifest.json", "409 ConditionalRequestConflict")]
     folder.replace("manifest.json", b"first", None)
     proxied.once = [("PUT manifest.json", "lost")]
-    mark = folder.mark("manifest.json")
-    folder.replace("manifest.json", b"second", mark)
+    tag = folder.version_tag("manifest.json")
+    folder.replace("manifest.json", b"second", tag)
     assert objects(OUT) == {"manifest.json": b"second"}
-    for stale in (None, mark):
+    for stale in (None, tag):
         with pytest.raises(LostRaceError, match="another build"):
             folder.replace("manifest.json", b"third", stale)
     assert objects(OUT) == {"manifest.json": b"second"}

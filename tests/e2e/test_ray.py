@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.executors.ray_cluster import NodeRequirements, versions
+from pipeline.executors.node_requirements import NodeRequirements, versions
 from pipeline.storage.local_folder import LocalFolder
 from schemas.errors import BuildError
 from tests.conftest import REPO, Run, command, environment, preprocess

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import xxhash
 
-import pipeline.reader.shard_cache
+import pipeline.reader.cache.cache_folder
 import pipeline.storage.retries
 from pipeline.reader import ShardReader
 from schemas.errors import DatasetError, ManifestError
@@ -209,7 +209,7 @@ def assert_cache_is_sound(cache: Path) -> None:
 
 @pytest.mark.parametrize(
     ("trouble", "cause"),
-    [("errors", "ConnectionResetError: the store hung up"), ("flipped_bits", "what the store gave has xxh3_128"), ("short_reads", "100 bytes")],
+    [("errors", "ConnectionResetError: the store hung up"), ("flipped_bits", "the store gave bytes of xxh3_128"), ("short_reads", "100 bytes")],
 )
 def test_a_store_that_stays_in_trouble_is_named_with_shard_and_cause(dataset: Path, tmp_path: Path, trouble: str, cause: str) -> None:
     with ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache", prefetch=0) as reader:
@@ -477,11 +477,11 @@ def test_buckets_asked_for_by_number_hold_one_shard_at_a_time(dataset: Path, tmp
 
 
 def test_a_cache_full_of_shards_in_use_is_an_error_that_says_so(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.reader.shard_cache, "ROOM_SECONDS", 0.2)
+    monkeypatch.setattr(pipeline.reader.cache.cache_folder, "ROOM_SECONDS", 0.2)
     url, cache = f"troubled://{dataset}", tmp_path / "cache"
     with ShardReader(url, cache_dir=cache, prefetch=0) as one, ShardReader(url, seed=5, cache_dir=cache, prefetch=0, cache_bytes=LARGE) as two:
         tokens(one, 20)
-        two._split._cache._limit = two._split.working_set(1)  # type: ignore[union-attr] (as if both had been given what one needs)
+        two._split._cache._folder._limit = two._split.working_set(1)  # type: ignore[union-attr] (as if both had been given what one needs)
         with pytest.raises(DatasetError, match=r"in use by this or other processes; raise cache_bytes \(now \d+\)"):
             tokens(two, 40)
         one.close()

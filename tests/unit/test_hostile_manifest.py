@@ -15,7 +15,7 @@ import pytest
 import xxhash
 
 from pipeline.reader import ShardReader
-from pipeline.reader.shard_cache import ShardCache
+from pipeline.reader.cache.cache_folder import CacheFolder
 from pipeline.storage.read_manifest import read_manifest as read_manifest_of
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import Manifest
@@ -147,7 +147,7 @@ def test_the_cache_removes_only_files_that_it_wrote(tmp_path: Path) -> None:
     ours = [folder / f"{'a' * 32}.part", folder / f"{'b' * 32}.arrow"]
     for path in ours:
         path.write_bytes(b"x" * 10)
-    ShardCache(folder, 1, None, list)  # type: ignore[arg-type] (nothing is fetched)
+    CacheFolder(folder, 1, list, threading.Event())
     assert [path for path in theirs.values() if not path.exists()] == []
     assert elsewhere.exists()
     assert [path for path in ours if path.exists()] == []

@@ -23,7 +23,7 @@ from pipeline.inputs.find import find_sources, unchanged
 from pipeline.inputs.source import Source
 from pipeline.storage.file_hash import hash_file
 from pipeline.storage.local_folder import LocalFolder
-from pipeline.storage.urls import marks_of
+from pipeline.storage.urls import version_tag_of
 from schemas.errors import BuildError, InputError
 from tests.stores import http_store
 
@@ -111,8 +111,8 @@ def test_what_was_read_of_one_address_is_not_believed_of_another(tmp_path: Path)
 
 
 def test_an_etag_is_enough_as_times_differ_between_listing_and_asking() -> None:
-    assert marks_of({"size": 3, "ETag": '"e"', "LastModified": "12:00:00.123"}) == marks_of({"size": 3, "ETag": '"e"', "LastModified": "12:00:00"})
-    assert marks_of({"size": 3, "ETag": "", "LastModified": "12:00:00"}) == "3-12:00:00"
+    assert version_tag_of({"size": 3, "ETag": '"e"', "LastModified": "12:00:00.123"}) == version_tag_of({"size": 3, "ETag": '"e"', "LastModified": "12:00:00"})
+    assert version_tag_of({"size": 3, "ETag": "", "LastModified": "12:00:00"}) == "3-12:00:00"
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def hostile_contents(content: bytes, rng: random.Random) -> Iterator[bytes]:
         yield signed(mutated(noted, rng))
     deep = b"[" * 100_000 + b"]" * 100_000
     yield deep
-    for inside in (deep, b'{"result": ' + deep + b"}", b'{"identity": "", "marks": [], "result": ' + deep + b"}"):
+    for inside in (deep, b'{"result": ' + deep + b"}", b'{"identity": "", "version_tags": [], "result": ' + deep + b"}"):
         yield b'{"xxh3_128": "%s", "noted": %s}' % (xxhash.xxh3_128_hexdigest(inside).encode(), inside)
     yield from (content[: len(content) // 2], b"", b"null", b"[]", b"\xff\xfe", content + content)
 
@@ -192,11 +192,7 @@ def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(place: Path, se
 def load_mapped_anew(work: LocalFolder, name: str) -> None:
     import pipeline.build.map_stage.map_results
 
-<<<<<<< ours
     pipeline.build.map_stage.map_results._last = None
-=======
-    pipeline.build.map_stage.map_results._last_loaded = None
->>>>>>> theirs
     load_map_outcome(work, name)
 
 

@@ -72,7 +72,7 @@ class TaskList:
             "thdpack": __version__,
             "code": code_digest(),
             "digest": self.digest,
-            "mark": self.destination.version_at_start,
+            "version_at_start": self.destination.version_at_start,
             "options": asdict(self.options),
             "plan": {**asdict(self.plan), "passed_over": []},
         }
@@ -143,5 +143,5 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
             f"{where}: another plan is here ({found.digest}), not {digest}: "
             "somebody planned with --overwrite; plan elsewhere"
         )
-    destination.resume(found.mark)
+    destination.resume(found.version_at_start)
     return TaskList(options=found.options, plan=found.plan, destination=destination)

@@ -13,12 +13,12 @@ from schemas.errors import BuildError
 
 
 class NotedList(msgspec.Struct, forbid_unknown_fields=True):
-    """Content of the file. digest: name of the plan; mark: `Destination.version_at_start`."""
+    """Content of the file. digest: name of the plan; version_at_start: of the manifest (`Destination`)."""
 
     thdpack: str
     code: str
     digest: str
-    mark: str | None
+    version_at_start: str | None
     options: PreprocessOptions
     plan: Plan
 

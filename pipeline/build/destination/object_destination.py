@@ -1,11 +1,6 @@
 """A prefix of an object store as a destination (see `destination`): a conditional write decides which build wins.
 
-<<<<<<< ours
 Nothing is listed except the build's own work folder: other builds may be writing beside it.
-=======
-See `destination` for the rules. Nothing is listed except the build's own work folder, because other
-builds may be writing beside it.
->>>>>>> theirs
 """
 
 from __future__ import annotations
@@ -51,9 +46,9 @@ class ObjectDestination:
     """Name of the object that holds standard input."""
 
     def manifest(self) -> bytes | None:
-        before = self.out.mark(MANIFEST_NAME)
+        before = self.out.version_tag(MANIFEST_NAME)
         content = None if before is None else self.out.content(MANIFEST_NAME)
-        if content is not None and self.out.mark(MANIFEST_NAME) != before:
+        if content is not None and self.out.version_tag(MANIFEST_NAME) != before:
             return self.manifest()
         if not self._started:
             self.resume(before)
@@ -74,7 +69,7 @@ class ObjectDestination:
             raise
         except (DatasetError, BuildError) as error:
             # another build of the same plan removes the common work folder when it is done
-            if not self._committed and self.out.mark(MANIFEST_NAME) != self.version_at_start:
+            if not self._committed and self.out.version_tag(MANIFEST_NAME) != self.version_at_start:
                 raise _lost(self.out) from error
             raise
 

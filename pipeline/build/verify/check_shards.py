@@ -19,7 +19,7 @@ from pipeline.storage.folder import Folder
 from schemas.errors import DatasetError, InputError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry, ShardEntry
-from schemas.shard import round_up, shard_schema
+from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
 _TASK_BYTES: Final = 96 << 20
@@ -46,7 +46,7 @@ def bucket_rules(manifest: Manifest) -> BucketRules:
     return BucketRules(
         vocabulary=manifest.vocabulary,
         capacity=manifest.capacity,
-        max_seq_len=manifest.max_seq_len,
+        longest_span=manifest.longest_span,
         length_multiple=manifest.length_multiple,
         max_seqs=int(manifest.options["max_seqs"] or 0),
         slots=manifest.slots,
@@ -112,7 +112,6 @@ def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64
     """int64[buckets]: index of the first rule that each bucket breaks, 0 for none."""
     vocabulary = VOCABULARIES[rules.vocabulary]
     inside = vocabulary.in_sequence
-    longest = round_up(rules.max_seq_len, rules.length_multiple)
     codes = np.zeros(batch.num_rows, dtype=np.int64)
     check_buckets(
         numbers(batch.column("input_ids").values, np.uint8),
@@ -124,7 +123,13 @@ def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64
         numbers(batch.column("start").offsets, np.int32),
         numbers(batch.column("start").values, np.int32),
         np.array(
-            [rules.capacity, longest, rules.length_multiple, rules.max_seqs, rules.slots],
+            [
+                rules.capacity,
+                rules.longest_span,
+                rules.length_multiple,
+                rules.max_seqs,
+                rules.slots,
+            ],
             dtype=np.int64,
         ),
         np.array(

@@ -137,7 +137,7 @@ class _RecordComparison:
         ):  # what both had beyond their first piece is not in the dataset
             same |= (
                 np.minimum(records.residues[original], records.residues[duplicate])
-                >= self._manifest.max_seq_len - 2
+                >= self._manifest.longest_piece
             )
         same &= kept[original] & (original < np.flatnonzero(duplicate))
         self._wrong(
@@ -175,7 +175,7 @@ class _RecordComparison:
 
     def _check_sequences(self, records: _Records, kept: NDArray[np.bool_]) -> None:
         """Each kept residue is in a bucket exactly once, and its record points there."""
-        most = self._manifest.max_seq_len - 2
+        most = self._manifest.longest_piece
         split_long = self._manifest.options["long"] == "split"
         cropped = np.minimum(records.residues, most)
         expected = np.where(kept, records.residues if split_long else cropped, 0)

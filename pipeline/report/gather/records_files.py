@@ -15,7 +15,7 @@ from typing import Final
 import xxhash
 
 from pipeline.storage.file_hash import difference, hash_file
-from pipeline.storage.retries import Remote
+from pipeline.storage.retries import RemoteStore
 from pipeline.storage.urls import local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
@@ -40,7 +40,7 @@ def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
         yield [folder / entry.name for entry in manifest.records]
         return
     with tempfile.TemporaryDirectory(prefix="thdpack-stats-") as scratch:
-        remote = Remote(url, threading.Event())
+        remote = RemoteStore(url, threading.Event())
         places = [Path(scratch) / f"{i}.parquet" for i in range(len(manifest.records))]
         with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:
             try:
@@ -72,7 +72,7 @@ def _check_local(folder: Path, manifest: Manifest) -> None:
             raise DatasetError(f"{problem}; build it again")
 
 
-def _fetched(remote: Remote, entry: RecordsEntry, path: Path) -> Path:
+def _fetched(remote: RemoteStore, entry: RecordsEntry, path: Path) -> Path:
     """Download a file to a local path and verify it; retry if it differs."""
 
     def fetch() -> Path:

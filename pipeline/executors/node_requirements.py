@@ -1,0 +1,46 @@
+"""What every node of a cluster must have in common with the driver, so that all write the same bytes."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+
+from pipeline.storage.folder import Folder
+from schemas import __version__
+from schemas.code_digest import code_digest
+from schemas.errors import BuildError
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequirements:
+    """What every node must have in common with the driver.
+
+    file: a file in the dataset's folder, which every node must see; None where nothing is shared
+    versions: versions of everything that shapes a dataset's bytes
+    """
+
+    file: str | None
+    versions: str
+
+    def refuse_other(self, out: Folder) -> None:
+        """Refuse to work on a node that does not meet the requirements.
+
+        Raises:
+            BuildError: names the node.
+        """
+        if self.file is not None and out.size(self.file) is None:
+            raise BuildError(
+                f"{out.where()}: node {socket.gethostname()} does not see it; use a folder that all nodes share, or URLs"
+            )
+        if versions() != self.versions:
+            raise BuildError(
+                f"node {socket.gethostname()} has {versions()}, the driver {self.versions}: the same versions write the same bytes"
+            )
+
+
+@cache
+def versions() -> str:
+    """Return the versions on this node of everything that shapes a dataset's bytes."""
+    return f"thdpack {__version__} (code {code_digest()}) with pyarrow {version('pyarrow')}"

@@ -1,0 +1,133 @@
+"""The connection to a Ray cluster: importing Ray, joining or starting a cluster, and Ray's errors as ours."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from schemas.errors import BuildError
+
+RETRIES: Final = 8
+"""How often a task is run again after its worker or node died."""
+_CONNECT_SECONDS: Final = 5.0
+_STORE_BYTES: Final = 80 << 20
+"""Size of Ray's own object store, which stays almost empty: about the least that Ray accepts."""
+
+
+_first_task: Any = None
+"""The task that `join` submitted."""
+
+
+def first_task() -> Any:
+    """Return the task that `join` submitted; None if `join` was not called."""
+    return _first_task
+
+
+def join(address: str) -> None:
+    """Connect to a cluster and let its workers start, which takes a second, while the command loads the rest.
+
+    Only the command line calls this. It submits a single task: Ray then starts a process for each core of a node, and
+    one too many for each further task that is submitted before these processes run.
+
+    Raises:
+        BuildError: Ray is not installed, or there is no cluster at the address.
+    """
+    global _first_task
+    ray = import_ray()
+    # it would wait for the thread that leaves the cluster; the command ends without
+    atexit.unregister(ray.shutdown)
+    connect(ray, address, None)
+    _first_task = ray.remote(_nothing).options(num_cpus=1).remote()
+
+
+def _nothing() -> None:
+    """Do nothing: that a worker runs this is enough."""
+
+
+def import_ray() -> Any:
+    """Return the ray module.
+
+    Raises:
+        BuildError: it is not installed.
+    """
+    # a tool that reads your data sends nothing to anyone
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    gc.disable()  # an import leaves no garbage, and collecting takes an eighth of its time
+    try:
+        import ray
+    except ImportError as error:
+        raise BuildError(
+            f'--executor ray needs Ray ({error}): pip install "thdpack[ray]"'
+        ) from error
+    finally:
+        gc.enable()
+    return ray
+
+
+def connect(ray: Any, address: str | None, workers: int | None) -> None:
+    """Join a cluster, or start one on this machine.
+
+    Raises:
+        BuildError: it does not answer.
+    """
+    if address is not None:
+        _refuse_unanswered(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
+    own = (
+        {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+        if address is None
+        else {}
+    )
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own
+        )
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
+        raise BuildError(f"--ray-address {address}: no cluster answers ({error})") from error
+    finally:
+        signal.signal(signal.SIGTERM, handler)  # Ray's exits where ours stops cleanly
+
+
+def _refuse_unanswered(address: str) -> None:
+    """Refuse an address at which nothing listens. Ray itself would keep trying.
+
+    Raises:
+        BuildError: nothing accepts connections at a `host:port`.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise BuildError(
+            f"--ray-address {address}: no cluster answers ({error.strerror or error})"
+        ) from error
+
+
+@contextmanager
+def cluster_errors(ray: Any) -> Iterator[None]:
+    """Raise Ray's errors about lost workers as a BuildError."""
+    try:
+        yield
+    except (
+        ray.exceptions.RayTaskError,
+        ray.exceptions.RaySystemError,
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.NodeDiedError,
+    ) as error:
+        raise BuildError(
+            f"Ray gave up: {str(error).strip().splitlines()[-1]}; run the same command to resume"
+        ) from error
+    except (ray.exceptions.RayError, ConnectionError) as error:
+        raise BuildError(
+            f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no memory; run the same command to resume"
+        ) from error

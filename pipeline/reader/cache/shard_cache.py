@@ -1,0 +1,151 @@
+"""A bounded folder of verified shards, shared by the processes of a node.
+
+A file is named after the xxh3_128 of its content, so that datasets share equal shards. It is written as .part, verified, and
+renamed. The folder has to be on a local disk. See `cache_folder` for locks and eviction.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import xxhash
+
+from pipeline.reader.bucket_shape import BucketShape
+from pipeline.reader.cache.cache_folder import CacheFolder, closing_on_error, is_at
+from pipeline.reader.fork_guard import call_after_fork
+from pipeline.reader.mapped_shard import DamagedShardError, MappedShard
+from pipeline.storage.retries import CacheError, RemoteStore
+from schemas.errors import DatasetError
+from schemas.manifest_entries import ShardEntry
+
+
+class ShardCache:
+    """Shards of a remote dataset, fetched when they are needed."""
+
+    def __init__(
+        self, folder: Path, limit: int, store: RemoteStore, next_use: Callable[[], Iterable[str]]
+    ) -> None:
+        """Open the cache. See CacheFolder for the arguments.
+
+        Raises:
+            CacheError: the folder cannot be made or written.
+        """
+        self._store = store
+        self._folder = CacheFolder(folder, limit, next_use, store.stopped)
+        self.bytes_fetched = 0
+        self._count = threading.Lock()
+        call_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Replace a lock that another thread may have held."""
+        self._count = threading.Lock()
+
+    def open(
+        self, entry: ShardEntry, shape: BucketShape, *, check_buckets: bool = True
+    ) -> MappedShard:
+        """Return a shard, mapped and verified. A missing or damaged one is fetched.
+
+        Args:
+            check_buckets: see MappedShard.
+        Raises:
+            DatasetError: it cannot be fetched, or there is no room for it.
+            ClosedError: the reader was closed.
+        """
+        return self._store.with_retries(
+            entry.name, lambda: self._open(entry, shape, check_buckets=check_buckets)
+        )
+
+    def _open(self, entry: ShardEntry, shape: BucketShape, *, check_buckets: bool) -> MappedShard:
+        path = self._folder.path / f"{entry.xxh3_128}.arrow"
+        descriptor = self._folder.open_locked(path)
+        if descriptor is None:
+            descriptor = self._fetch(entry, path)
+        with closing_on_error(descriptor):
+            with suppress(PermissionError):  # another user's file
+                os.utime(descriptor)  # time of last use, for jobs that do not know our order
+            try:
+                return MappedShard(
+                    path,
+                    entry,
+                    shape,
+                    release=partial(os.close, descriptor),
+                    check_buckets=check_buckets,
+                )
+            except DamagedShardError:
+                if is_at(descriptor, path):
+                    path.unlink(missing_ok=True)  # mappings of other processes were verified
+                raise
+            except DatasetError as error:
+                # no descriptor or mapping left: the file itself may be good
+                raise CacheError(str(error)) from error
+
+    def _fetch(self, entry: ShardEntry, path: Path) -> int:
+        """Fetch a shard, or wait while another process does; return a descriptor with a shared lock."""
+        part = path.with_suffix(".part")
+        while True:
+            descriptor = self._folder.open_part(part)
+            with closing_on_error(descriptor):
+                locked = self._folder.lock(descriptor, fcntl.LOCK_EX, part)
+                # by the process we waited for, or just before we made a .part of our own
+                published = self._folder.open_locked(path)
+                if published is None and locked:
+                    self._download(entry, descriptor, part, path)
+                    fcntl.flock(descriptor, fcntl.LOCK_SH)  # from exclusive: at once
+                    if is_at(descriptor, path):
+                        return descriptor
+                elif published is not None and locked:
+                    part.unlink(missing_ok=True)
+            os.close(descriptor)
+            if published is not None:
+                return published
+
+    def _download(self, entry: ShardEntry, descriptor: int, part: Path, path: Path) -> None:
+        """Write a shard into its locked .part, verify it, publish it.
+
+        Raises:
+            DamagedShardError: the store gave other bytes than the manifest says.
+        """
+        try:
+            self._folder.reserve(descriptor, entry.bytes, entry.name)
+            self._copy(entry, descriptor)
+            if not self._folder.publish(descriptor, part, path):
+                raise DamagedShardError(
+                    "the file was removed from the cache while it was being fetched"
+                )
+        except BaseException:
+            if is_at(descriptor, part):
+                part.unlink(missing_ok=True)
+            raise
+
+    def _copy(self, entry: ShardEntry, descriptor: int) -> None:
+        """Copy a shard from the store into an open file, and compare it with the manifest.
+
+        Raises:
+            DamagedShardError: it differs.
+        """
+        digest, done = xxhash.xxh3_128(), 0
+        for piece in self._store.pieces(entry.name):
+            with self._count:
+                self.bytes_fetched += len(piece)
+            if done + len(piece) > entry.bytes:  # never beyond the room that was reserved
+                raise DamagedShardError(
+                    f"the store gave more than the {entry.bytes} bytes that the manifest says"
+                )
+            digest.update(piece)
+            view, written = memoryview(piece), 0
+            while written < len(view):
+                with self._folder.errors():
+                    written += os.pwrite(descriptor, view[written:], done + written)
+            done += len(piece)
+        if done != entry.bytes:
+            raise DamagedShardError(f"the store gave {done} bytes, the manifest says {entry.bytes}")
+        if digest.hexdigest() != entry.xxh3_128:
+            raise DamagedShardError(
+                f"the store gave bytes of xxh3_128 {digest.hexdigest()}, the manifest says {entry.xxh3_128}"
+            )
