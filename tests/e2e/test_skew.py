@@ -30,7 +30,7 @@ size = int(sys.argv[3])
 if size:
     pipeline.inputs.find.TASK_BYTES, pipeline.inputs.find.PIECE_BYTES, pipeline.inputs.find.FEWEST_TASKS = size, size, 1
     from pipeline.build.reduce_stage import spilled_records
-    pipeline.build.spill.spill_files.WINDOW_BYTES = spilled_records.WHOLE_BYTES = spilled_records.RUN_BYTES = size
+    pipeline.build.spill.spilled_partition.WINDOW_BYTES = spilled_records.WHOLE_BYTES = spilled_records.RUN_BYTES = size
     pipeline.build.reduce_stage.write_records._ROW_GROUP = size // 256
 with reporter(as_json=True) as report:
     pipeline.build.build_dataset.build(PreprocessOptions(inputs=(sys.argv[1],), out=sys.argv[2]), report)
@@ -97,7 +97,7 @@ def test_a_partition_in_many_runs_gives_the_bytes_of_one_run(
     shape = {"capacity": 1024, "max_seq_len": 512, "valid_fraction": 0.2, **options}
     build_here(tmp_path / "made.fasta", tmp_path / "whole", **shape)
     monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", grouped_from)
-    monkeypatch.setattr("pipeline.build.spill.spill_files.WINDOW_BYTES", 7_000)
+    monkeypatch.setattr("pipeline.build.spill.spilled_partition.WINDOW_BYTES", 7_000)
     monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 10_000)
     monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.RUN_BYTES", 9_000)
     build_here(tmp_path / "made.fasta", tmp_path / "runs", **shape)

@@ -1,4 +1,4 @@
-"""The reduce stage: drop duplicates of a partition, shuffle, pack, and write its shards and records/.
+"""The reduce stage: drop duplicates of a partition, shuffle, pack, and write shards and records/.
 
 Start at `reduce_partition.py`.
 """

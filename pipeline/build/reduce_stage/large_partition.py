@@ -1,7 +1,13 @@
-"""A partition whose records do not fit into memory, as one sequence in millions of copies makes it: read twice, run by run.
+"""A partition whose records do not fit into memory, for example one sequence in millions of copies. Read twice, run by run.
 
-The first time finds what is kept, the second writes a row for every record. In memory are the residues of unique sequences, about 200 bytes
-for each kept record, and about 250 MB whatever the partition. With --dedup none every copy is kept, and has its 200 bytes.
+1. First pass: for each run of records, find the sequences that no earlier run had, keep their residues and one row for each
+   kept record, without its id.
+2. The caller shuffles, packs and writes the kept sequences, and notes in the rows where each one went.
+3. Second pass: for each run, give duplicates their status and the record they duplicate, copy split, shard and bucket to kept
+   records, and yield a row for every record, with its id.
+
+Memory: the residues of unique sequences, about 200 bytes for each kept record, and about 250 MB for any partition. With
+`--dedup none` every copy is kept, and takes 200 bytes.
 """
 
 from __future__ import annotations
@@ -33,52 +39,58 @@ _COLUMNS = ("ordinal", "source", "offset", "residues", "unknown", "hash", "statu
 
 
 class SeenSequences:
-    """Sequences that were seen, by hash: the ordinal of the first record of each, and where its residues are."""
+    """Hashes of all sequences seen so far, each with the ordinal of its first record and the position of its residues."""
 
     def __init__(self) -> None:
-        self._hash = np.empty(0, dtype="S16")
+        self._hash = np.empty(0, dtype="S16")  # sorted
         self._ordinal = np.empty(0, dtype=np.int64)
         self._begin = np.empty(0, dtype=np.int64)
 
     def add(
         self, hashes: NDArray[np.void], ordinals: NDArray[np.int64], begin: NDArray[np.int64]
     ) -> None:
-        """Note sequences that were not known, each once."""
-        order = np.argsort(_text(hashes))
+        """Add sequences that are not in here yet, each once.
+
+        Args:
+            hashes: HASH[N]; ordinals: int64[N], of their records.
+            begin: int64[N], where their residues begin in the token array.
+        """
+        order = np.argsort(_as_bytes(hashes))
         hashes, ordinals, begin = hashes[order], ordinals[order], begin[order]
-        at = np.searchsorted(self._hash, _text(hashes))
-        self._hash = np.insert(self._hash, at, _text(hashes))
+        at = np.searchsorted(self._hash, _as_bytes(hashes))
+        self._hash = np.insert(self._hash, at, _as_bytes(hashes))
         self._ordinal = np.insert(self._ordinal, at, ordinals)
         self._begin = np.insert(self._begin, at, begin)
 
     def find(self, hashes: NDArray[np.void]) -> NDArray[np.int64]:
-        """Index of each sequence, -1 of those that are not known."""
+        """Return the index of each sequence, int64[N]; -1 for one not seen before."""
         if self._hash.size == 0:
             return np.full(hashes.size, -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._hash, _text(hashes)), self._hash.size - 1)
-        return np.where(self._hash[at] == _text(hashes), at, -1)
+        at = np.minimum(np.searchsorted(self._hash, _as_bytes(hashes)), self._hash.size - 1)
+        return np.where(self._hash[at] == _as_bytes(hashes), at, -1)
 
     def ordinals(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of the first record of each sequence."""
+        """Return the ordinal of the first record of each sequence, int64[N]; index: int64[N], from `find`."""
         return self._ordinal[index]
 
     def begins(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the residues of each sequence are."""
+        """Return where each sequence's residues begin, int64[N]; index: int64[N], from `find`."""
         return self._begin[index]
 
 
-def _text(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
-    """Hashes as what numpy compares fast, in the order of their digests."""
+def _as_bytes(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
+    """Return hashes as byte strings, which numpy compares fast, in the order of their digests."""
     return np.ascontiguousarray(hashes).view("S16")
 
 
 class LargePartition(Partition):
-    """A partition of many runs. `rows` are those of kept records, and their ids are left in the spills."""
+    """A partition of many runs. `rows` has kept records only, without ids: these stay in the spills."""
 
     def __init__(self, spilled: SpilledRecords, options: DatasetOptions, on_bytes: OnBytes) -> None:
-        """
+        """Do the first pass.
+
         Raises:
-            DamagedSpillError: a spill is not what was written.
+            DamagedSpillError: a spill is damaged.
         """
         self._spilled = spilled
         self._options = options
@@ -89,14 +101,14 @@ class LargePartition(Partition):
         residues = bytearray()
         kept: list[RecordRows] = []
         begin: list[NDArray[np.int64]] = []
-        long: list[NDArray[np.void]] = []
+        long_pieces: list[NDArray[np.void]] = []
         for run in spilled.runs():
             rows, at, first_pieces = self._read(run, residues)
-            long.append(first_pieces)
+            long_pieces.append(first_pieces)
             on_bytes(int(run.rows.residues.sum()))
             kept.append(rows)
             begin.append(at)
-        self.cropped_copies = count_copies(np.concatenate(long))
+        self.cropped_copies = count_copies(np.concatenate(long_pieces))
         self.rows = empty_rows().followed_by(*kept)
         self.begin = np.concatenate(begin)
         self.tokens = np.frombuffer(residues, dtype=np.uint8)
@@ -104,29 +116,24 @@ class LargePartition(Partition):
     def _read(
         self, run: RecordRun, residues: bytearray
     ) -> tuple[RecordRows, NDArray[np.int64], NDArray[np.void]]:
-        """Return the kept records of a run, without ids, where their residues begin, and the first pieces of long ones.
+        """Read a run in the first pass, and append the residues of its new sequences to `residues`.
 
-        What is new of their residues is added to `residues`.
+        Returns:
+            Kept records, without ids; int64[N], where their residues begin; HASH[M], of the first pieces of long ones.
         """
         options, rows = self._options, run.rows
         tokens, edges = run.tokens()
         cropped = first_piece_hashes(tokens, edges[1:], rows.hash, options.longest_piece)
         hashes = cropped if options.dedup == "cropped" else rows.hash
         candidates = np.flatnonzero(rows.status == KEPT)
-        unknown = candidates[self._seen.find(hashes[candidates]) < 0]
-        status, _ = mark_duplicates(
-            np.full(unknown.size, KEPT, dtype=np.int8), hashes[unknown], rows.ordinal[unknown]
-        )
-        new = unknown[status == KEPT]
-        sizes = (
-            np.minimum(rows.residues[new], options.longest_piece)
-            if options.long == "truncate"
-            else rows.residues[new]
-        )
+        new = self._first_occurrences(rows, candidates, hashes)
+        sizes = rows.residues[new]
+        if options.long == "truncate":
+            sizes = np.minimum(sizes, options.longest_piece)
         self._seen.add(hashes[new], rows.ordinal[new], len(residues) + np.cumsum(sizes) - sizes)
-        found = np.empty(int(sizes.sum()), dtype=np.uint8)
-        gather(tokens, edges[:-1][new], edges[:-1][new] + sizes, found)
-        residues += found.data
+        new_residues = np.empty(int(sizes.sum()), dtype=np.uint8)
+        gather(tokens, edges[:-1][new], edges[:-1][new] + sizes, new_residues)
+        residues += new_residues.data
         kept = candidates if options.dedup == "none" else new
         self.counts += np.bincount(rows.status, minlength=self.counts.size)
         self.counts[KEPT] -= candidates.size - kept.size
@@ -134,63 +141,76 @@ class LargePartition(Partition):
         self.residues_in += int(edges[-1])
         chosen = _without_ids(rows, kept)
         chosen.split = assign_splits(chosen, in_valid(cropped[kept], options.valid_fraction))
-        first_pieces = cropped[kept][
-            cropped_copy_candidates(chosen.status, chosen.residues, options)
-        ]
-        return chosen, self._seen.begins(self._seen.find(hashes[kept])), first_pieces
+        long = cropped_copy_candidates(chosen.status, chosen.residues, options)
+        return chosen, self._seen.begins(self._seen.find(hashes[kept])), cropped[kept][long]
 
-    def _hashes(self, run: RecordRun) -> NDArray[np.void]:
-        """What is the same for duplicates; HASH[N]."""
-        if (
-            self._options.dedup != "cropped"
-            or not (run.rows.residues > self._options.longest_piece).any()
-        ):
-            return run.rows.hash
-        tokens, edges = run.tokens()
-        return first_piece_hashes(tokens, edges[1:], run.rows.hash, self._options.longest_piece)
+    def _first_occurrences(
+        self, rows: RecordRows, candidates: NDArray[np.int64], hashes: NDArray[np.void]
+    ) -> NDArray[np.int64]:
+        """Return which candidates are the first record of their hash, in this run and all before it."""
+        unseen = candidates[self._seen.find(hashes[candidates]) < 0]
+        all_kept = np.full(unseen.size, KEPT, dtype=np.int8)
+        status, _ = mark_duplicates(all_kept, hashes[unseen], rows.ordinal[unseen])
+        first: NDArray[np.int64] = unseen[status == KEPT]
+        return first
 
     def rows_to_write(
         self, to_write: NDArray[np.bool_], left_over: NDArray[np.int64]
     ) -> Iterator[RecordRows]:
-        """See Partition."""
-        kept, needed = self.rows, np.zeros(len(self.rows), dtype=np.bool_)
-        needed[left_over] = True
-        described: list[RecordRows] = []
+        """Do the second pass; see `Partition`."""
+        is_left_over = np.zeros(len(self.rows), dtype=np.bool_)
+        is_left_over[left_over] = True
+        left_over_rows: list[RecordRows] = []
         first = 0
         for run in self._spilled.runs():
             rows = run.rows
-            mine = np.flatnonzero(rows.status == KEPT)
-            if self._options.dedup != "none":
-                original = self._seen.ordinals(self._seen.find(self._hashes(run)[mine]))
-                copies = mine[original != rows.ordinal[mine]]
-                rows.duplicate_of[copies] = original[original != rows.ordinal[mine]]
-                rows.status = rows.status.copy()
-                rows.status[copies] = DUPLICATE
-                mine = mine[original == rows.ordinal[mine]]
-            last = first + mine.size  # both are in input order
+            kept = self._mark_duplicates(run)
+            last = first + kept.size  # kept records of runs and `self.rows` are both in input order
             for name in ("split", "shard", "bucket"):
-                getattr(rows, name)[mine] = getattr(kept, name)[first:last]
-            rows.shard_names = kept.shard_names
-            described.append(rows.take(mine[needed[first:last]]))
-            left = mine[~to_write[first:last]]
+                getattr(rows, name)[kept] = getattr(self.rows, name)[first:last]
+            rows.shard_names = self.rows.shard_names
+            left_over_rows.append(rows.take(kept[is_left_over[first:last]]))
+            unwritten = kept[~to_write[first:last]]
             first = last
-            yield rows.take(np.delete(np.arange(len(rows)), left)) if left.size else rows
-        self._left_over_rows = empty_rows().followed_by(*described)
+            yield rows.take(np.delete(np.arange(len(rows)), unwritten)) if unwritten.size else rows
+        self._left_over_rows = empty_rows().followed_by(*left_over_rows)
+
+    def _mark_duplicates(self, run: RecordRun) -> NDArray[np.int64]:
+        """Set status and `duplicate_of` of a run's duplicates; return the indices of its kept records, int64[N]."""
+        rows = run.rows
+        kept = np.flatnonzero(rows.status == KEPT)
+        if self._options.dedup == "none":
+            return kept
+        original = self._seen.ordinals(self._seen.find(self._hashes(run)[kept]))
+        is_copy = original != rows.ordinal[kept]
+        rows.duplicate_of[kept[is_copy]] = original[is_copy]
+        rows.status = rows.status.copy()
+        rows.status[kept[is_copy]] = DUPLICATE
+        originals: NDArray[np.int64] = kept[~is_copy]
+        return originals
+
+    def _hashes(self, run: RecordRun) -> NDArray[np.void]:
+        """Return hashes, HASH[N], that are equal for duplicates; unpack tokens only if there are long records."""
+        longest = self._options.longest_piece
+        if self._options.dedup != "cropped" or not (run.rows.residues > longest).any():
+            return run.rows.hash
+        tokens, edges = run.tokens()
+        return first_piece_hashes(tokens, edges[1:], run.rows.hash, longest)
 
     def take(self, row: NDArray[np.int64]) -> RecordRows:
-        """See Partition."""
-        return self._left_over_rows.take(
-            np.searchsorted(self._left_over_rows.ordinal, self.rows.ordinal[row])
-        )
+        """Return left-over rows, with ids; see `Partition`."""
+        at = np.searchsorted(self._left_over_rows.ordinal, self.rows.ordinal[row])
+        return self._left_over_rows.take(at)
 
 
 def _without_ids(rows: RecordRows, chosen: NDArray[np.int64]) -> RecordRows:
-    """The rows at `chosen`; ids are left out, of which there may be gigabytes."""
+    """Return the rows at `chosen`, int64[M], with empty ids: all ids together may be gigabytes."""
     columns: dict[str, Any] = {name: getattr(rows, name)[chosen] for name in _COLUMNS}
-    return RecordRows(id=_no_ids(chosen.size), **columns)
+    return RecordRows(id=_empty_ids(chosen.size), **columns)
 
 
-def _no_ids(count: int) -> pa.Array:
+def _empty_ids(count: int) -> pa.Array:
+    """Return `count` empty ids as a large_binary array."""
     return pa.Array.from_buffers(
         pa.large_binary(), count, [None, pa.py_buffer(bytes(8 * count + 8)), pa.py_buffer(b"")]
     )

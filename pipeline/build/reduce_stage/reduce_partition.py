@@ -1,56 +1,42 @@
-"""The reduce stage: records in, shards and a row in records/ for each out.
+"""The reduce stage: turn a partition's records into shards, and a row of records/ for each record.
 
-One partition at a time, duplicates go, order is shuffled, sequences are packed. What fills no bucket is left in a rest file;
-the rests of many partitions are packed together, at last everything that is still left, so that each split ends with at
-most one part-filled bucket.
+1. Read the partition from the spills. One that does not fit into memory is read run by run (`large_partition`).
+2. Give each duplicate its status, and each kept record its split (`deduplicate`, `whole_partition`).
+3. Crop or split long records into sequences, and shuffle these (`sequences`).
+4. Pack the sequences of each split into buckets, and write the buckets as shards (`write_shards`).
+5. Write each record's row to records/, with the shard and bucket of its first sequence (`write_records`).
+6. Save the sequences that filled no bucket, with their records, as a rest (`rests`).
+
+Rest tasks then repeat steps 4 to 6 for the rests of many partitions together, and at last for everything left over, with
+part-filled buckets allowed. So each split ends with at most one part-filled bucket.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.build.arrays.arrow_arrays import bytes_and_edges, gather_runs, number_array, one_chunk
 from pipeline.build.map_stage.map_results import load_map_outcome
-from pipeline.build.reduce_stage.deduplicate import KEPT, shuffle_order, shuffled_sequences
 from pipeline.build.reduce_stage.large_partition import LargePartition
-from pipeline.build.reduce_stage.spilled_records import SpilledRecords, hash_column, number_column
+from pipeline.build.reduce_stage.rests import LeftOver, load_rests, save_rest
+from pipeline.build.reduce_stage.sequences import Sequences, shuffle_order, shuffled_sequences
+from pipeline.build.reduce_stage.spilled_records import SpilledRecords
 from pipeline.build.reduce_stage.whole_partition import Partition, whole_partition
-from pipeline.build.reduce_stage.write_records import RecordRows, write_records
-from pipeline.build.reduce_stage.write_shards import Sequences, WrittenSplit, write_split
-from pipeline.build.spill.spill_files import read_rests, write_rest
+from pipeline.build.reduce_stage.write_records import write_records
+from pipeline.build.reduce_stage.write_shards import WrittenSplit, write_split
 from pipeline.build.task_results import PackResult, ReduceResult
 from pipeline.build.tasks import OnBytes, ReduceTask, RestTask
 from pipeline.storage.atomic_write import Finisher
 from schemas.records import STATUS_CODES
 from schemas.shard import SPLITS
 
-REST_SCHEMA: Final = pa.schema(
-    [
-        ("split", pa.int8()),
-        ("key", pa.uint64()),
-        ("ordinal", pa.int64()),
-        ("start", pa.int64()),
-        ("tokens", pa.large_binary()),
-        # the record's row; written to records/ with its first sequence
-        ("id", pa.large_binary()),
-        ("source", pa.int32()),
-        ("offset", pa.int64()),
-        ("residues", pa.int64()),
-        ("unknown", pa.int64()),
-        ("hash", pa.binary(16)),
-    ]
-)
-
 
 def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
-    """Write shards, records and rest of one partition; return what the manifest needs.
+    """Write one partition's shards, records and rest; return what the manifest needs.
 
     Raises:
-        BuildError: a file cannot be written. DamagedSpillError: a spill is not what was written.
+        BuildError: a file cannot be written.
+        DamagedSpillError: a spill is damaged.
     """
     options = task.job.options
     spilled = SpilledRecords(task)
@@ -77,41 +63,15 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
 
 
 def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
-    """Write the shards and records of rests; return what the manifest needs.
+    """Write the shards and records of rests, and a smaller rest unless the task is final; return what the manifest needs.
 
     Raises:
-        BuildError: a file cannot be written. DamagedSpillError: a rest is not what was written.
+        BuildError: a file cannot be written.
+        DamagedSpillError: a rest is damaged.
     """
-    table = read_rests(task.work, task.rests, REST_SCHEMA)
-    tokens, edges = bytes_and_edges(one_chunk(table.column("tokens")))
-    on_bytes(tokens.size)
-    key, ordinal, start = (
-        number_column(table, "key", np.uint64),
-        number_column(table, "ordinal", np.int64),
-        number_column(table, "start", np.int64),
-    )
-    sequences = Sequences(
-        begin=edges[:-1], residues=np.diff(edges), ordinal=ordinal, start=start, key=key
-    )
+    partition, sequences = load_rests(task.work, task.rests)
+    on_bytes(partition.tokens.size)
     order = shuffle_order(sequences)
-    rows = RecordRows(
-        ordinal=ordinal,
-        id=one_chunk(table.column("id")),
-        source=number_column(table, "source", np.int32),
-        offset=number_column(table, "offset", np.int64),
-        residues=number_column(table, "residues", np.int64),
-        unknown=number_column(table, "unknown", np.int64),
-        hash=hash_column(table.column("hash")),
-        status=np.full(table.num_rows, KEPT, dtype=np.int8),
-        split=number_column(table, "split", np.int8),
-    )
-    partition = Partition(
-        rows=rows,
-        tokens=tokens,
-        begin=edges[:-1],
-        counts=np.zeros(0, dtype=np.int64),
-        residues_in=0,
-    )
     return _pack_and_write(
         task, partition, sequences.take(order), order, rest=None if task.final else task.rest
     )
@@ -125,58 +85,31 @@ def _pack_and_write(
     *,
     rest: str | None,
 ) -> PackResult:
-    """Pack sequences, write shards, rest and records; a record is written where its first sequence is.
+    """Pack sequences; write shards, records and rest.
+
+    A record is written by the task that packs its first sequence.
 
     Args:
-        partition: whose rows are records; of a RestTask one for each sequence, and only those of first sequences count.
+        partition: has a row for each record; in a RestTask one for each sequence, and only first sequences' rows are written.
         sequences: in shuffled order.
         row: int64[N], the row of each sequence.
-        rest: where sequences that fill no bucket go; None to write part-filled buckets instead.
+        rest: name of the file for sequences that fill no bucket; None to write part-filled buckets.
     """
-    job, stem = task.job, task.stem
-    rows, tokens = partition.rows, partition.tokens
-    to_write = np.ones(len(rows), dtype=np.bool_)
-    to_write[row[sequences.start > 0]] = False
-    to_write[row[sequences.start == 0]] = True
-    left_over: list[tuple[int, Sequences, NDArray[np.int64]]] = []
-    written: dict[str, WrittenSplit] = {}
+    job = task.job
     with Finisher() as finisher:
-        for code, split in enumerate(SPLITS):
-            chosen = np.flatnonzero(rows.split[row] == code)
-            part = sequences.take(chosen)
-            result = write_split(
-                tokens,
-                part,
-                job.options,
-                split=split,
-                stem=stem,
-                final=rest is None,
-                out=job.out,
-                finisher=finisher,
-            )
-            rows.place(row[chosen], part.start, result)
-            to_write[row[chosen][result.left_over & (part.start == 0)]] = False
-            left_over.append((code, part.take(result.left_over), row[chosen][result.left_over]))
-            written[split] = result
-        blocks = partition.rows_to_write(
-            to_write, np.concatenate([left for _, _, left in left_over])
+        written, left_over = _write_splits(
+            task, partition, sequences, row, final=rest is None, finisher=finisher
         )
+        to_write = _rows_to_write(len(partition.rows), sequences, row, left_over)
+        left_over_rows = np.concatenate([part.row for part in left_over])
         records = write_records(
-            blocks,
-            f"records/{stem}.parquet",
+            partition.rows_to_write(to_write, left_over_rows),
+            f"records/{task.stem}.parquet",
             names=load_map_outcome(job.work, job.mapped).names,
             out=job.out,
             finisher=finisher,
         )
-        tables = (
-            []
-            if rest is None
-            else [
-                _rest_table(code, part, partition.take(left), tokens)
-                for code, part, left in left_over
-            ]
-        )
-        rest_file = None if rest is None else write_rest(job.work, rest, pa.concat_tables(tables))
+        rest_file = None if rest is None else save_rest(job.work, rest, left_over, partition)
     return PackResult(
         rest=rest_file,
         records=records,
@@ -188,21 +121,44 @@ def _pack_and_write(
     )
 
 
-def _rest_table(
-    code: int, left: Sequences, rows: RecordRows, tokens: NDArray[np.uint8]
-) -> pa.Table:
-    """Sequences that filled no bucket, with what is needed to pack and record them later; `rows` is the record of each."""
-    columns = [
-        number_array(np.full(len(left), code, dtype=np.int8)),
-        number_array(left.key),
-        number_array(left.ordinal),
-        number_array(left.start),
-        gather_runs(tokens, left.begin, left.begin + left.residues, pa.large_binary()),
-        rows.id,
-        number_array(rows.source),
-        number_array(rows.offset),
-        number_array(rows.residues),
-        number_array(rows.unknown),
-        pa.Array.from_buffers(pa.binary(16), len(left), [None, pa.py_buffer(rows.hash)]),
-    ]
-    return pa.table(columns, schema=REST_SCHEMA)
+def _write_splits(
+    task: ReduceTask | RestTask,
+    partition: Partition,
+    sequences: Sequences,
+    row: NDArray[np.int64],
+    *,
+    final: bool,
+    finisher: Finisher,
+) -> tuple[dict[str, WrittenSplit], list[LeftOver]]:
+    """Pack and write each split; note in the rows where first sequences went; return what filled no bucket."""
+    written: dict[str, WrittenSplit] = {}
+    left_over: list[LeftOver] = []
+    for code, split in enumerate(SPLITS):
+        chosen = np.flatnonzero(partition.rows.split[row] == code)
+        part, part_row = sequences.take(chosen), row[chosen]
+        result = write_split(
+            partition.tokens,
+            part,
+            task.job.options,
+            split=split,
+            stem=task.stem,
+            final=final,
+            out=task.job.out,
+            finisher=finisher,
+        )
+        partition.rows.place(part_row, part.start, result)
+        left_over.append(LeftOver(code, part.take(result.left_over), part_row[result.left_over]))
+        written[split] = result
+    return written, left_over
+
+
+def _rows_to_write(
+    rows: int, sequences: Sequences, row: NDArray[np.int64], left_over: list[LeftOver]
+) -> NDArray[np.bool_]:
+    """Return which rows this task writes, bool[rows]: records that were not kept, and those whose first sequence is packed here."""
+    to_write = np.ones(rows, dtype=np.bool_)
+    to_write[row[sequences.start > 0]] = False
+    to_write[row[sequences.start == 0]] = True
+    for part in left_over:
+        to_write[part.row[part.sequences.start == 0]] = False
+    return to_write

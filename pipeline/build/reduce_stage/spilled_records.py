@@ -1,4 +1,7 @@
-"""The records of a partition as the map stage left them: runs of records in input order, each small enough for memory."""
+"""Read a partition's records back from the spills: in input order, in runs that fit into memory.
+
+What kernels and later steps rely on is checked: sizes against packed tokens, status codes, and every record's hash against its tokens.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,27 @@ from pipeline.build.arrays.arrow_arrays import bytes_and_edges, one_chunk
 from pipeline.build.arrays.sequence_hashes import HASH, sequence_hashes
 from pipeline.build.map_stage.map_results import load_map_outcome
 from pipeline.build.reduce_stage.write_records import RecordRows
-from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpilledPartition, spilled_partition
+from pipeline.build.spill.spill_files import SPILL_SCHEMA
 from pipeline.build.spill.spill_kernel import unpack
+from pipeline.build.spill.spilled_partition import SpilledPartition, find_partition
 from pipeline.build.tasks import ReduceTask
 from pipeline.reader.arrow_columns import numbers
 from schemas.errors import DamagedSpillError
 from schemas.records import Status
 
 WHOLE_BYTES: Final = 64 << 20
-"""A partition of which spills hold no more is one run: about 1.5 of what it has by plan."""
+"""A partition with at most this many bytes of spills is one run: about 1.5 times a partition's planned size."""
 RUN_BYTES: Final = 16 << 20
-"""About how much of a larger partition's spills is one run."""
+"""Bytes of spills in one run of a larger partition, approximately."""
 _STATUSES: Final = len(Status)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordRun:
-    """Records of a partition, one after the other in input order.
+    """Consecutive records of a partition, in input order.
 
-    batches: what the spills called `names` say of them.
+    rows: the records, without their tokens
+    batches: the record batches that hold them; names: the spill that each batch comes from
     """
 
     rows: RecordRows
@@ -40,10 +45,12 @@ class RecordRun:
     names: Sequence[str]
 
     def tokens(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The residue tokens of all records end to end, uint8[T], and int64[N + 1] edges; each record has the hash that it had in the input.
+        """Unpack the residue tokens of all records, and check them against the records' hashes.
 
+        Returns:
+            uint8[T], tokens end to end; int64[N + 1], edges of the records.
         Raises:
-            DamagedSpillError: a hash is not that of the tokens.
+            DamagedSpillError: the hash of a record differs.
         """
         edges = np.concatenate(([0], np.cumsum(self.rows.residues)))
         tokens = np.empty(int(edges[-1]), dtype=np.uint8)
@@ -68,12 +75,13 @@ class SpilledRecords:
     """All records of a reduce task's partition."""
 
     def __init__(self, task: ReduceTask) -> None:
-        """
+        """Find the partition's records in each spill.
+
         Raises:
-            DamagedSpillError: a spill is not what was written.
+            DamagedSpillError: a spill is damaged.
         """
         self._spills = load_map_outcome(task.work, task.job.mapped).spills
-        self._found: SpilledPartition = spilled_partition(
+        self._found: SpilledPartition = find_partition(
             task.work, [spill.name for spill in self._spills], task.partition, task.partitions
         )
 
@@ -83,10 +91,10 @@ class SpilledRecords:
         return self._found.bytes > WHOLE_BYTES
 
     def runs(self) -> Iterator[RecordRun]:
-        """The records in input order; each time they are asked for, they are read.
+        """Yield the records in input order; every call reads the spills again.
 
         Raises:
-            DamagedSpillError: a spill is not what was written.
+            DamagedSpillError: a spill is damaged.
         """
         batches: list[tuple[int, pa.RecordBatch]] = []
         size = 0
@@ -101,10 +109,10 @@ class SpilledRecords:
             yield self._run(batches)
 
     def _check(self, spill: int, batch: pa.RecordBatch) -> None:
-        """Refuse what kernels must not be given.
+        """Check what kernels rely on.
 
         Raises:
-            DamagedSpillError: sizes and tokens do not agree, or there is no such status.
+            DamagedSpillError: sizes do not agree with tokens, or a status code is unknown.
         """
         sizes, status = (
             numbers(batch.column("residues"), np.int64),
@@ -116,6 +124,7 @@ class SpilledRecords:
             raise DamagedSpillError(self._spills[spill].name)
 
     def _run(self, found: Sequence[tuple[int, pa.RecordBatch]]) -> RecordRun:
+        """Return a run of record batches, each given with the index of its spill."""
         batches = [batch for _, batch in found]
         table = pa.Table.from_batches(batches, schema=SPILL_SCHEMA)
         spills = [(self._spills[spill], batch) for spill, batch in found]
@@ -146,12 +155,12 @@ def _joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[A
 
 
 def number_column(table: pa.Table, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """A column of numbers."""
+    """Return a column of numbers, dtype[N]."""
     return numbers(one_chunk(table.column(name)), dtype)
 
 
 def hash_column(column: pa.ChunkedArray) -> NDArray[np.void]:
-    """A binary[16] column as HASH[N]."""
+    """Return a binary[16] column as HASH[N]."""
     array = one_chunk(column)
     if len(array) == 0:
         return np.empty(0, dtype=HASH)

@@ -1,4 +1,4 @@
-"""A partition of a build in the memory of its reduce task: what is packed, and what is written of its records."""
+"""A partition in the memory of its reduce task: records to pack and to describe in records/."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from schemas.records import STATUS_CODES
 class Partition:
     """Records whose sequences are packed together.
 
-    rows: at least those that are kept, their status and split known.
-    tokens: uint8[T], and begin: int64[len(rows)], where the residues of each row start in it.
-    counts: int64[statuses], records of each status; residues_in: of all records.
-    cropped_copies: kept records that are the same as an earlier one once they are truncated.
+    rows:           at least those of kept records, with status and split
+    tokens:         uint8[T], residue tokens
+    begin:          int64[len(rows)], where each row's residues begin in `tokens`
+    counts:         int64[statuses], number of records of each status
+    residues_in:    residues of all records, kept or not
+    cropped_copies: number of kept records that equal an earlier one once both are truncated
     """
 
     rows: RecordRows
@@ -42,24 +44,24 @@ class Partition:
     def rows_to_write(
         self, to_write: NDArray[np.bool_], left_over: NDArray[np.int64]
     ) -> Iterator[RecordRows]:
-        """What records/ says of the partition, by ordinal.
+        """Yield the partition's rows for records/, by ordinal.
 
         Args:
-            to_write: bool[len(rows)], rows that belong there.
-            left_over: int64[…], rows that `take` will be asked for when all this has been taken.
+            to_write: bool[len(rows)], which rows belong there.
+            left_over: int64[…], rows that `take` will be asked for after this iterator has ended.
         """
         yield self.rows.take(np.flatnonzero(to_write)).sorted_by_ordinal()
 
     def take(self, row: NDArray[np.int64]) -> RecordRows:
-        """The rows at `row`, int64[M]."""
+        """Return the rows at `row`, int64[M]."""
         return self.rows.take(row)
 
 
 def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) -> Partition:
-    """A partition that is one run.
+    """Return a partition that fits into memory as one run: drop duplicates and assign splits.
 
     Raises:
-        DamagedSpillError: a spill is not what was written.
+        DamagedSpillError: a spill is damaged.
     """
     rows = run.rows
     tokens, edges = run.tokens()
@@ -83,5 +85,9 @@ def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) 
 
 
 def assign_splits(rows: RecordRows, valid: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """Index into SPLITS of each row, int8[N], -1 of those that are not kept; valid: whether its sequences are held out."""
+    """Return the split of each row, int8[N]: index into SPLITS, or -1 if it is not kept.
+
+    Args:
+        valid: bool[N], whether the row's sequences are held out.
+    """
     return np.where(rows.status == KEPT, valid.astype(np.int8), -1).astype(np.int8)

@@ -1,4 +1,4 @@
-"""records/: one row for every input record, kept or not, written as Parquet."""
+"""Write records/: Parquet files with one row for every input record, kept or not."""
 
 from __future__ import annotations
 
@@ -26,24 +26,31 @@ from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 
 _ROW_GROUP = 1 << 17
+"""Most rows in a row group."""
 _GROUP_ID_BYTES = 16 << 20
-"""Of ids in a row group, unless one id is longer: so that writing takes no more memory where ids are long."""
+"""Most bytes of ids in a row group, unless a single id is longer: bounds memory where ids are long."""
 _DICTIONARIES = ["source", "split", "shard", "status"]
 _NUMBERS = ["ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"]
 _COMPRESSION = {
     field.name: "lz4" if field.name in ("id", *_DICTIONARIES) else "none"
     for field in records_schema()
 }
-"""zstd everywhere is a tenth smaller and takes three times as long; hashes do not compress."""
+"""zstd for all columns saves 10 % of space and takes three times as long; hashes do not compress."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RecordRows:
-    """N records and their fates.
+    """Rows of records/ for N records. docs/format.md says what each column means.
 
-    ordinal, offset, residues, unknown: int64[N]; id: binary[N]; source: int32[N], index into the inputs; hash: HASH[N];
-    status: int8[N], index into `Status`; duplicate_of: int64[N], -1 for none; split: int8[N], index into SPLITS, -1 for none;
-    shard: int32[N], index into `shard_names`, -1 for none; bucket: int32[N]
+    ordinal, offset, residues, unknown: int64[N]
+    id:           large_binary[N]
+    source:       int32[N], index into the inputs
+    hash:         HASH[N]
+    status:       int8[N], index into `Status`
+    duplicate_of: int64[N], -1 for none
+    split:        int8[N], index into SPLITS, -1 for none
+    shard:        int32[N], index into `shard_names`, -1 for none
+    bucket:       int32[N], row in the shard, -1 for none
     """
 
     ordinal: NDArray[np.int64]
@@ -71,11 +78,11 @@ class RecordRows:
     def place(
         self, row: NDArray[np.int64], start: NDArray[np.int64], written: WrittenSplit
     ) -> None:
-        """Note where first sequences went.
+        """Set shard and bucket of the records whose first sequence was written.
 
         Args:
             row: int64[M], row of each sequence of the split.
-            start: int64[M], where it starts in its record; 0 for a first sequence.
+            start: int64[M], index of a sequence's first residue in its record; 0 for a first sequence.
         """
         first = np.flatnonzero((start == 0) & ~written.left_over)
         self.shard[row[first]] = written.shard[first] + len(self.shard_names)
@@ -83,7 +90,7 @@ class RecordRows:
         self.shard_names += [entry.name for entry in written.entries]
 
     def take(self, indices: NDArray[np.int64]) -> RecordRows:
-        """The rows at `indices`, int64[M]."""
+        """Return the rows at `indices`, int64[M]."""
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         arrays = {
             name: value[indices] for name, value in values.items() if isinstance(value, np.ndarray)
@@ -91,7 +98,7 @@ class RecordRows:
         return RecordRows(**{**values, **arrays, "id": take_bytes(self.id, indices)})
 
     def part(self, first: int, last: int) -> RecordRows:
-        """The rows first … last - 1; nothing is copied."""
+        """Return the rows first … last - 1, without a copy."""
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         arrays = {
             name: value[first:last]
@@ -101,11 +108,12 @@ class RecordRows:
         return RecordRows(**{**values, **arrays, "id": self.id.slice(first, last - first)})
 
     def followed_by(self, *others: RecordRows) -> RecordRows:
-        """These rows, then those of others, whose shards have the same names."""
+        """Return these rows and those of others, end to end; `shard_names` must be the same."""
         every = (self, *others)
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name, value in values.items():
-            if isinstance(value, np.ndarray):  # numpy joins big-endian hashes to little-endian ones
+            if isinstance(value, np.ndarray):
+                # astype: numpy joins big-endian hashes to little-endian ones
                 values[name] = np.concatenate([getattr(rows, name) for rows in every]).astype(
                     value.dtype, copy=False
                 )
@@ -119,12 +127,12 @@ class RecordRows:
         )
 
     def sorted_by_ordinal(self) -> RecordRows:
-        """The same rows by ordinal."""
+        """Return the rows sorted by ordinal."""
         return self.take(np.argsort(self.ordinal))
 
 
 def empty_rows() -> RecordRows:
-    """Rows of no record."""
+    """Return zero rows."""
     columns: dict[str, Any] = {
         name: np.empty(0, dtype=np.int64) for name in ("ordinal", "offset", "residues", "unknown")
     }
@@ -147,12 +155,12 @@ def write_records(
     out: Folder,
     finisher: Finisher,
 ) -> RecordsEntry:
-    """Write rows, in order of their ordinals, as the records/ file `name`; returns its manifest entry.
+    """Write rows as the records/ file `name`; return its manifest entry.
 
     Args:
-        blocks: of rows; how they are cut does not show.
+        blocks: rows in ascending order of ordinals; the file's bytes do not depend on how they are cut into blocks.
         names: the inputs' names, by source index.
-        out: the dataset's folder; the file is there when the finisher has finished.
+        out: the dataset's folder; the file appears in it when the finisher has ended.
     Raises:
         BuildError: the file cannot be written.
     """
@@ -175,7 +183,7 @@ def write_records(
 
 
 def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
-    """The same rows in row groups: a function of the rows alone."""
+    """Cut rows into row groups, at places that depend on the rows alone; at least one group."""
     waiting = empty_rows()
     groups = 0
     for block in blocks:
@@ -189,14 +197,14 @@ def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
 
 
 def _group_end(rows: RecordRows) -> int | None:
-    """How many of the rows are a row group; None if they are fewer."""
+    """Return the number of rows in the first row group; None if there may be more to come."""
     end = int(np.searchsorted(bytes_and_edges(rows.id)[1][1:], _GROUP_ID_BYTES)) + 1
     end = min(end, _ROW_GROUP)
     return end if end <= len(rows) else None
 
 
 def _table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
-    """Rows as records/ has them."""
+    """Return rows in the schema of records/."""
     return pa.table(
         [
             number_array(rows.ordinal),
@@ -221,14 +229,14 @@ def _table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
 
 
 def _words(codes: NDArray[Any], words: tuple[str, ...] | list[str]) -> pa.Array:
-    """Codes as a dictionary array; -1 is null."""
+    """Return codes as a dictionary array of words; -1 is null."""
     return pa.DictionaryArray.from_arrays(
         number_array(codes.astype(np.int32), valid=codes >= 0), string_array(words)
     )
 
 
 def _text(ids: pa.Array) -> pa.Array:
-    """Ids as strings; bytes that are not UTF-8 are written as \\xff escapes."""
+    """Return ids as strings; bytes that are not UTF-8 become escapes such as \\xff."""
     values, edges = bytes_and_edges(ids)
     text = pa.Array.from_buffers(
         pa.string(), len(ids), [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(values)]

@@ -1,4 +1,8 @@
-"""Packed sequences written as shards: buckets of exactly `capacity` tokens, in Arrow IPC files."""
+"""Pack sequences into buckets of exactly `capacity` tokens, and write the buckets as shards: Arrow IPC files.
+
+A sequence's span is its tokens, `<cls>` and `<eos>` included, rounded up to a multiple of `--length-multiple`. A bucket's tail, the
+padding after its last span, is cut into tail pieces no longer than the longest span, so that attention over it costs no more.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from packers import PACKERS
 from pipeline.build.arrays.arrow_arrays import number_array
 from pipeline.build.arrays.bucket_kernel import fill_buckets, fill_cu_seqlens
 from pipeline.build.options import DatasetOptions
+from pipeline.build.reduce_stage.sequences import Sequences
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.storage.atomic_write import Finisher
 from pipeline.storage.folder import Folder
@@ -23,43 +28,14 @@ from schemas.vocabulary import ESM2
 _ID_LIMIT: Final = 256
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sequences:
-    """N sequences of one split, in shuffled order.
-
-    begin:   int64[N], where its residues start in the token array
-    residues: int64[N], how many it has here (cropped; no specials)
-    ordinal: int64[N], its record's ordinal
-    start:   int64[N], the residue at which it starts in its record
-    key:     uint64[N], its place in the shuffle
-    """
-
-    begin: NDArray[np.int64]
-    residues: NDArray[np.int64]
-    ordinal: NDArray[np.int64]
-    start: NDArray[np.int64]
-    key: NDArray[np.uint64]
-
-    def __len__(self) -> int:
-        return int(self.begin.size)
-
-    def take(self, indices: NDArray[np.int64] | NDArray[np.bool_]) -> Sequences:
-        return Sequences(
-            begin=self.begin[indices],
-            residues=self.residues[indices],
-            ordinal=self.ordinal[indices],
-            start=self.start[indices],
-            key=self.key[indices],
-        )
-
-
 @dataclass(slots=True)
 class WrittenSplit:
-    """What came of packing one split's sequences.
+    """Result of packing one split's N sequences.
 
-    left_over: bool[N], sequences that filled no bucket
-    shard, bucket: int64[N], where each sequence went: index into `entries` and row in that shard
-    token_counts: int64[256], how often each token id is there
+    entries:       manifest entries of the shards
+    left_over:     bool[N], sequences that filled no bucket
+    shard, bucket: int64[N], where each sequence went: index into `entries`, and row in that shard
+    token_counts:  int64[256], how often each token id occurs in the shards
     """
 
     entries: list[ShardEntry]
@@ -84,9 +60,9 @@ def write_split(
     """Pack sequences and write the buckets as `<split>/<stem>-<n>.arrow`.
 
     Args:
-        tokens: uint8[T], residues that `sequences.begin` points into.
+        tokens: uint8[T], residue tokens that `sequences.begin` points into.
         final: write the last, part-filled bucket too.
-        out: the dataset's folder; the shards are there when the finisher has finished.
+        out: the dataset's folder; the shards appear in it when the finisher has ended.
     Raises:
         BuildError: a shard cannot be written.
     """
@@ -96,80 +72,81 @@ def write_split(
     packer = PACKERS[options.packer]
     bucket = packer(spans, capacity=options.capacity, max_seqs=options.most_seqs, final=final)
     buckets = int(bucket.max(initial=-1)) + 1
-    order = np.argsort(
-        bucket.astype(np.int16) if buckets < 1 << 15 else bucket, kind="stable"
-    )  # inside a bucket the shuffled order stays
-    order = order[np.count_nonzero(bucket < 0) :]
-    edges = np.searchsorted(bucket[order], np.arange(buckets + 1))
     shards = -(-buckets // options.buckets_per_shard)
     cuts = [buckets * i // max(shards, 1) for i in range(shards + 1)]
-    result = WrittenSplit(
-        entries=[],
-        left_over=bucket < 0,
-        shard=np.searchsorted(cuts, bucket, side="right").astype(np.int64) - 1,
-        bucket=np.zeros(len(sequences), dtype=np.int64),
-        token_counts=np.zeros(_ID_LIMIT, dtype=np.int64),
-        statistics=SplitStatistics(capacity=options.capacity, longest=options.longest_span),
-    )
-    if shards:
-        result.bucket = bucket - np.array([*cuts, 0])[result.shard]
-    packed = _Packed(tokens, sequences.take(order), spans[order], edges, options)
+    result = _placement(bucket, cuts, options)
+    packed = _PackedSplit(tokens, sequences, spans, bucket, buckets, options)
     for n, (first, last) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
         name = f"{split}/{stem}-{n}.arrow"
         result.entries.append(_write_shard(packed, first, last, name, result, out, finisher))
     return result
 
 
-class _Packed:
-    """Sequences grouped by bucket, and the arrays that one record batch needs."""
+def _placement(bucket: NDArray[np.int32], cuts: list[int], options: DatasetOptions) -> WrittenSplit:
+    """Return the shard and row of each sequence, and nothing written yet.
+
+    Args:
+        bucket: int32[N], bucket of each sequence in its split; -1 for one that filled no bucket.
+        cuts: first bucket of each shard, and the number of buckets.
+    """
+    shard = np.searchsorted(cuts, bucket, side="right").astype(np.int64) - 1
+    has_shards = len(cuts) > 1
+    return WrittenSplit(
+        entries=[],
+        left_over=bucket < 0,
+        shard=shard,
+        bucket=bucket - np.array([*cuts, 0])[shard] if has_shards else np.zeros_like(shard),
+        token_counts=np.zeros(_ID_LIMIT, dtype=np.int64),
+        statistics=SplitStatistics(capacity=options.capacity, longest=options.longest_span),
+    )
+
+
+class _PackedSplit:
+    """A split's sequences in the order of their buckets, and the buffer for one record batch's tokens."""
 
     def __init__(
         self,
         tokens: NDArray[np.uint8],
         sequences: Sequences,
         spans: NDArray[np.int64],
-        edges: NDArray[np.int64],
+        bucket: NDArray[np.int32],
+        buckets: int,
         options: DatasetOptions,
     ) -> None:
+        # stable: inside a bucket, sequences stay in shuffled order
+        order = np.argsort(bucket.astype(np.int16) if buckets < 1 << 15 else bucket, kind="stable")
+        order = order[np.count_nonzero(bucket < 0) :]
         self.tokens = tokens
-        self.sequences = sequences
-        self.spans = spans
-        self.edges = edges
+        self.sequences = sequences.take(order)
+        self.spans = spans[order]
+        self.edges = np.searchsorted(bucket[order], np.arange(buckets + 1))
         self.capacity = options.capacity
-        self.piece = options.longest_span
+        self.longest_span = options.longest_span
         self.schema = shard_schema(options.capacity)
         self.compression = None if options.compression == "none" else options.compression
         self._ids = np.empty(BATCH_BUCKETS * options.capacity, dtype=np.uint8)
 
     def batch(self, first: int, last: int, result: WrittenSplit) -> tuple[pa.RecordBatch, int]:
-        """Buckets `first` … `last` - 1 as a record batch, and their real tokens. Its ids are overwritten by the next batch."""
-        a, b = int(self.edges[first]), int(self.edges[last])
-        sequences, spans = self.sequences, self.spans[a:b]
-        count = np.diff(self.edges[first : last + 1])
-        bucket = np.repeat(np.arange(last - first), count)
-        used = np.bincount(bucket, weights=spans, minlength=last - first).astype(np.int64)
+        """Return buckets `first` … `last` - 1 as a record batch, and its number of real tokens; add to the statistics.
+
+        The batch's ids are overwritten by the next call.
+        """
+        edges, buckets = self.edges[first : last + 1], last - first
+        part = slice(int(edges[0]), int(edges[-1]))
+        spans, lengths = self.spans[part], self.sequences.residues[part] + 2
+        count = np.diff(edges)
+        bucket = np.repeat(np.arange(buckets), count)
+        used = np.bincount(bucket, weights=spans, minlength=buckets).astype(np.int64)
         tail = self.capacity - used
-        pieces = -(-tail // self.piece)
-        lengths = sequences.residues[a:b] + 2
-        cu, cu_offsets = _cu_seqlens(spans, count, pieces, self.capacity, self.piece)
-        ids = self._ids[: (last - first) * self.capacity]
-        fill_buckets(
-            self.tokens,
-            sequences.begin[a:b],
-            sequences.residues[a:b],
-            spans,
-            bucket,
-            ids,
-            self.capacity,
-            ESM2.cls,
-            ESM2.pad,
-            ESM2.eos,
-            result.token_counts,
-        )
+        pieces = -(-tail // self.longest_span)
+        cu, cu_offsets = _cu_seqlens(spans, count, pieces, self.capacity, self.longest_span)
+        ids = self._filled(part, bucket, buckets, result.token_counts)
         result.statistics.add_buckets(lengths, spans, bucket, tail, pieces)
-        tokens = np.bincount(bucket, weights=lengths, minlength=last - first).astype(np.int32)
-        longest = np.maximum.reduceat(spans, self.edges[first:last] - a).astype(np.int32)
-        offsets = number_array((self.edges[first : last + 1] - a).astype(np.int32))
+        tokens = np.bincount(bucket, weights=lengths, minlength=buckets).astype(np.int32)
+        longest = np.maximum.reduceat(spans, edges[:-1] - part.start).astype(np.int32)
+        offsets = number_array((edges - part.start).astype(np.int32))
+        ordinals = number_array(self.sequences.ordinal[part])
+        starts = number_array(self.sequences.start[part].astype(np.int32))
         types = self.schema.types
         arrays = [
             pa.FixedSizeListArray.from_arrays(number_array(ids), type=types[0]),
@@ -177,16 +154,38 @@ class _Packed:
             number_array(count.astype(np.int32)),
             number_array(tokens),
             number_array(longest),
-            pa.ListArray.from_arrays(offsets, number_array(sequences.ordinal[a:b]), type=types[5]),
-            pa.ListArray.from_arrays(
-                offsets, number_array(sequences.start[a:b].astype(np.int32)), type=types[6]
-            ),
+            pa.ListArray.from_arrays(offsets, ordinals, type=types[5]),
+            pa.ListArray.from_arrays(offsets, starts, type=types[6]),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), int(tokens.sum())
 
+    def _filled(
+        self,
+        part: slice,
+        bucket: NDArray[np.int64],
+        buckets: int,
+        token_counts: NDArray[np.int64],
+    ) -> NDArray[np.uint8]:
+        """Return the token ids of a batch's buckets, uint8[buckets · capacity], and count them."""
+        ids = self._ids[: buckets * self.capacity]
+        fill_buckets(
+            self.tokens,
+            self.sequences.begin[part],
+            self.sequences.residues[part],
+            self.spans[part],
+            bucket,
+            ids,
+            self.capacity,
+            ESM2.cls,
+            ESM2.pad,
+            ESM2.eos,
+            token_counts,
+        )
+        return ids
+
 
 def _write_shard(
-    packed: _Packed,
+    packed: _PackedSplit,
     first: int,
     last: int,
     name: str,
@@ -194,7 +193,7 @@ def _write_shard(
     out: Folder,
     finisher: Finisher,
 ) -> ShardEntry:
-    """Write buckets `first` … `last` - 1 as one shard."""
+    """Write buckets `first` … `last` - 1 as one shard; return its manifest entry."""
     tokens = 0
     options = pa.ipc.IpcWriteOptions(compression=packed.compression, use_threads=False)
     with (
@@ -217,7 +216,15 @@ def _cu_seqlens(
     capacity: int,
     piece: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The cu_seqlens of several buckets end to end, int32, and where each bucket's start, int32[B + 1]."""
+    """Return the cu_seqlens of B buckets end to end, int32[…], and each bucket's offset into them, int32[B + 1].
+
+    cu_seqlens are the offsets of a bucket's sequences and tail pieces, from 0 to `capacity`.
+
+    Args:
+        spans: int64[N], bucket after bucket.
+        count, pieces: int64[B], number of sequences and tail pieces of each bucket.
+        piece: longest tail piece, in tokens.
+    """
     sizes = count + pieces + 1
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     cu = np.empty(int(offsets[-1]), dtype=np.int32)

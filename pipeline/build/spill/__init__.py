@@ -1,4 +1,4 @@
-"""Spill files: the records of a map task sorted by partition, with a hash for each piece.
+"""Spill files: a map task's records sorted by partition, with a hash for each piece. Reduce tasks read them back, a bounded piece at a time.
 
-Reduce tasks read them back a bounded piece at a time.
+Start at `spill_files.py`, which describes the format.
 """

@@ -1,4 +1,7 @@
-"""Frames: record batches in a file, each with its hash, and extents, which say where frames lie; the parts of spills and rests (see `spill_files`)."""
+"""Frames and extents, the parts of spills and rests (see `spill_files` for the format).
+
+A frame is a record batch with its hash. An extent, 24 bytes, says where frames lie: begin, size, and a check value.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ from schemas.splitmix import mix
 EXTENT: Final = np.dtype([("begin", "<i8"), ("size", "<i8"), ("check", "<u8")])
 _SIZE_BYTES: Final = 8
 FRAME_HEADER: Final = _SIZE_BYTES + 16
-"""Bytes of a frame before its message."""
+"""Bytes of a frame before its message: size and hash."""
 FRAME_BYTES: Final = 8 << 20
-"""A block of records with long ids, all of one partition, would be a frame of 24 MiB and more, which is read whole."""
+"""Most bytes in a frame, approximately. A frame is read whole; without this limit, a block of records with long ids that
+all belong to one partition would be a frame of 24 MiB and more."""
 
 
 def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> int:
-    """Write a batch, unless it is empty, in frames of about FRAME_BYTES at most; where the file ends now."""
+    """Write a batch in frames of about FRAME_BYTES at most; nothing if it is empty. Return the position after them."""
     rows = max(1, batch.num_rows * FRAME_BYTES // max(batch.nbytes, FRAME_BYTES))
     for first in range(0, batch.num_rows, rows):
         part = batch.slice(first, rows)
-        message = part.serialize(
-            memory_pool=pa.system_memory_pool()
-        )  # of malloc, which keeps what was freed: see pipeline.executors.worker_memory
+        # malloc, because it keeps freed memory for the next frame: see pipeline.executors.worker_memory
+        message = part.serialize(memory_pool=pa.system_memory_pool())
         file.write(
             message.size.to_bytes(_SIZE_BYTES, "little")
             + xxhash.xxh3_128_digest(message, seed=partition)
@@ -40,17 +43,19 @@ def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> 
 def read_frames(
     name: str, buffer: pa.Buffer, partition: int, schema: pa.Schema
 ) -> tuple[list[pa.RecordBatch], int]:
-    """The records of all whole frames in a buffer, and how many bytes these take."""
+    """Return the record batches of all complete frames in a buffer, and how many bytes these frames take.
+
+    Raises:
+        DamagedSpillError: a hash or a size is wrong, or a message is not a record batch of the schema.
+    """
     batches, at = [], 0
     while at + FRAME_HEADER <= buffer.size and at + frame_size(buffer, at) <= buffer.size:
         end = at + frame_size(buffer, at)
         if end < at + FRAME_HEADER:
             raise DamagedSpillError(name)
         message = buffer.slice(at + FRAME_HEADER, end - at - FRAME_HEADER)
-        if (
-            xxhash.xxh3_128_digest(message, seed=partition)
-            != buffer.slice(at + _SIZE_BYTES, 16).to_pybytes()
-        ):
+        expected = buffer.slice(at + _SIZE_BYTES, 16).to_pybytes()
+        if xxhash.xxh3_128_digest(message, seed=partition) != expected:
             raise DamagedSpillError(name)
         batches.append(_decoded(name, message, schema))
         at = end
@@ -58,7 +63,7 @@ def read_frames(
 
 
 def _decoded(name: str, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """A record batch, of which kernels may believe offsets and sizes."""
+    """Return a message's record batch, with offsets and sizes checked, on which kernels rely."""
     try:
         batch = pa.ipc.read_record_batch(message, schema)
         batch.validate(full=True)
@@ -70,14 +75,14 @@ def _decoded(name: str, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch
 
 
 def frame_size(buffer: pa.Buffer, at: int) -> int:
-    """Of the frame that begins at `at`, header included."""
+    """Return the size in bytes, header included, of the frame that begins at `at`."""
     return FRAME_HEADER + int.from_bytes(
         buffer.slice(at, _SIZE_BYTES).to_pybytes(), "little", signed=True
     )
 
 
 def extents_between(edges: NDArray[np.int64]) -> NDArray[np.void]:
-    """The extents of runs that lie end to end, one for each partition; edges: int64[N + 1]."""
+    """Return the extent of each partition, EXTENT[N], given int64[N + 1] edges: partitions lie end to end."""
     extents = np.empty(edges.size - 1, dtype=EXTENT)
     extents["begin"], extents["size"] = edges[:-1], np.diff(edges)
     extents["check"] = _check(extents, np.arange(extents.size, dtype=np.uint64))
@@ -85,7 +90,7 @@ def extents_between(edges: NDArray[np.int64]) -> NDArray[np.void]:
 
 
 def _check(extents: NDArray[np.void], partitions: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """What a extent has to say of itself and its partition, uint64[N]: any changed bit of it changes this."""
+    """Return check values, uint64[N], of extents and the partitions they belong to; any changed bit changes them."""
     check = mix(partitions + np.uint64(1))
     for name in ("begin", "size"):
         check = mix(check ^ extents[name].astype(np.uint64))
@@ -93,19 +98,22 @@ def _check(extents: NDArray[np.void], partitions: NDArray[np.uint64]) -> NDArray
 
 
 def write_extents(file: HashingWriter, extents: NDArray[np.void]) -> None:
-    """Write the extents of all frames, and last the extent of what was written."""
+    """Write extents, and then the extent of these extents."""
     begin = file.tell()
     file.write(extents.tobytes())
     file.write(extents_between(np.array([begin, file.tell()])).tobytes())
 
 
 def checked_extents(name: str, buffer: pa.Buffer, partition: int) -> list[tuple[int, int]]:
-    """Extents of a partition, as they were written: begin and size of each."""
+    """Return begin and size of each extent in a buffer; all are of one partition.
+
+    Raises:
+        DamagedSpillError: a check value is wrong.
+    """
     extents = np.frombuffer(buffer, dtype=EXTENT)
+    expected = _check(extents, np.full(extents.size, partition, dtype=np.uint64))
     if (
-        (
-            extents["check"] != _check(extents, np.full(extents.size, partition, dtype=np.uint64))
-        ).any()
+        (extents["check"] != expected).any()
         or (extents["begin"] < 0).any()
         or (extents["size"] < 0).any()
     ):
@@ -114,7 +122,11 @@ def checked_extents(name: str, buffer: pa.Buffer, partition: int) -> list[tuple[
 
 
 def last_extent(name: str, buffer: pa.Buffer) -> tuple[int, int]:
-    """What the extent at a file's end says."""
+    """Return begin and size of the extent at a file's end.
+
+    Raises:
+        DamagedSpillError: the file is too short, or the check value is wrong.
+    """
     if buffer.size < EXTENT.itemsize:
         raise DamagedSpillError(name)
     return checked_extents(name, buffer.slice(buffer.size - EXTENT.itemsize), 0)[0]

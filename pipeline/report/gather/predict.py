@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from packers import PACKERS
 from pipeline.build.arrays.sequence_hashes import in_valid, partitions_of
 from pipeline.build.options import DatasetOptions
-from pipeline.build.reduce_stage.deduplicate import shuffle_order, shuffled_sequences
-from pipeline.build.reduce_stage.write_shards import Sequences
+from pipeline.build.reduce_stage.sequences import Sequences, shuffle_order, shuffled_sequences
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import RESTS_TOGETHER
 from pipeline.report.gather.assemble import PackedSplit

@@ -1,0 +1,148 @@
+"""Read the records of one partition from all spills of a build, with a bounded amount of data ahead (see `spill_files` for the format).
+
+1. Find the partition's extents in each spill: 24 bytes of a grouped spill, the whole index of another one.
+2. Read parts of spills in windows of WINDOW_BYTES, several spills at once.
+3. Read a part that is larger than a window in several steps, as many complete frames in each as a window holds.
+4. Check each frame's hash, and yield its record batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.build.spill.frames import (
+    EXTENT,
+    FRAME_HEADER,
+    checked_extents,
+    frame_size,
+    last_extent,
+    read_frames,
+)
+from pipeline.build.spill.spill_files import SPILL_SCHEMA, grouped_by_partition
+from pipeline.storage.folder import Folder, Part
+from schemas.errors import DamagedSpillError
+
+WINDOW_BYTES = 16 << 20
+"""Most bytes of spills that are read at once; a larger frame is read whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledPartition:
+    """Where the records of a partition lie.
+
+    parts: for each part of a spill, the spill's index and the part
+    """
+
+    work: Folder
+    partition: int
+    parts: tuple[tuple[int, Part], ...]
+
+    @property
+    def bytes(self) -> int:
+        """Size of all parts."""
+        return sum(_size(part) for _, part in self.parts)
+
+    def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the records in input order, each batch with the index of its spill; read about WINDOW_BYTES ahead at most.
+
+        Raises:
+            DamagedSpillError: a spill is damaged.
+            FileNotFoundError, ThdpackError: a spill is missing or cannot be read.
+        """
+        for window in self._windows():
+            if _size(window[0][1]) > WINDOW_BYTES:
+                yield from self._in_steps(*window[0])
+                continue
+            buffers = self.work.parts([part for _, part in window])
+            for (spill, part), buffer in zip(window, buffers, strict=True):
+                batches, read = read_frames(part.name, buffer, self.partition, SPILL_SCHEMA)
+                if read != _size(part):
+                    raise DamagedSpillError(part.name)
+                yield from ((spill, batch) for batch in batches)
+
+    def _windows(self) -> Iterator[list[tuple[int, Part]]]:
+        """Yield parts that are read together; a part larger than a window comes alone."""
+        window: list[tuple[int, Part]] = []
+        size = 0
+        for entry in self.parts:
+            if window and size + _size(entry[1]) > WINDOW_BYTES:
+                yield window
+                window, size = [], 0
+            window.append(entry)
+            size += _size(entry[1])
+        if window:
+            yield window
+
+    def _in_steps(self, spill: int, part: Part) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Read a large part, as many complete frames at a time as a window holds."""
+        at, end, step = part.begin, cast(int, part.end), WINDOW_BYTES
+        while at < end:
+            buffer = self.work.parts([Part(part.name, at, min(at + step, end))])[0]
+            batches, read = read_frames(part.name, buffer, self.partition, SPILL_SCHEMA)
+            yield from ((spill, batch) for batch in batches)
+            at += read
+            if read:
+                step = WINDOW_BYTES
+            elif buffer.size < FRAME_HEADER or not buffer.size < frame_size(buffer, 0) <= end - at:
+                raise DamagedSpillError(part.name)
+            else:
+                step = frame_size(buffer, 0)  # larger than a window
+
+
+def find_partition(
+    work: Folder, names: Sequence[str], partition: int, partitions: int
+) -> SpilledPartition:
+    """Find the parts of spills that belong to a partition.
+
+    Args:
+        names: the spills, in input order; partitions: number of partitions in each.
+    Raises:
+        DamagedSpillError: a spill is damaged.
+        FileNotFoundError, ThdpackError: a spill is missing or cannot be read.
+    """
+    find = _grouped_extents if grouped_by_partition(work, partitions) else _indexed_extents
+    parts: list[tuple[int, Part]] = []
+    found = zip(names, find(work, names, partition, partitions), strict=True)
+    for spill, (name, extents) in enumerate(found):
+        parts += [(spill, Part(name, begin, begin + size)) for begin, size in extents if size]
+    return SpilledPartition(work, partition, tuple(parts))
+
+
+def _grouped_extents(
+    work: Folder, names: Sequence[str], partition: int, partitions: int
+) -> Iterator[list[tuple[int, int]]]:
+    """Yield begin and size of the partition's frames in each spill that is grouped by partition."""
+    size = EXTENT.itemsize
+    wanted = [Part(name, partition * size, (partition + 1) * size) for name in names]
+    for name, buffer in zip(names, work.parts(wanted), strict=True):
+        if buffer.size != size:
+            raise DamagedSpillError(name)
+        yield checked_extents(name, buffer, partition)
+
+
+def _indexed_extents(
+    work: Folder, names: Sequence[str], partition: int, partitions: int
+) -> Iterator[list[tuple[int, int]]]:
+    """Yield begin and size of each of the partition's frames in each spill that has an index at its end."""
+    for name, buffer in zip(names, work.parts([Part(name) for name in names]), strict=True):
+        begin, size = last_extent(name, buffer)
+        if (
+            begin < 0
+            or begin + size != buffer.size - EXTENT.itemsize
+            or size % (partitions * EXTENT.itemsize)
+        ):
+            raise DamagedSpillError(name)
+        index = np.frombuffer(buffer.slice(begin, size), dtype=EXTENT)[partition::partitions]
+        extents = checked_extents(name, pa.py_buffer(index.tobytes()), partition)
+        if any(first + count > begin for first, count in extents):  # frames lie before the index
+            raise DamagedSpillError(name)
+        yield extents
+
+
+def _size(part: Part) -> int:
+    return cast(int, part.end) - part.begin
