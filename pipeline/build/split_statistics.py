@@ -1,4 +1,4 @@
-"""Exact statistics of a split's buckets, taken where they are written and added up over partitions."""
+"""Exact statistics of a split's buckets: counted where buckets are written, and added up over partitions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ _FILL_BINS = 100
 
 @dataclass(slots=True)
 class SplitStatistics:
-    """Sums and histograms over the buckets of one split; integers only, so that the order of adding never shows.
+    """Sums and histograms over the buckets of one split.
 
-    capacity, longest: tokens of a bucket and of the longest sequence; they fix the bins.
-    counts: how many fall into each bin.
+    All are integers, so that the result does not depend on the order of additions.
+
+    capacity:  tokens of a bucket
+    longest:   tokens of the longest sequence, with its padding; both fix the bins' widths
+    cost_sum, cost_square_sum, cost_max: of a bucket's Σ length², which is what attention costs
+    seqs_max:  most sequences in a bucket
+    pieces_max: most sequences and tail pieces in a bucket
+    counts:    number of values in each bin of a histogram
     """
 
     capacity: Count
@@ -46,14 +52,14 @@ class SplitStatistics:
         tail: NDArray[np.int64],
         tail_pieces: NDArray[np.int64],
     ) -> None:
-        """Count buckets.
+        """Count B buckets with N sequences.
 
         Args:
             lengths: int64[N], real tokens of each sequence.
-            spans: int64[N], the same with length-multiple padding: what attention pays for.
-            bucket: int64[N], the bucket of each, 0 … B - 1.
+            spans: int64[N], its tokens with length-multiple padding, which attention computes on.
+            bucket: int64[N], its bucket, 0 … B - 1.
             tail: int64[B], padding tokens after the last sequence.
-            tail_pieces: int64[B], sequences that the tail is cut into.
+            tail_pieces: int64[B], number of pieces that the tail is cut into.
         """
         if tail.size == 0:
             return
@@ -74,12 +80,14 @@ class SplitStatistics:
         self.add_costs(cost)
 
     def add_costs(self, cost: NDArray[np.int64]) -> None:
-        """Count buckets of which nothing but Σ length², int64[B], is of interest."""
+        """Count buckets by their Σ length² alone, int64[B]."""
         if cost.size == 0:
             return
         self.buckets += cost.size
         self.cost_sum += int(cost.sum())
-        self.cost_square_sum += sum(c * c for c in cost.tolist())  # beyond 64 bits
+        self.cost_square_sum += sum(
+            c * c for c in cost.tolist()
+        )  # Python integers: exceeds 64 bits
         self.cost_max = max(self.cost_max, int(cost.max()))
         self._count("cost", np.bincount(self._bin("cost", cost)))
 
@@ -105,7 +113,7 @@ class SplitStatistics:
         self.counts[name] = total.tolist()
 
     def add(self, other: SplitStatistics) -> None:
-        """Add another part of the same split."""
+        """Add the statistics of another part of the same split."""
         for name in ("buckets", "sequences", "tokens", "cost_sum", "cost_square_sum"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("cost_max", "seqs_max", "pieces_max"):
@@ -114,12 +122,17 @@ class SplitStatistics:
             self._count(name, counts)
 
     def totals(self) -> SplitTotals:
+        """Return the sums, as the manifest has them."""
         return SplitTotals(
             **{name: getattr(self, name) for name in SplitTotals.__dataclass_fields__}
         )
 
     def histograms(self) -> dict[str, Histogram]:
-        """`length` (tokens of a sequence), `fill` (percent of a bucket), `cost` (Σ length² of a bucket), `sequences` (in a bucket)."""
+        """Return the histograms, as the manifest has them, without empty bins at both ends.
+
+        `length`: tokens of a sequence. `fill`: real tokens of a bucket, percent of its capacity. `cost`: Σ length² of a bucket.
+        `sequences`: number of sequences in a bucket.
+        """
         found: dict[str, Histogram] = {}
         for name, counts in self.counts.items():
             used = np.flatnonzero(counts)

@@ -1,6 +1,6 @@
-"""`thdpack verify`: a whole dataset against its manifest, and with --deep records/ against buckets.
+"""`thdpack verify`: check a whole dataset against its manifest, and with --deep records/ against buckets.
 
-The deep pass holds about 60 bytes a record in memory: 4 GB for 60 M records.
+The deep check holds about 60 bytes a record in memory: 4 GB for 60 M records.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pipeline.storage.read_manifest import read_manifest
 
 
 def verify_dataset(dataset: str | Path, *, deep: bool, workers: int | None = None) -> list[str]:
-    """Everything that is wrong with a dataset, one line for each thing; nothing if all is well.
+    """Return one line for each problem of a dataset; an empty list if there is none.
 
     Raises:
-        ManifestError: there is no manifest, or it cannot be trusted.
+        ManifestError: the manifest is missing or damaged.
     """
     manifest = read_manifest(dataset)
     problems = check_totals(manifest)
@@ -38,8 +38,6 @@ def verify_dataset(dataset: str | Path, *, deep: bool, workers: int | None = Non
             lambda _: None,
         )
     problems += [line for lines in found for line in lines]
-    if (
-        deep and not problems
-    ):  # records cannot be compared with files that are not what they should be
+    if deep and not problems:  # records cannot be compared with damaged shards
         problems += compare_records(dataset, manifest)
     return problems

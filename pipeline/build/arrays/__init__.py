@@ -1,4 +1,4 @@
-"""Arrays under all stages: Arrow columns from numpy, hashes of sequences, and the compiled kernels.
+"""Array functions that all stages use: Arrow columns from numpy arrays, hashes of sequences, and the compiled kernels.
 
-Nothing here knows of files or tasks.
+Nothing here knows about files or tasks.
 """

@@ -1,5 +1,7 @@
-"""Arrow arrays out of numpy arrays, and back, without what takes 0.2 s each to import in every process: `pyarrow.compute`, and pandas, which `pa.array` loads
-where it is installed, to see whether it was given a part of it.
+"""Convert numpy arrays to Arrow arrays and back.
+
+Neither `pyarrow.compute` nor `pa.array` is used: importing the one, and pandas, which the other imports where it is installed,
+takes 0.2 s each in every process.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from pipeline.build.arrays.bucket_kernel import gather
 def gather_runs(
     values: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], kind: pa.DataType
 ) -> pa.Array:
-    """The runs values[begin[i]:end[i]] as an Arrow array of `kind`, binary or large_binary."""
+    """Return the runs values[begin[i]:end[i]] as an Arrow array of `kind`, binary or large_binary.
+
+    Args:
+        values: uint8[T]; begin, end: int64[N].
+    """
     offsets = np.concatenate(([0], np.cumsum(end - begin))).astype(
         np.int64 if kind == pa.large_binary() else np.int32
     )
@@ -27,7 +33,11 @@ def gather_runs(
 
 
 def number_array(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Numbers as an Arrow array of their type, no copy where they lie end to end; null where not `valid`."""
+    """Return numbers as an Arrow array of their type, without a copy if they are contiguous.
+
+    Args:
+        valid: bool[N], False for null; default: no nulls.
+    """
     nulls = (
         None
         if valid is None or valid.all()
@@ -41,7 +51,7 @@ def number_array(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None
 
 
 def string_array(words: Sequence[str]) -> pa.Array:
-    """Words as a string array."""
+    """Return words as a string array."""
     encoded = [word.encode() for word in words]
     edges = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
     return pa.Array.from_buffers(
@@ -50,7 +60,10 @@ def string_array(words: Sequence[str]) -> pa.Array:
 
 
 def bytes_and_edges(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """A binary or large_binary array as its bytes, uint8[…] from the first value's on, and int64[N + 1] edges into them; no bytes are copied."""
+    """Return the bytes of a binary or large_binary array, uint8[…] from its first value on, and int64[N + 1] edges into them.
+
+    No bytes are copied.
+    """
     if len(array) == 0:
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
     width = np.int64 if array.type == pa.large_binary() else np.int32
@@ -63,13 +76,13 @@ def bytes_and_edges(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int6
 
 
 def take_bytes(array: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
-    """The values of a binary or large_binary array at `indices`."""
+    """Return the values of a binary or large_binary array at `indices`, int64[M]."""
     values, edges = bytes_and_edges(array)
     return gather_runs(values, edges[:-1][indices], edges[1:][indices], array.type)
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
+    """Return a column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

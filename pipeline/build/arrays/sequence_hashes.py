@@ -1,4 +1,4 @@
-"""Hashes of sequences, and the three decisions that hang on them: partition, split, place in the shuffle."""
+"""Hashes of sequences, and the three decisions made from them: partition, split, and position in the shuffle."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pipeline.build.arrays.hash_kernel import xxh3_128_digests
 from schemas.splitmix import mix
 
 HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
-"""An xxh3_128 as its 16 digest bytes, seen as two integers."""
+"""The 16 digest bytes of an xxh3_128, as two big-endian integers."""
 
 
 def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.void]:
-    """xxh3_128 of each sequence's residue tokens (no specials, before any cropping).
+    """Return the xxh3_128 of each sequence's residue tokens, without specials, before any cropping.
 
     Args:
-        tokens: uint8[T], all sequences one after another.
-        ends: int64[N], where each ends.
+        tokens: uint8[T], all sequences end to end.
+        ends: int64[N], where each sequence ends.
     Returns:
         HASH[N].
     """
@@ -33,10 +33,14 @@ def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArr
 def first_piece_hashes(
     tokens: NDArray[np.uint8], ends: NDArray[np.int64], hashes: NDArray[np.void], most: int
 ) -> NDArray[np.void]:
-    """xxh3_128 of the first `most` residue tokens of each sequence: of all that training sees of a cropped one. What decides partition and split.
+    """Return the xxh3_128 of the first `most` residue tokens of each sequence: what training sees of a cropped one.
+
+    This hash decides partition and split.
 
     Args:
-        tokens, ends: as above; hashes: HASH[N], of whole sequences.
+        tokens: uint8[T], all sequences end to end.
+        ends: int64[N], where each sequence ends.
+        hashes: HASH[N], of whole sequences.
     Returns:
         HASH[N]; `hashes` itself if no sequence is longer than `most`.
     """
@@ -52,20 +56,29 @@ def first_piece_hashes(
 
 
 def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64]:
-    """Partition of each sequence, int64[N] in 0..partitions - 1, from the hash's upper bits."""
+    """Return the partition of each sequence, int64[N] in 0..partitions - 1, from the upper 32 bits of its hash."""
     upper = (hashes["high"].astype(np.uint64) >> np.uint64(32)) * np.uint64(partitions)
     return (upper >> np.uint64(32)).astype(np.int64)
 
 
 def in_valid(hashes: NDArray[np.void], fraction: float) -> NDArray[np.bool_]:
-    """Whether each sequence is held out, bool[N], from the hash's lower half, which no partition depends on."""
+    """Return whether each sequence is in the valid split, bool[N].
+
+    The lower half of the hash decides, so that split and partition are independent.
+    """
     return (hashes["low"].astype(np.uint64) >> np.uint64(11)) < np.uint64(round(fraction * 2**53))
 
 
 def shuffle_keys(
     hashes: NDArray[np.void], ordinals: NDArray[np.int64], pieces: NDArray[np.int64], seed: int
 ) -> NDArray[np.uint64]:
-    """Sort keys of the global shuffle, uint64[N]: SplitMix64's finalizer applied to one input after another."""
+    """Return sort keys of the global shuffle, uint64[N].
+
+    A key mixes seed, hash, ordinal and piece, one after another, with the finalizer of SplitMix64.
+
+    Args:
+        hashes: HASH[N], of records; ordinals: int64[N], of records; pieces: int64[N], number of a piece in its record.
+    """
     key = mix(np.full(hashes.size, seed, dtype=np.uint64))
     for part in (hashes["high"], hashes["low"], ordinals, pieces):
         key = mix(key ^ part.astype(np.uint64))

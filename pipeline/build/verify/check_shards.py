@@ -1,4 +1,4 @@
-"""Is a dataset what its manifest says? Hashes, schema, every invariant of every bucket; `deep` also records/ against buckets."""
+"""Check a dataset's files against its manifest: sizes, hashes, schema, and every rule of every bucket."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
 _TASK_BYTES: Final = 96 << 20
-"""Of shards, for a task: a few hundredths of a second, against which what runs it takes little."""
+"""Bytes of shards in one task: it takes a few hundredths of a second, against which the cost of starting it is small."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",
     "num_seqs does not agree with cu_seqlens, record or start",
     "more sequences than --max-seqs allows, or more sequences and tail pieces than slots",
-    "a sequence is longer than max_seq_len, or no multiple of length-multiple",
+    "a sequence is longer than max_seq_len, or its length is not a multiple of --length-multiple",
     "a sequence does not start with <cls>",
-    "a sequence does not end with <eos> and length-multiple padding only",
+    "a sequence does not end with <eos>, followed only by --length-multiple padding",
     "a sequence holds a token that is no residue and not <unk>",
     "a sequence has no residue",
-    "the tail holds something else than <pad>, or is cut into wrong pieces",
+    "the tail holds a token other than <pad>, or is cut into wrong pieces",
     "num_tokens is not the number of real tokens",
-    "max_seqlen is not the longest sequence",
+    "max_seqlen is not the length of the longest sequence",
     "start is negative",
 )
+"""Texts of the rules, by the codes that the kernel `check_buckets` gives."""
 
 
 def bucket_rules(manifest: Manifest) -> BucketRules:
-    """What every bucket of a dataset has to obey."""
+    """Return the limits that every bucket of a dataset has to obey."""
     return BucketRules(
         vocabulary=manifest.vocabulary,
         capacity=manifest.capacity,
@@ -54,9 +55,11 @@ def bucket_rules(manifest: Manifest) -> BucketRules:
 
 
 def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
-    """What is wrong with a file, or None."""
+    """Return what is wrong with a file's size or hash, or None."""
     try:
-        if folder.local:  # in pieces: a mapping of gigabytes would count as this process's memory
+        if (
+            folder.local
+        ):  # read in pieces: a mapping of gigabytes would count as this process's memory
             return difference(folder.where(entry.name), *hash_file(folder.where(entry.name)), entry)
         content = folder.buffer(entry.name)
     except InputError as error:
@@ -77,14 +80,14 @@ def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
 
 
 def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[str]:
-    """What is wrong with a shard: one line for each thing."""
+    """Return one line for each problem of a shard: size, hash, schema, every rule of every bucket, and totals."""
     problems: list[str] = []
     path = folder.where(entry.name)
     buckets = tokens = 0
     try:
         reader = pa.ipc.open_file(verified(folder.buffer(entry.name), entry, path))
         if not reader.schema.equals(shard_schema(rules.capacity)):
-            return [f"{path}: its schema is not that of a shard of capacity {rules.capacity}"]
+            return [f"{path}: its schema is not that of a shard with --capacity {rules.capacity}"]
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)
             batch.validate(full=True)
@@ -103,13 +106,14 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
         return [*problems, f"{path}: not a readable Arrow file: {error}"]
     if (buckets, tokens) != (entry.buckets, entry.tokens):
         problems.append(
-            f"{path}: {buckets} buckets with {tokens} tokens, the manifest says {entry.buckets} with {entry.tokens}"
+            f"{path}: {buckets} buckets with {tokens} tokens, "
+            f"the manifest says {entry.buckets} with {entry.tokens}"
         )
     return problems
 
 
 def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64]:
-    """int64[buckets]: index of the first rule that each bucket breaks, 0 for none."""
+    """Return the index of the first rule that each bucket breaks, int64[buckets]; 0 for none."""
     vocabulary = VOCABULARIES[rules.vocabulary]
     inside = vocabulary.in_sequence
     codes = np.zeros(batch.num_rows, dtype=np.int64)
@@ -141,12 +145,12 @@ def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64
 
 
 def _values_and_offsets(lists: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """All values of a list column, and int32[rows + 1] offsets into them."""
+    """Return all values of a list column, and int32[rows + 1] offsets into them."""
     return numbers(lists.values, np.int32), numbers(lists.offsets, np.int32)
 
 
 def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
-    """What is wrong with a task's shards and records/ files: one line for each thing."""
+    """Return one line for each problem of a task's shards and records/ files."""
     problems: list[str] = []
     for entry in task.shards:
         problems += check_shard(task.out, entry, task.rules)
@@ -159,7 +163,7 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
 
 
 def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:
-    """Tasks of shards one after the other that come to about _TASK_BYTES, with the records/ files spread over them."""
+    """Return tasks of consecutive shards, about _TASK_BYTES each, with the records/ files spread over them."""
     groups: list[list[ShardEntry]] = [[]]
     size = 0
     for entry in (entry for shards in manifest.shards.values() for entry in shards):
@@ -183,21 +187,23 @@ def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTa
 
 
 def check_totals(manifest: Manifest) -> list[str]:
-    """What in a manifest contradicts itself."""
+    """Return one line for each contradiction inside a manifest."""
     problems = []
     for split, totals in manifest.splits.items():
         entries = manifest.shards.get(split, ())
         found = sum(e.buckets for e in entries), sum(e.tokens for e in entries)
         if found != (totals.buckets, totals.tokens):
             problems.append(
-                f"manifest: {split} has {found[0]} buckets and {found[1]} tokens in shards, its totals say {totals.buckets} and {totals.tokens}"
+                f"manifest: {split} has {found[0]} buckets and {found[1]} tokens in shards, "
+                f"its totals say {totals.buckets} and {totals.tokens}"
             )
         if totals.pieces_max > manifest.slots:
             problems.append(
-                f"manifest: a bucket of {split} needs {totals.pieces_max} slots, the manifest has {manifest.slots}"
+                f"manifest: a bucket of {split} needs {totals.pieces_max} slots, "
+                f"the manifest has {manifest.slots}"
             )
     if sum(e.rows for e in manifest.records) != sum(manifest.records_by_status.values()):
         problems.append(
-            "manifest: records/ files and the counts by status do not agree on how many records there are"
+            "manifest: records/ files have another number of records than the counts by status"
         )
     return problems
