@@ -9,8 +9,9 @@ from rich.table import Table
 
 from pipeline.cli.arguments import UsageError
 from pipeline.cli.subcommand_options import PlanOptions
+from pipeline.planning.cluster import GPU_GIB
 from pipeline.planning.estimate import memory, seconds
-from pipeline.planning.training_plan import GPU_GIB, TrainingPlan, plan_training
+from pipeline.planning.training_plan import TrainingPlan, plan_training
 
 
 def run_plan(options: PlanOptions) -> int:

@@ -1,4 +1,4 @@
-"""Plans of training runs: memory and time of a step from a fitted formula, and settings that fit.
+"""Plan training runs: estimate the memory and time of a step by a fitted formula, and find settings that fit.
 
 Start at `training_plan.py`.
 """

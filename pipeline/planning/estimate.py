@@ -1,7 +1,8 @@
-"""What training takes: memory by part and time of a step, from a formula fitted to measured steps.
+"""Estimate a training step's memory, by part, and its time, from a formula fitted to measured steps.
 
-Fitted to those rows of benchmarks/training/measured.json that say so, all of NVIDIA H200s; `python -m benchmarks.training.fit_estimate` fits anew, and prints
-the errors on the rows that were left out (docs/benchmarks.md). Memory is what torch allocates at its peak. Backend te.
+Fitted to the rows of benchmarks/training/measured.json marked `fit`, all measured on NVIDIA H200s with backend te.
+`python -m benchmarks.training.fit_estimate` fits again, and prints the errors on the other rows (docs/benchmarks.md). Memory is what
+torch allocates at its peak. Not for backend torch, whose memory has not been measured.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ ACTIVATION_BYTES: Final = {
     ("selective", False): 15.1,
     ("full", False): 5.35,
 }
-"""A token, a layer and a unit of hidden size; by recomputation, and whether matrix products run in FP8. Recomputed, FP8 is taken for bf16."""
+"""Bytes of activations for each token, layer and unit of hidden size; by `--recompute`, and whether matrix products run in FP8.
+
+With recomputation, the figures of bf16 are used for FP8 too."""
 CONSTANT_BYTES: Final = 1 << 28
+"""Memory that depends on nothing here."""
 GATHERED_LAYERS: Final = 3
-"""Layers whose parameters and gradients are whole at a time, under `--reshard layer`: one computes, one is on its way, one is being reduced."""
+"""Layers whose whole parameters and gradients are in memory at a time, under `--reshard layer`: one computes, one is being gathered, and
+one is being reduced."""
 
 ROOM: Final = 0.93
-"""Share of a GPU's memory that a run may be planned to take; fragments, communication buffers and the CUDA context have the rest."""
+"""Largest share of a GPU's memory that a plan uses; the rest is for fragmentation, communication buffers and the CUDA context."""
 
 COEFFICIENTS: Final = {
     "bf16": 1.53,
@@ -44,25 +49,34 @@ COEFFICIENTS: Final = {
     "step_traffic": 8.54,
     "layer_traffic": 2.04,
 }
-"""ms a TFLOP of matrix products (bf16, fp8; narrow: and 1,000 / hidden size more), of attention (long: by cuDNN's
-kernels, where sequences may be too long for ours); ms a GB of activations cast; ms a layer; ms a billion
-parameters for the optimizer and for adding up gradients; factors of recomputation; share that an eager step takes more than a captured one; ms a GB of
-traffic that is not hidden, once a step or in each layer."""
+"""Coefficients of a step's time:
+
+- bf16, fp8: ms per TFLOP of matrix products; narrow: additional ms per TFLOP, times 1,000 / hidden size
+- attention: ms per TFLOP of attention; long_attention: by cuDNN's kernels, where sequences may be too long for ours
+- cast: ms per GB of activations cast to FP8
+- layer: ms per layer
+- update: ms per billion parameters, of the optimizer; sums: of adding up gradients
+- selective, full: factors of recomputation
+- eager: additional share of time of an eager step, compared with a captured one
+- step_traffic, layer_traffic: ms per GB of traffic that computation does not hide, once a step or in each layer
+"""
 HOST_MS: Final = {
     ("step", False): 4.5,
     ("step", True): 6.2,
     ("layer", False): 6.9,
     ("layer", True): 9.5,
 }
-"""A slow host launches a layer of an eager micro-batch in this time, by reshard and FP8: a step is never faster."""
+"""ms that a slow host takes to launch a layer of an eager micro-batch, by reshard and FP8: a step is never faster."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """One way to train.
 
-    tokens, real_tokens, squares: places, tokens and Σ length² of a micro-batch, over the ranks that share it. max_seqlen: the dataset's. shards: ranks
-    of a copy of the parameters.
+    tokens, real_tokens, squares: of a micro-batch, over the ranks that share it: tokens with padding, tokens without, and Σ length²
+    max_seqlen: longest sequence of the dataset, in tokens
+    shards:     ranks that share one copy of the parameters
+    captured:   whether steps are captured in CUDA graphs
     """
 
     model: ModelOptions
@@ -81,7 +95,11 @@ class Setting:
 
     @classmethod
     def on(cls, manifest: Manifest, buckets: int, **others: Any) -> Self:
-        """Micro-batches of so many average buckets of a dataset's train split, which is not empty; `others` are the fields that are not the dataset's."""
+        """Return a setting with micro-batches of `buckets` average buckets of a dataset's train split, which is not empty.
+
+        Args:
+            others: the fields that do not depend on the dataset.
+        """
         train = manifest.splits["train"]
         return cls(
             tokens=buckets * manifest.capacity,
@@ -93,43 +111,80 @@ class Setting:
 
     @property
     def step_tokens(self) -> float:
-        """Real tokens of a step, over all ranks."""
+        """Tokens of a step without padding, over all ranks."""
         return self.real_tokens * self.micro_batches * self.ranks / self.context_parallel
 
 
 def memory(setting: Setting) -> dict[str, float]:
-    """Bytes of one GPU at the peak, by part."""
+    """Return the bytes of one GPU at the peak, by part."""
     model, p = setting.model, setting.model.parameters
     accumulates = setting.micro_batches > 1
     whole = setting.ranks == 1 or setting.reshard == "step"
-    gathered = 0.0
-    if setting.ranks > 1:
-        gathered = (
-            p * (2 + 4 * accumulates) if whole else GATHERED_LAYERS * (2 + 1) * p / model.layers
-        )
     sums = (
         4 * p / setting.shards
         if accumulates and (setting.ranks == 1 or setting.reshard == "layer")
         else 0.0
     )
-    a_token = (
-        ACTIVATION_BYTES[setting.recompute, setting.fp8 and setting.recompute == "none"]
-        * model.layers
-        * model.hidden_size
+    fp8_activations = setting.fp8 and setting.recompute == "none"
+    activations_per_token = (
+        ACTIVATION_BYTES[setting.recompute, fp8_activations] * model.layers * model.hidden_size
     )
     return {
         "parameters (bf16)": 2 * p / setting.shards,
         "masters and Adam's state (fp32)": 12 * p / setting.shards,
         "sums of gradients (fp32)": sums,
-        "gathered parameters and gradients": gathered,
+        "gathered parameters and gradients": _gathered_bytes(setting),
         "FP8 copies of weights": 2.0 * p * (setting.fp8 and whole),
-        "activations": a_token * setting.tokens / setting.context_parallel,
+        "activations": activations_per_token * setting.tokens / setting.context_parallel,
         "the rest": float(CONSTANT_BYTES),
     }
 
 
+def _gathered_bytes(setting: Setting) -> float:
+    """Return the bytes of parameters and gradients that are gathered from other ranks at a time."""
+    p = setting.model.parameters
+    if setting.ranks == 1:
+        return 0.0
+    if setting.reshard == "step":
+        return p * (2 + 4 * (setting.micro_batches > 1))
+    return GATHERED_LAYERS * (2 + 1) * p / setting.model.layers
+
+
 def seconds(setting: Setting) -> float:
-    """Of a step."""
+    """Return the time of a step."""
+    c = COEFFICIENTS
+    billions = setting.model.parameters / 1e9
+    traffic = (setting.shards - 1) / setting.shards * billions
+    micro_batch = _micro_batch_ms(setting, billions, traffic)
+    step = micro_batch * setting.micro_batches + c["update"] * billions / setting.shards
+    if setting.ranks > 1 and setting.reshard == "step":
+        step += c["step_traffic"] * 6 * traffic
+    return step / 1e3
+
+
+def _micro_batch_ms(setting: Setting, billions: float, traffic: float) -> float:
+    """Return the time of a micro-batch, traffic included under `--reshard layer`.
+
+    Args:
+        billions: of parameters; traffic: of parameters that come from other ranks, in billions.
+    """
+    c = COEFFICIENTS
+    again = {"none": 1.0, "selective": c["selective"], "full": c["full"]}[setting.recompute]
+    ms = _compute_ms(setting) * again
+    if setting.micro_batches > 1:
+        ms += c["sums"] * billions / (setting.shards if setting.reshard == "layer" else 1)
+    if not setting.captured:
+        ms *= 1 + c["eager"]
+    if setting.ranks > 1 and setting.reshard == "layer":
+        ms += c["layer_traffic"] * 8 * traffic
+    if not setting.captured and setting.ranks > 1:
+        launch = HOST_MS[setting.reshard, setting.fp8] * setting.model.layers * again
+        ms = max(ms, launch)
+    return ms
+
+
+def _compute_ms(setting: Setting) -> float:
+    """Return the time that one rank computes on a micro-batch, without recomputation."""
     model, c = setting.model, COEFFICIENTS
     share = 1 / setting.context_parallel
     features = step_features(setting)
@@ -139,34 +194,16 @@ def seconds(setting: Setting) -> float:
         + features["narrow"] * c["narrow"]
         + features["cast"] * c["cast"]
     )
-    attention = c[
-        "attention"
-        if setting.max_seqlen <= longest_of_our_attention(model.head_size)
-        else "long_attention"
-    ]
-    micro_batch = (per_token + features["attention"] * attention) * share + features["layer"] * c[
-        "layer"
-    ]
-    again = {"none": 1.0, "selective": c["selective"], "full": c["full"]}[setting.recompute]
-    micro_batch *= again
-    billions = model.parameters / 1e9
-    if setting.micro_batches > 1:
-        micro_batch += c["sums"] * billions / (setting.shards if setting.reshard == "layer" else 1)
-    if not setting.captured:
-        micro_batch *= 1 + c["eager"]
-    traffic = (setting.shards - 1) / setting.shards * billions
-    if setting.ranks > 1 and setting.reshard == "layer":
-        micro_batch += c["layer_traffic"] * 8 * traffic
-    if not setting.captured and setting.ranks > 1:
-        micro_batch = max(micro_batch, HOST_MS[setting.reshard, setting.fp8] * model.layers * again)
-    step = micro_batch * setting.micro_batches + c["update"] * billions / setting.shards
-    if setting.ranks > 1 and setting.reshard == "step":
-        step += c["step_traffic"] * 6 * traffic
-    return step / 1e3
+    ours = setting.max_seqlen <= longest_of_our_attention(model.head_size)
+    attention = features["attention"] * c["attention" if ours else "long_attention"]
+    return (per_token + attention) * share + features["layer"] * c["layer"]
 
 
 def step_features(setting: Setting) -> dict[str, float]:
-    """What the time of a micro-batch is linear in."""
+    """Return the quantities that the time of a micro-batch is linear in; keys of COEFFICIENTS.
+
+    TFLOP of matrix products and attention, GB of activations cast, and layers.
+    """
     model = setting.model
     d = model.hidden_size
     products = (

@@ -1,6 +1,7 @@
-"""Measured training throughput, and what the presets' runs are: the one table behind every GPU-hour that thdpack forecasts.
+"""Measured training throughput, and the published run of each preset: the one table behind the GPU-hours of `thdpack stats`.
 
-Data only. The rows are those of docs/benchmarks.md, at 16,384 tokens a step but for 15B; a test holds both together, and the runs to the trainer's presets.
+Data only. The rows are those of docs/benchmarks.md, measured at 16,384 tokens a step, except for 15B. A test checks that both agree,
+and that the runs agree with the trainer's presets.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Final
 GPU: Final = "NVIDIA H200"
 
 _MEASURED: Final = 'thdpack, one NVIDIA H200, 2026-11-21: docs/benchmarks.md, "The training step"'
-_MANY: Final = (
+_MEASURED_ON_FOUR: Final = (
     'thdpack, four NVIDIA H200, a figure for each, 2026-11-22: docs/benchmarks.md, "Many GPUs"'
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """tokens_per_second: unpadded, one GPU."""
+    """Measured throughput of a preset. tokens_per_second: unpadded tokens, on one GPU."""
 
     preset: str
     precision: str
@@ -27,7 +28,7 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PublishedRun:
     """The published training run of a preset."""
 
     steps: int
@@ -42,12 +43,12 @@ THROUGHPUT: Final = (
     Throughput("esm2-650m", "fp8-delayed", 145_600, _MEASURED),
     Throughput("esm2-3b", "bf16", 31_400, _MEASURED),
     Throughput("esm2-3b", "fp8-delayed", 45_700, _MEASURED),
-    Throughput("esm2-15b", "fp8-delayed", 8_843, _MANY),
+    Throughput("esm2-15b", "fp8-delayed", 8_843, _MEASURED_ON_FOUR),
 )
 
-_USUAL: Final = Run(steps=500_000, tokens_per_step=2_097_152)
+_SMALLER_MODELS: Final = PublishedRun(steps=500_000, tokens_per_step=2_097_152)
 RUNS: Final = dict.fromkeys(
-    ("esm2-8m", "esm2-35m", "esm2-150m", "esm2-650m", "esm2-3b"), _USUAL
+    ("esm2-8m", "esm2-35m", "esm2-150m", "esm2-650m", "esm2-3b"), _SMALLER_MODELS
 ) | {
-    "esm2-15b": Run(steps=500_000, tokens_per_step=3_145_728),
+    "esm2-15b": PublishedRun(steps=500_000, tokens_per_step=3_145_728),
 }

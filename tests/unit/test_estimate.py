@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.training.fit_estimate import MEASURED, setting_of
+from pipeline.planning.cluster import Cluster
 from pipeline.planning.estimate import Setting, memory, seconds
-from pipeline.planning.training_plan import Cluster, plan_training
+from pipeline.planning.training_plan import plan_training
 from schemas.models import ESM2_MODELS
 from tests.command_line import Run, preprocess
 from trainer.config import PRESETS, parse
@@ -128,7 +129,7 @@ def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gp
     of_a_node: int,
 ) -> None:
     plan = plan_training(str(dataset), "esm2-650m", gpus, precision="bf16", tokens=0)
-    assert (plan.cluster.nodes, plan.cluster.of_a_node) == (nodes, of_a_node)
+    assert (plan.cluster.nodes, plan.cluster.gpus_per_node) == (nodes, of_a_node)
     options = parse(plan.command.partition("trainer.train ")[2].split())
     assert options.data.buckets_per_step % (plan.cluster.number * options.data.buckets_per_micro_batch) == 0
     assert options.data.buckets_per_step * 4096 == pytest.approx(2_097_152, rel=0.15)

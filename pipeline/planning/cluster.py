@@ -1,0 +1,49 @@
+"""The GPUs that a plan is made for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+GPU_GIB: Final = {"H200": 139.8, "H100": 79.2}
+"""Memory of a GPU that torch can allocate, in GiB."""
+_GPUS_PER_NODE: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """A number of GPUs of one kind, a key of GPU_GIB."""
+
+    number: int
+    gpu: str
+
+    @property
+    def nodes(self) -> int:
+        """The smallest number of nodes that have equally many GPUs each, eight at most."""
+        return next(
+            nodes
+            for nodes in range(-(-self.number // _GPUS_PER_NODE), self.number + 1)
+            if self.number % nodes == 0
+        )
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self.number // self.nodes
+
+    @staticmethod
+    def parse(text: str) -> Cluster:
+        """Return the cluster that a text such as `8xH200` names.
+
+        Raises:
+            ValueError: the text has another form, or such a GPU has not been measured.
+        """
+        found = re.fullmatch(r"([1-9][0-9]*)\s*[x×]\s*([A-Za-z0-9]+)", text)
+        if not found:
+            raise ValueError(f"--gpus is {text!r}, expected a number and a kind, such as 8xH200")
+        number, gpu = int(found[1]), found[2].upper()
+        if gpu not in GPU_GIB:
+            raise ValueError(
+                f"--gpus {text}: there are figures for {', '.join(GPU_GIB)}; none for {gpu}"
+            )
+        return Cluster(number=number, gpu=gpu)

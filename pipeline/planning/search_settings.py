@@ -1,0 +1,165 @@
+"""Search for the settings of a training run that fit a cluster's memory, the fastest first.
+
+1. List context-parallel sizes that divide the GPUs of a node, the model's heads and the buckets.
+2. For each size, list combinations of micro-batch, recomputation, resharding and replication whose batch is within 15 % of the
+   published one.
+3. Estimate memory, and drop combinations that do not fit (`estimate.memory`).
+4. Keep the smallest context-parallel size that fits; there, prefer one copy of the parameters for each node, because traffic
+   between nodes was not measured and is smallest that way; then sort by estimated tokens/s (`estimate.seconds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Final, get_args
+
+from pipeline.planning.cluster import GPU_GIB, Cluster
+from pipeline.planning.estimate import ROOM, Reshard, Setting, memory, seconds
+from pipeline.planning.throughput import RUNS
+from schemas.manifest import Manifest
+from schemas.models import ESM2_MODELS, Recompute, longest_of_our_attention
+
+_CONTEXT_PARALLEL: Final = (1, 2, 4, 8)
+_BUCKETS_PER_MICRO_BATCH: Final = (1, 2, 4, 8, 16)
+_RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
+_RESHARD: Final[tuple[Reshard, ...]] = ("step", "layer")
+_BATCH_TOLERANCE: Final = 0.15
+"""Largest difference between a batch and the published one, as a share of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One way to train, and the trainer's flags that ask for it.
+
+    buckets:   in a micro-batch
+    replicate: copies of the parameters
+    """
+
+    setting: Setting
+    buckets: int
+    replicate: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Estimated real tokens per second, over all GPUs."""
+        return self.setting.step_tokens / seconds(self.setting)
+
+    @property
+    def gib(self) -> float:
+        """Estimated memory of one GPU at its peak."""
+        return sum(memory(self.setting).values()) / 2**30
+
+    def flags(self) -> list[str]:
+        """Return the flags of `trainer.train`; default values are left out."""
+        setting = self.setting
+        data_ranks = setting.ranks // setting.context_parallel
+        flags = [
+            "--buckets-per-step",
+            str(self.buckets * setting.micro_batches * data_ranks),
+            "--buckets-per-micro-batch",
+            str(self.buckets),
+        ]
+        if setting.ranks > 1:
+            flags += ["--reshard", setting.reshard]
+        if self.replicate > 1:
+            flags += ["--replicate", str(self.replicate)]
+        if setting.context_parallel > 1:
+            flags += ["--context-parallel", str(setting.context_parallel)]
+        if setting.recompute != "none":
+            flags += ["--recompute", setting.recompute]
+        return [*flags, "--cuda-graph"] if setting.captured else flags
+
+
+def search_settings(
+    manifest: Manifest, model: str, cluster: Cluster, *, fp8: bool
+) -> list[Candidate]:
+    """Return the settings that fit, the best first.
+
+    Args:
+        manifest: of a dataset whose train split is not empty; model: a key of ESM2_MODELS.
+    Raises:
+        ValueError: none fits the memory, or every batch is too far from the published one; says what would help.
+    """
+    candidates = [
+        candidate
+        for size in _context_parallel_sizes(cluster, model, manifest.capacity)
+        for candidate in _candidates(manifest, model, cluster, fp8, size)
+    ]
+    if not candidates:
+        least = cluster.number * manifest.capacity
+        raise ValueError(
+            f"a step on {cluster.number} GPUs has at least {least:,} tokens, one bucket of "
+            f"{manifest.capacity:,} each, and the published batch of {model} is "
+            f"{RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset of smaller --capacity"
+        )
+    room = GPU_GIB[cluster.gpu] * ROOM
+    fitting = sorted(
+        (candidate for candidate in candidates if candidate.gib <= room),
+        key=lambda candidate: (
+            candidate.setting.context_parallel,
+            candidate.replicate != cluster.nodes,
+            -candidate.tokens_per_second,
+        ),
+    )
+    if not fitting:
+        raise ValueError(_does_not_fit(candidates, cluster, model, room))
+    smallest = fitting[0].setting.context_parallel
+    return [candidate for candidate in fitting if candidate.setting.context_parallel == smallest]
+
+
+def _context_parallel_sizes(cluster: Cluster, model: str, capacity: int) -> list[int]:
+    most = min(cluster.gpus_per_node, ESM2_MODELS[model].heads)
+    return [
+        size
+        for size in _CONTEXT_PARALLEL
+        if size <= most and cluster.gpus_per_node % size == 0 and capacity % (16 * size) == 0
+    ]
+
+
+def _candidates(
+    manifest: Manifest, model: str, cluster: Cluster, fp8: bool, context_parallel: int
+) -> Iterator[Candidate]:
+    """Yield settings of one context-parallel size whose batch is close to the published one."""
+    number = cluster.number
+    reshards = _RESHARD if number > 1 else _RESHARD[:1]
+    published_buckets = RUNS[model].tokens_per_step / manifest.capacity
+    for buckets, recompute, reshard, replicate in product(
+        _BUCKETS_PER_MICRO_BATCH, _RECOMPUTE, reshards, {1, cluster.nodes}
+    ):
+        buckets_at_once = buckets * number // context_parallel
+        micro_batches = max(1, round(published_buckets / buckets_at_once))
+        if abs(micro_batches * buckets_at_once / published_buckets - 1) > _BATCH_TOLERANCE:
+            continue
+        setting = Setting.on(
+            manifest,
+            buckets,
+            model=ESM2_MODELS[model],
+            fp8=fp8,
+            micro_batches=micro_batches,
+            recompute=recompute,
+            ranks=number,
+            shards=number // replicate,
+            context_parallel=context_parallel,
+            reshard=reshard,
+            captured=number == 1
+            and recompute == "none"
+            and manifest.max_seq_len <= longest_of_our_attention(ESM2_MODELS[model].head_size),
+        )
+        yield Candidate(setting=setting, buckets=buckets, replicate=replicate)
+
+
+def _does_not_fit(candidates: list[Candidate], cluster: Cluster, model: str, room: float) -> str:
+    """Return a message about the smallest candidate: its memory, the largest part of it, and the remedy."""
+    least = min(candidates, key=lambda candidate: candidate.gib)
+    part, size = max(memory(least.setting).items(), key=lambda item: item[1])
+    remedy = (
+        "use more GPUs, which share it"
+        if cluster.number == 1 or "Adam" in part or "parameters" in part
+        else "use a dataset of smaller --capacity, which takes less of it"
+    )
+    return (
+        f"{model} needs at least {least.gib:.0f} GiB of each of {cluster.number} {cluster.gpu}, "
+        f"which have room for {room:.0f}: {size / 2**30:.0f} GiB of them for {part}; {remedy}"
+    )
