@@ -1,4 +1,4 @@
-"""Exact statistics of a split's buckets: counted where buckets are written, and added up over partitions."""
+"""Exact statistics of a split's buckets, counted as they are written, summed over partitions."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ class SplitStatistics:
     def histograms(self) -> dict[str, Histogram]:
         """Return the histograms, as the manifest has them, without empty bins at both ends.
 
-        `length`: tokens of a sequence. `fill`: real tokens of a bucket, percent of its capacity. `cost`: Σ length² of a bucket.
-        `sequences`: number of sequences in a bucket.
+        `length`: tokens of a sequence. `fill`: real tokens of a bucket, percent of its capacity.
+        `cost`: Σ length² of a bucket. `sequences`: number of sequences in a bucket.
         """
         found: dict[str, Histogram] = {}
         for name, counts in self.counts.items():

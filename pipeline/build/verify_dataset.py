@@ -1,4 +1,4 @@
-"""`thdpack verify`: check a whole dataset against its manifest, and with --deep records/ against buckets.
+"""`thdpack verify`: check a dataset against its manifest; with --deep, records/ against buckets.
 
 The deep check holds about 60 bytes a record in memory: 4 GB for 60 M records.
 """

@@ -1,4 +1,4 @@
-"""Plan training runs: estimate the memory and time of a step by a fitted formula, and find settings that fit.
+"""Plan training runs: estimate a step's memory and time, and find the fastest settings that fit.
 
 Start at `training_plan.py`.
 """

@@ -1,8 +1,9 @@
-"""Estimate a training step's memory, by part, and its time, from a formula fitted to measured steps.
+"""Estimate a training step's memory and time by a formula that was fitted to measured steps.
 
-Fitted to the rows of benchmarks/training/measured.json marked `fit`, all measured on NVIDIA H200s with backend te.
-`python -m benchmarks.training.fit_estimate` fits again, and prints the errors on the other rows (docs/benchmarks.md). Memory is what
-torch allocates at its peak. Not for backend torch, whose memory has not been measured.
+Fitted to the rows of benchmarks/training/measured.json marked `fit`, all measured on NVIDIA H200s
+with backend te. `python -m benchmarks.training.fit_estimate` fits again, and prints the errors on
+the other rows (docs/benchmarks.md). Memory is what torch allocates at its peak. Not for backend
+torch, whose memory has not been measured.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ ACTIVATION_BYTES: Final = {
     ("selective", False): 15.1,
     ("full", False): 5.35,
 }
-"""Bytes of activations for each token, layer and unit of hidden size; by `--recompute`, and whether matrix products run in FP8.
+"""Bytes of activations for each token, layer and unit of hidden size.
 
-With recomputation, the figures of bf16 are used for FP8 too."""
+Keys: `--recompute`, and whether matrix products run in FP8. With recomputation, the figures of bf16
+are used for FP8 too."""
 CONSTANT_BYTES: Final = 1 << 28
 """Memory that depends on nothing here."""
 GATHERED_LAYERS: Final = 3
-"""Layers whose whole parameters and gradients are in memory at a time, under `--reshard layer`: one computes, one is being gathered, and
-one is being reduced."""
+"""Layers whose whole parameters and gradients are in memory at a time, under `--reshard layer`: one
+computes, one is being gathered, and one is being reduced."""
 
 ROOM: Final = 0.93
-"""Largest share of a GPU's memory that a plan uses; the rest is for fragmentation, communication buffers and the CUDA context."""
+"""Largest share of a GPU's memory that a plan uses. The rest is for fragmentation, communication
+buffers and the CUDA context."""
 
 COEFFICIENTS: Final = {
     "bf16": 1.53,
@@ -51,14 +54,17 @@ COEFFICIENTS: Final = {
 }
 """Coefficients of a step's time:
 
-- bf16, fp8: ms per TFLOP of matrix products; narrow: additional ms per TFLOP, times 1,000 / hidden size
-- attention: ms per TFLOP of attention; long_attention: by cuDNN's kernels, where sequences may be too long for ours
+- bf16, fp8: ms per TFLOP of matrix products; narrow: additional ms per TFLOP, times 1,000 / hidden
+  size
+- attention: ms per TFLOP of attention; long_attention: by cuDNN's kernels, where sequences may be
+  too long for ours
 - cast: ms per GB of activations cast to FP8
 - layer: ms per layer
 - update: ms per billion parameters, of the optimizer; sums: of adding up gradients
 - selective, full: factors of recomputation
 - eager: additional share of time of an eager step, compared with a captured one
-- step_traffic, layer_traffic: ms per GB of traffic that computation does not hide, once a step or in each layer
+- step_traffic, layer_traffic: ms per GB of traffic that computation does not hide, once a step or
+  in each layer
 """
 HOST_MS: Final = {
     ("step", False): 4.5,
@@ -66,14 +72,17 @@ HOST_MS: Final = {
     ("layer", False): 6.9,
     ("layer", True): 9.5,
 }
-"""ms that a slow host takes to launch a layer of an eager micro-batch, by reshard and FP8: a step is never faster."""
+"""ms that a slow host takes to launch a layer of an eager micro-batch; no step is faster.
+
+Keys: `--reshard`, and whether matrix products run in FP8."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """One way to train.
 
-    tokens, real_tokens, squares: of a micro-batch, over the ranks that share it: tokens with padding, tokens without, and Σ length²
+    tokens, real_tokens, squares: of a micro-batch, over all ranks that share it: tokens with
+        padding, tokens without padding, and Σ length² over its sequences
     max_seqlen: longest sequence of the dataset, in tokens
     shards:     ranks that share one copy of the parameters
     captured:   whether steps are captured in CUDA graphs
@@ -95,9 +104,10 @@ class Setting:
 
     @classmethod
     def on(cls, manifest: Manifest, buckets: int, **others: Any) -> Self:
-        """Return a setting with micro-batches of `buckets` average buckets of a dataset's train split, which is not empty.
+        """Return a setting with micro-batches of `buckets` average buckets of a dataset.
 
         Args:
+            manifest: of the dataset; its train split is not empty.
             others: the fields that do not depend on the dataset.
         """
         train = manifest.splits["train"]

@@ -1,11 +1,12 @@
 """Search for the settings of a training run that fit a cluster's memory, the fastest first.
 
 1. List context-parallel sizes that divide the GPUs of a node, the model's heads and the buckets.
-2. For each size, list combinations of micro-batch, recomputation, resharding and replication whose batch is within 15 % of the
-   published one.
+2. For each size, list combinations of micro-batch, recomputation, resharding and replication whose
+   batch is within 15 % of the published one.
 3. Estimate memory, and drop combinations that do not fit (`estimate.memory`).
-4. Keep the smallest context-parallel size that fits; there, prefer one copy of the parameters for each node, because traffic
-   between nodes was not measured and is smallest that way; then sort by estimated tokens/s (`estimate.seconds`).
+4. Keep the smallest context-parallel size that fits; there, prefer one copy of the parameters for
+   each node, because traffic between nodes was not measured and is smallest that way; then sort by
+   estimated tokens/s (`estimate.seconds`).
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def search_settings(
     Args:
         manifest: of a dataset whose train split is not empty; model: a key of ESM2_MODELS.
     Raises:
-        ValueError: none fits the memory, or every batch is too far from the published one; says what would help.
+        ValueError: none fits the memory, or every batch is too far from the published one; says
+            what would help.
     """
     candidates = [
         candidate
@@ -151,7 +153,7 @@ def _candidates(
 
 
 def _does_not_fit(candidates: list[Candidate], cluster: Cluster, model: str, room: float) -> str:
-    """Return a message about the smallest candidate: its memory, the largest part of it, and the remedy."""
+    """Return a message about the smallest candidate: its memory, the largest part, the remedy."""
     least = min(candidates, key=lambda candidate: candidate.gib)
     part, size = max(memory(least.setting).items(), key=lambda item: item[1])
     remedy = (

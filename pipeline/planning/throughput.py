@@ -1,7 +1,9 @@
-"""Measured training throughput, and the published run of each preset: the one table behind the GPU-hours of `thdpack stats`.
+"""Measured throughput of training, and the published run of each preset.
 
-Data only. The rows are those of docs/benchmarks.md, measured at 16,384 tokens a step, except for 15B. A test checks that both agree,
-and that the runs agree with the trainer's presets.
+The GPU-hours of `thdpack stats` come from this table.
+
+Data only. The rows are those of docs/benchmarks.md, measured at 16,384 tokens a step, except for
+15B. A test checks that both agree, and that the runs agree with the trainer's presets.
 """
 
 from __future__ import annotations

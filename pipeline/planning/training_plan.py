@@ -1,7 +1,7 @@
-"""`thdpack plan`: before a training run, estimate its memory and time, with the fastest settings that fit.
+"""`thdpack plan`: find the fastest settings of a training run that fit, with their memory and time.
 
-Time and memory come from a fitted formula (`estimate.py`), the cost of attention from the dataset's own buckets. Estimates hold for
-backend te on the GPUs of `cluster.GPU_GIB`.
+Time and memory come from a fitted formula (`estimate.py`), the cost of attention from the dataset's
+own buckets. Estimates hold for backend te on the GPUs of `cluster.GPU_GIB`.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
         gpus: a number and a kind, such as 8xH200.
         tokens: number of tokens of the whole run; 0: as many as the published run.
     Raises:
-        ValueError: the model is unknown, the GPUs have not been measured, the trainer would refuse the
-            dataset, or no setting fits; says what would.
+        ValueError: the model is unknown, the GPUs have not been measured, the trainer would refuse
+            the dataset, or no setting fits; says what would.
         DatasetError: the dataset cannot be read, or its train split is empty.
     """
     if model not in ESM2_MODELS:

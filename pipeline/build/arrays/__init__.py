@@ -1,4 +1,4 @@
-"""Array functions that all stages use: Arrow columns from numpy arrays, hashes of sequences, and the compiled kernels.
+"""Array functions that all stages use: Arrow arrays, hashes of sequences, and compiled kernels.
 
 Nothing here knows about files or tasks.
 """

@@ -1,7 +1,7 @@
 """Convert numpy arrays to Arrow arrays and back.
 
-Neither `pyarrow.compute` nor `pa.array` is used: importing the one, and pandas, which the other imports where it is installed,
-takes 0.2 s each in every process.
+Neither `pyarrow.compute` nor `pa.array` is used: importing the one, and pandas, which the other
+imports where it is installed, takes 0.2 s each in every process.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ def string_array(words: Sequence[str]) -> pa.Array:
 
 
 def bytes_and_edges(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes of a binary or large_binary array, uint8[…] from its first value on, and int64[N + 1] edges into them.
+    """Return a binary or large_binary array's bytes and the edges of its values, without a copy.
 
-    No bytes are copied.
+    Returns:
+        uint8[…], from the first value on; int64[N + 1], edges into them.
     """
     if len(array) == 0:
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)

@@ -9,7 +9,7 @@ def gather(
     end: NDArray[np.int64],
     out: NDArray[np.uint8],
 ) -> None:
-    """Copy the runs values[begin[i]:end[i]] one after another into `out`, uint8[Σ (end - begin)]."""
+    """Copy the runs values[begin[i]:end[i]] end to end into `out`, uint8[Σ (end - begin)]."""
 
 def fill_cu_seqlens(
     spans: NDArray[np.int64],
@@ -41,13 +41,14 @@ def fill_buckets(
     eos: int,
     token_counts: NDArray[np.int64],
 ) -> None:
-    """Write `<cls>`, residues, `<eos>` and padding of N sequences into their buckets, and count the token ids.
+    """Write `<cls>`, residues, `<eos>` and padding of N sequences into B buckets; count token ids.
 
     Args:
         tokens: uint8[T], residues that `begin` points into.
-        begin, residues, spans: int64[N], where a sequence's residues begin, how many, and its tokens with padding.
-        bucket: int64[N], rising: the row of `ids` that it goes to.
-        ids: uint8[B · capacity], written whole.
+        begin, residues, spans: int64[N], where a sequence's residues begin, their number, and the
+            sequence's tokens with padding.
+        bucket: int64[N], ascending: the row of `ids` that the sequence goes to.
+        ids: uint8[B · capacity], written in full.
         token_counts: int64[256], added to.
     """
 
@@ -65,10 +66,13 @@ def check_buckets(
     specials: NDArray[np.uint8],
     codes: NDArray[np.int64],
 ) -> None:
-    """Check B buckets: `codes`, int64[B], becomes the number of the first rule that each breaks, 0 for none.
+    """Check B buckets: set `codes`, int64[B], to the first rule that each breaks, 0 for none.
 
     Args:
-        ids: uint8[B · capacity]; cu, start: values of the list columns; cu_at, record_at, start_at: int32[B + 1] offsets.
+        ids: uint8[B · capacity].
+        cu, start: values of the list columns.
+        cu_at, record_at, start_at: int32[B + 1], offsets of the list columns.
         limits: capacity, longest span, length multiple, most sequences, slots.
-        specials: the ids of <cls>, <pad>, <eos>, and the lowest and highest that may stand inside a sequence.
+        specials: ids of <cls>, <pad> and <eos>, and the lowest and highest id allowed inside a
+            sequence.
     """

@@ -1,10 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The bytes of buckets: written from sequences, and checked against every rule."""
+"""Write the bytes of buckets from sequences, and check them against every rule."""
 
 from libc.string cimport memcpy, memset
 
 
-def gather(const unsigned char[::1] values, const long long[::1] begin, const long long[::1] end, unsigned char[::1] out):
+def gather(
+    const unsigned char[::1] values, const long long[::1] begin, const long long[::1] end,
+    unsigned char[::1] out,
+):
     cdef Py_ssize_t i, at = 0, size
     if out.shape[0] == 0:
         return
@@ -17,7 +20,8 @@ def gather(const unsigned char[::1] values, const long long[::1] begin, const lo
 
 
 def fill_cu_seqlens(
-    const long long[::1] spans, const long long[::1] count, const long long[::1] pieces, long long capacity, long long piece, int[::1] cu
+    const long long[::1] spans, const long long[::1] count, const long long[::1] pieces,
+    long long capacity, long long piece, int[::1] cu,
 ):
     cdef Py_ssize_t at = 0, sequence = 0, b, k
     cdef long long end
@@ -74,7 +78,7 @@ def fill_buckets(
                 memset(row + size + 2, pad, pad_to)
             at += spans[s]
             k = 0
-            while k + 2 <= size:  # counted in pairs, for half the additions
+            while k + 2 <= size:  # in pairs: half as many additions
                 memcpy(&pair, source + k, 2)
                 pairs[pair] += 1
                 k += 2
@@ -134,9 +138,14 @@ cdef int _check_bucket(
     const long long* limits,
     const unsigned char* specials,
 ) noexcept nogil:
-    """The number of the first rule that a bucket breaks, 0 for none; pipeline.build.verify.check_shards has the texts."""
-    cdef long long capacity = limits[0], longest = limits[1], multiple = limits[2], max_seqs = limits[3], slots = limits[4]
-    cdef unsigned char cls = specials[0], pad = specials[1], eos = specials[2], lowest = specials[3], width = specials[4] - specials[3], wrong
+    """Return the code of the first rule that a bucket breaks, 0 for none.
+
+    pipeline.build.verify.check_shards has the texts.
+    """
+    cdef long long capacity = limits[0], longest = limits[1], multiple = limits[2]
+    cdef long long max_seqs = limits[3], slots = limits[4]
+    cdef unsigned char cls = specials[0], pad = specials[1], eos = specials[2]
+    cdef unsigned char lowest = specials[3], width = specials[4] - specials[3], wrong
     cdef Py_ssize_t pieces = cu_size - 1, i, k
     cdef long long first, last, span, padding, tokens = 0, longest_here = 0, used
     if pieces < 1 or cu[0] != 0 or cu[pieces] != capacity:

@@ -6,7 +6,13 @@ from numpy.typing import NDArray
 def xxh3_128_digests(
     values: NDArray[np.uint8], ends: NDArray[np.int64], digests: NDArray[np.uint8]
 ) -> None:
-    """Write the digest of each run values[ends[i-1]:ends[i]] into `digests`, uint8[16 · N], as `xxhash.xxh3_128_digest` gives it."""
+    """Write the digest of each run values[ends[i-1]:ends[i]] into `digests`, uint8[16 · N].
+
+    Digests are those of `xxhash.xxh3_128_digest`.
+    """
 
 def count_values(values: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
-    """Add to `counts`, int64[256], how often each value occurs; four times as fast as bincount, and other threads go on."""
+    """Add to `counts`, int64[256], how often each value occurs.
+
+    Four times as fast as `np.bincount`, and it releases the GIL.
+    """

@@ -1,4 +1,4 @@
-"""Hashes of sequences, and the three decisions made from them: partition, split, and position in the shuffle."""
+"""Hashes of sequences, and what they decide: partition, split, and position in the shuffle."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArr
 def first_piece_hashes(
     tokens: NDArray[np.uint8], ends: NDArray[np.int64], hashes: NDArray[np.void], most: int
 ) -> NDArray[np.void]:
-    """Return the xxh3_128 of the first `most` residue tokens of each sequence: what training sees of a cropped one.
+    """Return the xxh3_128 of the first `most` residue tokens of each sequence.
 
-    This hash decides partition and split.
+    These are what training sees of a cropped sequence. The hash decides partition and split.
 
     Args:
         tokens: uint8[T], all sequences end to end.
@@ -56,7 +56,10 @@ def first_piece_hashes(
 
 
 def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64]:
-    """Return the partition of each sequence, int64[N] in 0..partitions - 1, from the upper 32 bits of its hash."""
+    """Return the partition of each sequence, int64[N] in 0..partitions - 1.
+
+    The upper 32 bits of the hash decide.
+    """
     upper = (hashes["high"].astype(np.uint64) >> np.uint64(32)) * np.uint64(partitions)
     return (upper >> np.uint64(32)).astype(np.int64)
 
@@ -77,7 +80,8 @@ def shuffle_keys(
     A key mixes seed, hash, ordinal and piece, one after another, with the finalizer of SplitMix64.
 
     Args:
-        hashes: HASH[N], of records; ordinals: int64[N], of records; pieces: int64[N], number of a piece in its record.
+        hashes, ordinals: HASH[N], int64[N], of the record of each sequence.
+        pieces: int64[N], number of the sequence in its record, from 0.
     """
     key = mix(np.full(hashes.size, seed, dtype=np.uint64))
     for part in (hashes["high"], hashes["low"], ordinals, pieces):

@@ -1,4 +1,4 @@
-"""The place where a dataset is built: its folder, its work folder, and the rule by which one of two builds wins.
+"""The place where a dataset is built: its folder, its work folder, and which of two builds wins.
 
 Start at `destination.py`.
 """

@@ -1,11 +1,12 @@
-"""The place where a dataset is built, named by `--out`: a local folder or a prefix of an object store.
+"""The place where a dataset is built, named by `--out`: a local folder, or a prefix of a store.
 
 Two builds may be started with the same `--out`. The first to commit wins, and the other one fails:
 
 - On a local disk, a lock keeps a second build out, and an atomic rename replaces the manifest.
-- On an object store, nothing can be locked. A build's work folder is named after a hash of its plan, its shards are named after a
-  hash of the inputs, and the manifest is replaced by a conditional write: only if its version is still the one that the build found
-  at its start (or if there is still none). Two builds of the same plan write the same bytes under the same names.
+- On an object store, nothing can be locked. A build's work folder is named after a hash of its
+  plan, its shards are named after a hash of the inputs, and the manifest is replaced by a
+  conditional write: only if its version is still the one that the build found at its start (or if
+  there is still none). Two builds of the same plan write the same bytes under the same names.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Destination(Protocol):
         ...
 
     def spool(self, options: PreprocessOptions) -> str | None:
-        """Save standard input to a file, if it is one of the inputs; return the file's path or URL."""
+        """Save standard input to a file, if it is an input; return the file's path or URL."""
         ...
 
     def work_folder(self, planned: Plan, options: PreprocessOptions) -> Folder:

@@ -1,7 +1,7 @@
 """A local folder as a destination (see `destination`): a lock keeps other builds out.
 
-The work folder is `.build` in the dataset's folder. After a commit, obsolete files are found by listing folders; only names that
-match a build's own files are removed.
+The work folder is `.build` in the dataset's folder. After a commit, obsolete files are found by
+listing folders; only names that match a build's own files are removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _REMOVE_THREADS: Final = 4
 _FOLDERS: Final = (WORK, *SPLITS, "records")
 _TEMPORARY_FILE: Final = re.compile(r".+\.\d+\.tmp|shared-[0-9a-f]{32}\.tmp")
 _WORK_FILE: Final = re.compile(
-    r"((map|hash|reduce|verify|rest-\d+)-\d{6,}|mapped-[0-9a-f]{16}|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
+    r"((map|hash|reduce|verify|rest-\d+)-\d{6,}|mapped-[0-9a-f]{16}"
+    r"|plan(-[0-9a-f]{16}-[0-9a-f]{16})?)\.json"
     r"|(map|rest-of-(reduce|rest-\d+))-\d{6,}\.arrow|stdin|thdpack-spill-\w+|\.nfs\w+"
 )
 _DATASET_FILE: Final = re.compile(
@@ -63,7 +64,7 @@ class LocalDestination:
 
     @property
     def version_at_start(self) -> None:
-        """None: a build that replaces the dataset removes the task list, so no task list outlives its manifest."""
+        """None: a build that replaces the dataset removes older task lists, so none can commit."""
 
     def resume(self, version_at_start: str | None) -> None:
         pass
@@ -92,7 +93,7 @@ class LocalDestination:
                 self._work.rmdir()
 
     def _refuse_links(self) -> None:
-        """Refuse folders that are links: removing files there would destroy data outside the dataset.
+        """Refuse folders that are links: files removed there would be outside the dataset.
 
         Raises:
             BuildError: a folder is a link.
@@ -100,8 +101,8 @@ class LocalDestination:
         for folder in (self.path / name for name in _FOLDERS):
             if folder.is_symlink():
                 raise BuildError(
-                    f"{folder} is a link, and a build must not write or remove files behind a link: "
-                    "remove the link, or choose another --out"
+                    f"{folder} is a link, and a build must not write or remove files behind "
+                    "a link: remove the link, or choose another --out"
                 )
 
     def _lock(self, descriptor: int, operation: int) -> None:

@@ -1,4 +1,7 @@
-"""Find a file that a manifest names and that its dataset lacks. Costs one request for each file on an object store."""
+"""Find a file that a manifest names and that its dataset lacks.
+
+Costs one request for each file on an object store.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from schemas.manifest import Manifest
 
 
 def missing_file(manifest: Manifest, out: Folder) -> str | None:
-    """Return a message about the first file that is missing or of another size; None if there is none."""
+    """Return a message about the first file that is missing or of another size, or None."""
     with ThreadPoolExecutor(AT_ONCE) as threads:  # requests to a store are slow
         sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
         for entry, size in zip(manifest.files(), sizes, strict=True):

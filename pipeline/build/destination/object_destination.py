@@ -1,5 +1,6 @@
-"""A prefix of an object store as a destination (see `destination`): a conditional write decides which build wins.
+"""A prefix of an object store as a destination: a conditional write decides which build wins.
 
+See `destination` for the rules.
 Nothing is listed except the build's own work folder: other builds may be writing beside it.
 """
 
@@ -62,7 +63,7 @@ class ObjectDestination:
 
     @contextmanager
     def claim(self, *, shared: bool = False) -> Iterator[None]:
-        """Reserve nothing, as a store has no locks; explain errors that come from another build's commit."""
+        """Reserve nothing, as a store has no locks; explain errors caused by another build."""
         try:
             yield
         except LostRaceError:
@@ -86,7 +87,7 @@ class ObjectDestination:
             return self.out.where(self._spooled)
 
     def work_folder(self, planned: Plan, options: PreprocessOptions) -> Folder:
-        """Return a prefix under `--out`, or a folder under `--scratch`, named after a hash of the plan.
+        """Return a prefix of `--out`, or a folder in `--scratch`, named after a hash of the plan.
 
         Raises:
             BuildError: the scratch folder is a link, or it cannot be created.
@@ -122,7 +123,7 @@ class ObjectDestination:
         self._committed = True
         if self.version_at_start is None:
             return
-        # a build that replaced a dataset with the same file names may still have been removing that one's files
+        # a build that replaced a dataset with the same file names may have removed some of ours
         problem = missing_file(manifest, self.out)
         if problem is not None:
             raise BuildError(
@@ -131,7 +132,7 @@ class ObjectDestination:
             )
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Remove the work folder, the task list, spooled input, and files that the new manifest does not name.
+        """Remove the work folder, the task list, spooled input and obsolete files.
 
         Raises:
             BuildError: meanwhile another build committed a dataset that needs a file removed here.
@@ -155,7 +156,7 @@ class ObjectDestination:
             self._check_still_unused(obsolete, ours)
 
     def _own_task_list(self, manifest: Manifest) -> list[str]:
-        """Return the name of the task list if this dataset came from it; other builds may use another one."""
+        """Return the task list's name if this dataset came from it; else it is another build's."""
         waiting = planned_here(self.out)
         return [PLAN] if waiting is not None and comes_of(manifest, waiting) else []
 

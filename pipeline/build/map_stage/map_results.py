@@ -1,6 +1,7 @@
-"""The outcome of the map stage: one file that every later task reads, with the name and origin of each spill.
+"""The outcome of the map stage: one file, read by every later task, that lists the spills.
 
-Each process reads it once. It grows by about 140 bytes for each map task: 1 MB for 7,000 of them (2 billion records).
+Each process reads it once. It grows by about 140 bytes for each map task: 1 MB for 7,000 of them,
+or 2 billion records.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ def load_map_outcome(work: Folder, name: str) -> MapOutcome:
     """Return the outcome that `MapOutcome.save` wrote; read the file once per process.
 
     Raises:
-        BuildError: the file is missing, as where machines do not share a file system, or it is damaged.
+        BuildError: the file is missing, as where machines do not share a file system, or it is
+            damaged.
     """
     global _last_loaded
     if _last_loaded is not None and _last_loaded[0] == work.where(name):
@@ -169,7 +171,10 @@ def load_map_outcome(work: Folder, name: str) -> MapOutcome:
 
 
 def build_digest(options: DatasetOptions, inputs: Sequence[InputEntry]) -> str:
-    """Return 16 hexadecimal digits of inputs, options and version; the names of a build's files begin with them."""
+    """Return 16 hexadecimal digits that stand for inputs, options and version.
+
+    The names of a build's files begin with them.
+    """
     contents = [[entry.name, entry.bytes, entry.xxh3_128] for entry in inputs]
     values = {"thdpack": __version__, "options": options.shape(), "inputs": contents}
     return xxhash.xxh3_64_hexdigest(json.dumps(values, sort_keys=True).encode())

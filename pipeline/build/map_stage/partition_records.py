@@ -1,14 +1,16 @@
-"""A map task: read a range of an input, tokenize its records, and sort them into partitions in one spill file.
+"""A map task: read a range of an input, and sort its tokenized records into partitions in a spill.
 
 For each block of records:
 
 1. Read and tokenize it; compute content hashes of the input's bytes on the way.
 2. Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
 3. Hash each record, and give it a status (kept, invalid, too short, too long).
-4. Choose its partition by the hash of its first piece: records that training cannot tell apart meet in one partition.
+4. Choose its partition by the hash of its first piece: records that training cannot tell apart meet
+   in one partition.
 5. Write the records, sorted by partition, to the spill, with tokens packed at 5 bits each.
 
-Duplicates are found later, by the reduce stage. A spill file's format is described in `pipeline.build.spill.spill_files`.
+Duplicates are found later, by the reduce stage. A spill file's format is described in
+`pipeline.build.spill.spill_files`.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
 
 
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
-    """Yield a map task's records in blocks, for any input format, with the content hashes of what was read.
+    """Yield a map task's records in blocks, for any input format, with content hashes of the input.
 
     The hashes, xxh3_128 of each piece of the range, come with the last block; a table has none.
 
@@ -156,7 +158,7 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
 
 
 def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
-    """Return the status of each record, int8[N], indices into STATUS_CODES; duplicates are found later."""
+    """Return the status of each record, int8[N], an index into STATUS_CODES; no duplicates yet."""
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
     if options.long == "drop":
@@ -168,7 +170,7 @@ def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
 
 
 def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
-    """Return the tokens of each record, packed at 5 bits each, as a large_binary array in a new order."""
+    """Return each record's tokens, packed at 5 bits, as a large_binary array in a new order."""
     assert ESM2.in_sequence[-1] < 32  # a token fits into 5 bits
     begin, end = _begins(block.ends)[order], block.ends[order]
     offsets = np.concatenate(([0], np.cumsum((5 * (end - begin) + 7) // 8)))

@@ -1,4 +1,7 @@
-"""Find duplicates among the records of a partition: pure functions, for reduce tasks and for predictions of a build's size."""
+"""Find duplicates among the records of a partition.
+
+Pure functions, which reduce tasks and the report's predictions use.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ def mark_duplicates(
     """Give every kept record that has an earlier one's hash the status `duplicate`.
 
     1. Sort kept records by the upper half of their hash; return if no two are equal.
-    2. Sort those with an equal upper half by the whole hash, the earliest record of equal hashes first.
+    2. Sort those with an equal upper half by the whole hash, the earliest record of equal hashes
+       first.
     3. Each record after the first of its hash is a duplicate of that first one.
 
     Args:
@@ -28,7 +32,8 @@ def mark_duplicates(
         hashes: HASH[N], equal for records that are duplicates.
         ordinals: int64[N], ascending.
     Returns:
-        int8[N], the new status; int64[N], for each duplicate the ordinal of the record that is kept, else -1.
+        int8[N], the new status; int64[N], for each duplicate the ordinal of the record that is
+        kept, else -1.
     """
     status = status.copy()
     duplicate_of = np.full(status.size, -1, dtype=np.int64)
@@ -55,7 +60,7 @@ def cropped_copy_candidates(
     residues: NDArray[np.int64],
     options: DatasetOptions,
 ) -> NDArray[np.int64]:
-    """Return the indices, int64[M], of kept records that may equal another one once both are truncated."""
+    """Return the indices, int64[M], of kept records that may equal another one once truncated."""
     if options.long != "truncate":
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero((status == KEPT) & (residues >= options.longest_piece))

@@ -1,13 +1,16 @@
-"""A partition whose records do not fit into memory, for example one sequence in millions of copies. Read twice, run by run.
+"""A partition whose records do not fit into memory, such as one sequence in millions of copies.
 
-1. First pass: for each run of records, find the sequences that no earlier run had, keep their residues and one row for each
-   kept record, without its id.
-2. The caller shuffles, packs and writes the kept sequences, and notes in the rows where each one went.
-3. Second pass: for each run, give duplicates their status and the record they duplicate, copy split, shard and bucket to kept
-   records, and yield a row for every record, with its id.
+It is read twice, run by run:
 
-Memory: the residues of unique sequences, about 200 bytes for each kept record, and about 250 MB for any partition. With
-`--dedup none` every copy is kept, and takes 200 bytes.
+1. First pass: for each run of records, find the sequences that no earlier run had, keep their
+   residues and one row for each kept record, without its id.
+2. The caller shuffles, packs and writes the kept sequences, and notes in the rows where each one
+   went.
+3. Second pass: for each run, give duplicates their status and the record they duplicate, copy
+   split, shard and bucket to kept records, and yield a row for every record, with its id.
+
+Memory: the residues of unique sequences, about 200 bytes for each kept record, and about 250 MB for
+any partition. With `--dedup none` every copy is kept, and takes 200 bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ _COLUMNS = ("ordinal", "source", "offset", "residues", "unknown", "hash", "statu
 
 
 class SeenSequences:
-    """Hashes of all sequences seen so far, each with the ordinal of its first record and the position of its residues."""
+    """All sequences seen so far: hash, ordinal of the first record, position of the residues."""
 
     def __init__(self) -> None:
         self._hash = np.empty(0, dtype="S16")  # sorted
@@ -70,11 +73,11 @@ class SeenSequences:
         return np.where(self._hash[at] == _as_bytes(hashes), at, -1)
 
     def ordinals(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ordinal of the first record of each sequence, int64[N]; index: int64[N], from `find`."""
+        """Return the ordinal of each sequence's first record, int64[N]; index: from `find`."""
         return self._ordinal[index]
 
     def begins(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where each sequence's residues begin, int64[N]; index: int64[N], from `find`."""
+        """Return where each sequence's residues begin, int64[N]; index: from `find`."""
         return self._begin[index]
 
 
@@ -84,7 +87,7 @@ def _as_bytes(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
 
 
 class LargePartition(Partition):
-    """A partition of many runs. `rows` has kept records only, without ids: these stay in the spills."""
+    """A partition of many runs. `rows` has kept records only, without ids, which stay in spills."""
 
     def __init__(self, spilled: SpilledRecords, options: DatasetOptions, on_bytes: OnBytes) -> None:
         """Do the first pass.
@@ -119,7 +122,8 @@ class LargePartition(Partition):
         """Read a run in the first pass, and append the residues of its new sequences to `residues`.
 
         Returns:
-            Kept records, without ids; int64[N], where their residues begin; HASH[M], of the first pieces of long ones.
+            Kept records, without ids; int64[N], where their residues begin; HASH[M], of the first
+            pieces of long ones.
         """
         options, rows = self._options, run.rows
         tokens, edges = run.tokens()
@@ -147,7 +151,7 @@ class LargePartition(Partition):
     def _first_occurrences(
         self, rows: RecordRows, candidates: NDArray[np.int64], hashes: NDArray[np.void]
     ) -> NDArray[np.int64]:
-        """Return which candidates are the first record of their hash, in this run and all before it."""
+        """Return the candidates that are the first record of their hash, in all runs so far."""
         unseen = candidates[self._seen.find(hashes[candidates]) < 0]
         all_kept = np.full(unseen.size, KEPT, dtype=np.int8)
         status, _ = mark_duplicates(all_kept, hashes[unseen], rows.ordinal[unseen])
@@ -176,7 +180,7 @@ class LargePartition(Partition):
         self._left_over_rows = empty_rows().followed_by(*left_over_rows)
 
     def _mark_duplicates(self, run: RecordRun) -> NDArray[np.int64]:
-        """Set status and `duplicate_of` of a run's duplicates; return the indices of its kept records, int64[N]."""
+        """Set status and `duplicate_of` of a run's duplicates; return indices of kept records."""
         rows = run.rows
         kept = np.flatnonzero(rows.status == KEPT)
         if self._options.dedup == "none":
@@ -190,7 +194,7 @@ class LargePartition(Partition):
         return originals
 
     def _hashes(self, run: RecordRun) -> NDArray[np.void]:
-        """Return hashes, HASH[N], that are equal for duplicates; unpack tokens only if there are long records."""
+        """Return hashes, HASH[N], that are equal for duplicates; unpack only for long records."""
         longest = self._options.longest_piece
         if self._options.dedup != "cropped" or not (run.rows.residues > longest).any():
             return run.rows.hash

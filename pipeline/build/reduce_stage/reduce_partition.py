@@ -1,14 +1,18 @@
 """The reduce stage: turn a partition's records into shards, and a row of records/ for each record.
 
-1. Read the partition from the spills. One that does not fit into memory is read run by run (`large_partition`).
-2. Give each duplicate its status, and each kept record its split (`deduplicate`, `whole_partition`).
+1. Read the partition from the spills. One that does not fit into memory is read run by run
+   (`large_partition`).
+2. Give each duplicate its status, and each kept record its split (`deduplicate`,
+   `whole_partition`).
 3. Crop or split long records into sequences, and shuffle these (`sequences`).
 4. Pack the sequences of each split into buckets, and write the buckets as shards (`write_shards`).
-5. Write each record's row to records/, with the shard and bucket of its first sequence (`write_records`).
+5. Write each record's row to records/, with the shard and bucket of its first sequence
+   (`write_records`).
 6. Save the sequences that filled no bucket, with their records, as a rest (`rests`).
 
-Rest tasks then repeat steps 4 to 6 for the rests of many partitions together, and at last for everything left over, with
-part-filled buckets allowed. So each split ends with at most one part-filled bucket.
+Rest tasks then repeat steps 4 to 6 for the rests of many partitions together, and at last for
+everything left over, with part-filled buckets allowed. So each split ends with at most one
+part-filled bucket.
 """
 
 from __future__ import annotations
@@ -63,7 +67,9 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
 
 
 def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
-    """Write the shards and records of rests, and a smaller rest unless the task is final; return what the manifest needs.
+    """Write the shards and records of rests; return what the manifest needs.
+
+    Unless the task is final, what fills no bucket is a smaller rest.
 
     Raises:
         BuildError: a file cannot be written.
@@ -90,7 +96,8 @@ def _pack_and_write(
     A record is written by the task that packs its first sequence.
 
     Args:
-        partition: has a row for each record; in a RestTask one for each sequence, and only first sequences' rows are written.
+        partition: has a row for each record; in a RestTask one for each sequence, and only first
+            sequences' rows are written.
         sequences: in shuffled order.
         row: int64[N], the row of each sequence.
         rest: name of the file for sequences that fill no bucket; None to write part-filled buckets.
@@ -130,7 +137,7 @@ def _write_splits(
     final: bool,
     finisher: Finisher,
 ) -> tuple[dict[str, WrittenSplit], list[LeftOver]]:
-    """Pack and write each split; note in the rows where first sequences went; return what filled no bucket."""
+    """Pack and write each split, and set shard and bucket of its records; return what is left."""
     written: dict[str, WrittenSplit] = {}
     left_over: list[LeftOver] = []
     for code, split in enumerate(SPLITS):
@@ -155,7 +162,10 @@ def _write_splits(
 def _rows_to_write(
     rows: int, sequences: Sequences, row: NDArray[np.int64], left_over: list[LeftOver]
 ) -> NDArray[np.bool_]:
-    """Return which rows this task writes, bool[rows]: records that were not kept, and those whose first sequence is packed here."""
+    """Return which rows this task writes, bool[rows].
+
+    They are records that were not kept, and records whose first sequence was packed here.
+    """
     to_write = np.ones(rows, dtype=np.bool_)
     to_write[row[sequences.start > 0]] = False
     to_write[row[sequences.start == 0]] = True

@@ -1,4 +1,7 @@
-"""Rests: the sequences of a partition that fill no bucket, with their records, for a later task to pack (see `pipeline.build.spill.rest_files`)."""
+"""Rests: sequences that filled no bucket, with their records, for a later task to pack.
+
+`pipeline.build.spill.rest_files` describes their format.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def save_rest(
 
 
 def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences]:
-    """Read rests as one partition that has one row for each sequence, and its sequences, not yet shuffled.
+    """Read rests: a partition with one row for each sequence, and the sequences, not shuffled.
 
     Raises:
         DamagedSpillError: a rest is damaged.

@@ -1,4 +1,7 @@
-"""Sequences of kept records, in shuffled order: pure functions, for reduce tasks and for predictions of a build's size."""
+"""Sequences of kept records, in shuffled order.
+
+Pure functions, which reduce tasks and the report's predictions use.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,8 @@ def shuffled_sequences(
     """Crop or split the kept records of a partition into sequences, and shuffle these.
 
     Args:
-        residues, status, hashes, ordinals: int64[N], int8[N], HASH[N], int64[N], of each record in input order.
+        residues, ordinals: int64[N], of each record, in input order.
+        status, hashes: int8[N], HASH[N], of each record.
         begin: int64[N], where a record's residues begin in the token array.
     Returns:
         The sequences in shuffled order, and int64[M], the index of each one's record.

@@ -1,6 +1,7 @@
 """Read a partition's records back from the spills: in input order, in runs that fit into memory.
 
-What kernels and later steps rely on is checked: sizes against packed tokens, status codes, and every record's hash against its tokens.
+What kernels and later steps rely on is checked: sizes against packed tokens, status codes, and
+every record's hash against its tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from schemas.errors import DamagedSpillError
 from schemas.records import Status
 
 WHOLE_BYTES: Final = 64 << 20
-"""A partition with at most this many bytes of spills is one run: about 1.5 times a partition's planned size."""
+"""Most bytes of spills in a partition that is read as one run: about 1.5 times its planned size."""
 RUN_BYTES: Final = 16 << 20
 """Bytes of spills in one run of a larger partition, approximately."""
 _STATUSES: Final = len(Status)

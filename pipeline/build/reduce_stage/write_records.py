@@ -28,14 +28,14 @@ from schemas.shard import SPLITS
 _ROW_GROUP = 1 << 17
 """Most rows in a row group."""
 _GROUP_ID_BYTES = 16 << 20
-"""Most bytes of ids in a row group, unless a single id is longer: bounds memory where ids are long."""
+"""Most bytes of ids in a row group, unless one id is longer: bounds memory where ids are long."""
 _DICTIONARIES = ["source", "split", "shard", "status"]
 _NUMBERS = ["ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"]
 _COMPRESSION = {
     field.name: "lz4" if field.name in ("id", *_DICTIONARIES) else "none"
     for field in records_schema()
 }
-"""zstd for all columns saves 10 % of space and takes three times as long; hashes do not compress."""
+"""zstd for all columns would save 10 % and take three times as long; hashes do not compress."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,7 +82,8 @@ class RecordRows:
 
         Args:
             row: int64[M], row of each sequence of the split.
-            start: int64[M], index of a sequence's first residue in its record; 0 for a first sequence.
+            start: int64[M], index of a sequence's first residue in its record; 0 for a first
+                sequence.
         """
         first = np.flatnonzero((start == 0) & ~written.left_over)
         self.shard[row[first]] = written.shard[first] + len(self.shard_names)
@@ -158,7 +159,8 @@ def write_records(
     """Write rows as the records/ file `name`; return its manifest entry.
 
     Args:
-        blocks: rows in ascending order of ordinals; the file's bytes do not depend on how they are cut into blocks.
+        blocks: rows in ascending order of ordinals; the file's bytes do not depend on how they are
+            cut into blocks.
         names: the inputs' names, by source index.
         out: the dataset's folder; the file appears in it when the finisher has ended.
     Raises:

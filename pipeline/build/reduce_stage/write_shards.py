@@ -1,7 +1,8 @@
-"""Pack sequences into buckets of exactly `capacity` tokens, and write the buckets as shards: Arrow IPC files.
+"""Pack sequences into buckets of exactly `capacity` tokens, and write these as Arrow IPC shards.
 
-A sequence's span is its tokens, `<cls>` and `<eos>` included, rounded up to a multiple of `--length-multiple`. A bucket's tail, the
-padding after its last span, is cut into tail pieces no longer than the longest span, so that attention over it costs no more.
+A sequence's span is its tokens, `<cls>` and `<eos>` included, rounded up to a multiple of
+`--length-multiple`. A bucket's tail, the padding after its last span, is cut into tail pieces no
+longer than the longest span, so that attention over it costs no more.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _placement(bucket: NDArray[np.int32], cuts: list[int], options: DatasetOptio
 
 
 class _PackedSplit:
-    """A split's sequences in the order of their buckets, and the buffer for one record batch's tokens."""
+    """A split's sequences in the order of their buckets, and a buffer for a record batch."""
 
     def __init__(
         self,
@@ -127,9 +128,9 @@ class _PackedSplit:
         self._ids = np.empty(BATCH_BUCKETS * options.capacity, dtype=np.uint8)
 
     def batch(self, first: int, last: int, result: WrittenSplit) -> tuple[pa.RecordBatch, int]:
-        """Return buckets `first` … `last` - 1 as a record batch, and its number of real tokens; add to the statistics.
+        """Return buckets `first` … `last` - 1 as a record batch, and its number of real tokens.
 
-        The batch's ids are overwritten by the next call.
+        They are added to the statistics of `result`. The next call overwrites the batch's ids.
         """
         edges, buckets = self.edges[first : last + 1], last - first
         part = slice(int(edges[0]), int(edges[-1]))
@@ -216,7 +217,7 @@ def _cu_seqlens(
     capacity: int,
     piece: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the cu_seqlens of B buckets end to end, int32[…], and each bucket's offset into them, int32[B + 1].
+    """Return the cu_seqlens of B buckets end to end, int32[…], and their offsets, int32[B + 1].
 
     cu_seqlens are the offsets of a bucket's sequences and tail pieces, from 0 to `capacity`.
 

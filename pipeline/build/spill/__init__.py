@@ -1,4 +1,4 @@
-"""Spill files: a map task's records sorted by partition, with a hash for each piece. Reduce tasks read them back, a bounded piece at a time.
+"""Spill files: a map task's records sorted by partition, with a hash for each piece.
 
-Start at `spill_files.py`, which describes the format.
+Reduce tasks read them back, a bounded piece at a time. `spill_files.py` describes the format.
 """

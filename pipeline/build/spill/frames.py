@@ -1,6 +1,7 @@
 """Frames and extents, the parts of spills and rests (see `spill_files` for the format).
 
-A frame is a record batch with its hash. An extent, 24 bytes, says where frames lie: begin, size, and a check value.
+A frame is a record batch with its hash. An extent, 24 bytes, says where frames lie: begin, size,
+and a check value.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ _SIZE_BYTES: Final = 8
 FRAME_HEADER: Final = _SIZE_BYTES + 16
 """Bytes of a frame before its message: size and hash."""
 FRAME_BYTES: Final = 8 << 20
-"""Most bytes in a frame, approximately. A frame is read whole; without this limit, a block of records with long ids that
-all belong to one partition would be a frame of 24 MiB and more."""
+"""Most bytes in a frame, approximately. A frame is read whole; without this limit, a block of
+records with long ids that all belong to one partition would be a frame of 24 MiB and more."""
 
 
 def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> int:
-    """Write a batch in frames of about FRAME_BYTES at most; nothing if it is empty. Return the position after them."""
+    """Write a batch in frames of about FRAME_BYTES at most; return the position after them.
+
+    An empty batch has no frame.
+    """
     rows = max(1, batch.num_rows * FRAME_BYTES // max(batch.nbytes, FRAME_BYTES))
     for first in range(0, batch.num_rows, rows):
         part = batch.slice(first, rows)
-        # malloc, because it keeps freed memory for the next frame: see pipeline.executors.worker_memory
+        # malloc keeps freed memory for the next frame: see pipeline.executors.worker_memory
         message = part.serialize(memory_pool=pa.system_memory_pool())
         file.write(
             message.size.to_bytes(_SIZE_BYTES, "little")
@@ -43,10 +47,11 @@ def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> 
 def read_frames(
     name: str, buffer: pa.Buffer, partition: int, schema: pa.Schema
 ) -> tuple[list[pa.RecordBatch], int]:
-    """Return the record batches of all complete frames in a buffer, and how many bytes these frames take.
+    """Return the record batches of all complete frames in a buffer, and these frames' bytes.
 
     Raises:
-        DamagedSpillError: a hash or a size is wrong, or a message is not a record batch of the schema.
+        DamagedSpillError: a hash or a size is wrong, or a message is not a record batch of the
+            schema.
     """
     batches, at = [], 0
     while at + FRAME_HEADER <= buffer.size and at + frame_size(buffer, at) <= buffer.size:
@@ -82,7 +87,7 @@ def frame_size(buffer: pa.Buffer, at: int) -> int:
 
 
 def extents_between(edges: NDArray[np.int64]) -> NDArray[np.void]:
-    """Return the extent of each partition, EXTENT[N], given int64[N + 1] edges: partitions lie end to end."""
+    """Return the extents, EXTENT[N], of partitions that lie end to end; edges: int64[N + 1]."""
     extents = np.empty(edges.size - 1, dtype=EXTENT)
     extents["begin"], extents["size"] = edges[:-1], np.diff(edges)
     extents["check"] = _check(extents, np.arange(extents.size, dtype=np.uint64))
@@ -90,7 +95,7 @@ def extents_between(edges: NDArray[np.int64]) -> NDArray[np.void]:
 
 
 def _check(extents: NDArray[np.void], partitions: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return check values, uint64[N], of extents and the partitions they belong to; any changed bit changes them."""
+    """Return check values, uint64[N], of extents and their partitions; any bit changes them."""
     check = mix(partitions + np.uint64(1))
     for name in ("begin", "size"):
         check = mix(check ^ extents[name].astype(np.uint64))

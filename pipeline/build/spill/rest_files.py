@@ -1,4 +1,7 @@
-"""Rest files: a task's sequences that filled no bucket, for a later task to pack. Frames, then the extent of all of them."""
+"""Rest files: a task's sequences that filled no bucket, for a later task to pack.
+
+A rest is frames, then the extent of all of them (see `frames`).
+"""
 
 from __future__ import annotations
 

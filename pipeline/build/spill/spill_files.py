@@ -2,25 +2,30 @@
 
 Parts of a spill (see `frames`):
 
-- A frame holds an Arrow record batch: eight bytes of size, the xxh3_128 of the message, and the message. The hash is seeded with
-  the partition's number, so that a frame is accepted only as part of its own partition.
+- A frame holds an Arrow record batch: eight bytes of size, the xxh3_128 of the message, and the
+  message. The hash is seeded with the partition's number, so that a frame is accepted only as part
+  of its own partition.
 - An extent says where frames lie: begin, size, and a check value of both, 24 bytes.
 
 Two layouts:
 
-- By block, on a local disk with fewer than GROUPED_FROM partitions: for each block of records a frame for each partition, in the
-  order in which they were made; then an index, which is the extent of each frame; then the extent of the index.
-- Grouped by partition, elsewhere: the extent of each partition, then all frames, partition after partition. A partition then costs
-  two requests, one of them for 24 bytes. A request is slow on an object store, and with many partitions the index of all frames
-  would be larger than the frames of one partition.
+- By block, on a local disk with fewer than GROUPED_FROM partitions: for each block of records a
+  frame for each partition, in the order in which they were made; then an index, which is the extent
+  of each frame; then the extent of the index.
+- Grouped by partition, elsewhere: the extent of each partition, then all frames, partition after
+  partition. A partition then costs two requests, one of them for 24 bytes. A request is slow on an
+  object store, and with many partitions the index of all frames would be larger than the frames of
+  one partition.
 
 Steps of writing a grouped spill:
 
 1. Write it by block, to a temporary file on the local disk.
-2. For each partition, join its frames of all blocks if they are small, and append them to a second temporary file.
+2. For each partition, join its frames of all blocks if they are small, and append them to a second
+   temporary file.
 3. Write the extents of all partitions, then copy the second file.
 
-Whatever is read is checked: a bit that a disk, a network or another program changed never reaches a dataset.
+Whatever is read is checked: a bit that a disk, a network or another program changed never reaches a
+dataset.
 """
 
 from __future__ import annotations
@@ -60,7 +65,7 @@ SPILL_SCHEMA = pa.schema(
     ]
 )
 GROUPED_FROM = 512
-"""Number of partitions, made by 30 GB of FASTA, from which spills on a local disk are grouped by partition too."""
+"""Number of partitions from which spills on a local disk are grouped too: 30 GB of FASTA."""
 _JOINED_BYTES: Final = 16 << 20
 """A partition's frames of one spill are joined if they have no more bytes than this."""
 
@@ -139,7 +144,7 @@ def _group(
 def _joined(
     name: str, buffer: pa.Buffer, extents: list[NDArray[np.void]], partition: int
 ) -> list[pa.RecordBatch]:
-    """Return a partition's records of all blocks: in one batch if they are small, else one for each block."""
+    """Return a partition's records of all blocks: one batch if they are small, else one a block."""
     mine = [block[partition] for block in extents if block[partition]["size"]]
     batches: list[pa.RecordBatch] = []
     for extent in mine:

@@ -9,10 +9,11 @@ def pack(
     end: NDArray[np.int64],
     out: NDArray[np.uint8],
 ) -> None:
-    """Write the runs tokens[begin[i]:end[i]], ids below 32, one after another into `out` at 5 bits a token.
+    """Write the runs tokens[begin[i]:end[i]] end to end into `out`, at 5 bits a token.
 
     Args:
-        out: uint8[Σ ceil(5 · (end - begin) / 8) + 3] at least; what is behind the sum is scratch.
+        tokens: uint8[T], ids below 32.
+        out: uint8[Σ ceil(5 · (end - begin) / 8) + 3] at least; bytes after the sum are scratch.
     """
 
 def unpack(packed: NDArray[np.uint8], sizes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:

@@ -1,7 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Residue tokens at 5 bits each, for spill files: 0.63 of the bytes, for less time than copying the difference takes.
+"""Pack residue tokens at 5 bits each, for spill files.
 
-Eight tokens become five bytes, little-endian, in three steps that merge neighbours; each record starts at a byte of its own.
+This makes 0.63 of the bytes, in less time than copying the difference takes.
+
+Eight tokens become five bytes, little-endian, in three steps that merge neighbours; each record
+starts at a byte of its own.
 """
 
 from libc.stdint cimport uint64_t
@@ -20,14 +23,18 @@ cdef inline uint64_t _unpack(uint64_t x) noexcept nogil:
     return (x & 0x001F001F001F001FULL) | ((x & 0x03E003E003E003E0ULL) << 3)
 
 
-def pack(const unsigned char[::1] tokens, const long long[::1] begin, const long long[::1] end, unsigned char[::1] out):
+def pack(
+    const unsigned char[::1] tokens, const long long[::1] begin, const long long[::1] end,
+    unsigned char[::1] out,
+):
     cdef Py_ssize_t i, k, size
     cdef const unsigned char* source
     cdef uint64_t group
     cdef unsigned char* target
     if out.shape[0] == 0 or tokens.shape[0] == 0:
         return
-    target = &out[0]  # a local pointer: a store through a memoryview makes the compiler load its fields again
+    # a local pointer: after a store through a memoryview, the compiler loads its fields again
+    target = &out[0]
     with nogil:
         for i in range(begin.shape[0]):
             source = &tokens[0] + begin[i]
@@ -36,7 +43,8 @@ def pack(const unsigned char[::1] tokens, const long long[::1] begin, const long
             while k + 8 <= size:
                 memcpy(&group, source + k, 8)
                 group = _pack(group)
-                memcpy(target, &group, 8)  # three bytes too many, which the next group overwrites: a store of five is slow
+                # three bytes too many, which the next group overwrites: a store of five is slow
+                memcpy(target, &group, 8)
                 target += 5
                 k += 8
             if k < size:
@@ -63,7 +71,8 @@ def unpack(const unsigned char[::1] packed, const long long[::1] sizes, unsigned
             k = 0
             while k + 8 <= size:
                 if source <= last:
-                    memcpy(&group, source, 8)  # the upper three are masked out: a load of five is slow
+                    # the upper three bytes are masked out: a load of five is slow
+                    memcpy(&group, source, 8)
                 else:
                     group = 0
                     memcpy(&group, source, 5)

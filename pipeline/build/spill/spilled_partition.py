@@ -1,8 +1,12 @@
-"""Read the records of one partition from all spills of a build, with a bounded amount of data ahead (see `spill_files` for the format).
+"""Read the records of one partition from all spills, with a bounded amount of data in memory.
 
-1. Find the partition's extents in each spill: 24 bytes of a grouped spill, the whole index of another one.
+`spill_files` describes the format. Steps:
+
+1. Find the partition's extents in each spill: 24 bytes of a grouped spill, the whole index of
+   another one.
 2. Read parts of spills in windows of WINDOW_BYTES, several spills at once.
-3. Read a part that is larger than a window in several steps, as many complete frames in each as a window holds.
+3. Read a part that is larger than a window in several steps, as many complete frames in each as a
+   window holds.
 4. Check each frame's hash, and yield its record batch.
 """
 
@@ -48,7 +52,9 @@ class SpilledPartition:
         return sum(_size(part) for _, part in self.parts)
 
     def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the records in input order, each batch with the index of its spill; read about WINDOW_BYTES ahead at most.
+        """Yield the records in input order, each batch with the index of its spill.
+
+        At most about WINDOW_BYTES are read ahead.
 
         Raises:
             DamagedSpillError: a spill is damaged.
@@ -116,7 +122,7 @@ def find_partition(
 def _grouped_extents(
     work: Folder, names: Sequence[str], partition: int, partitions: int
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield begin and size of the partition's frames in each spill that is grouped by partition."""
+    """Yield begin and size of the partition's frames in each spill grouped by partition."""
     size = EXTENT.itemsize
     wanted = [Part(name, partition * size, (partition + 1) * size) for name in names]
     for name, buffer in zip(names, work.parts(wanted), strict=True):
@@ -128,7 +134,7 @@ def _grouped_extents(
 def _indexed_extents(
     work: Folder, names: Sequence[str], partition: int, partitions: int
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield begin and size of each of the partition's frames in each spill that has an index at its end."""
+    """Yield begin and size of the partition's frames in each spill with an index at its end."""
     for name, buffer in zip(names, work.parts([Part(name) for name in names]), strict=True):
         begin, size = last_extent(name, buffer)
         if (

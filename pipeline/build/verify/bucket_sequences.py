@@ -1,4 +1,4 @@
-"""Take the sequences out of a record batch of buckets, by plain slices and without the writer's kernels."""
+"""Take the sequences out of a record batch of buckets, without the writer's kernels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def bucket_sequences(batch: pa.RecordBatch, manifest: Manifest) -> BucketSequenc
     """Return the sequences of a batch whose buckets obey the format's rules.
 
     Raises:
-        DatasetError: its columns contradict each other: the shard has changed since it was verified.
+        DatasetError: its columns contradict each other: the shard has changed since it was
+            verified.
     """
     vocabulary = manifest.vocabulary_object
     ids = batch.column("input_ids").values.to_numpy().reshape(batch.num_rows, manifest.capacity)

@@ -1,4 +1,4 @@
-"""Check a dataset's files against its manifest: sizes, hashes, schema, and every rule of every bucket."""
+"""Check a dataset's files: sizes, hashes, schema, and every rule of every bucket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
 _TASK_BYTES: Final = 96 << 20
-"""Bytes of shards in one task: it takes a few hundredths of a second, against which the cost of starting it is small."""
+"""Bytes of shards in one task: a few hundredths of a second, long compared with a task's start."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",
@@ -80,7 +80,7 @@ def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
 
 
 def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[str]:
-    """Return one line for each problem of a shard: size, hash, schema, every rule of every bucket, and totals."""
+    """Return one line for each problem of a shard: size, hash, schema, buckets, and totals."""
     problems: list[str] = []
     path = folder.where(entry.name)
     buckets = tokens = 0
@@ -163,7 +163,7 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
 
 
 def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:
-    """Return tasks of consecutive shards, about _TASK_BYTES each, with the records/ files spread over them."""
+    """Return tasks of consecutive shards, about _TASK_BYTES each, and of some records/ files."""
     groups: list[list[ShardEntry]] = [[]]
     size = 0
     for entry in (entry for shards in manifest.shards.values() for entry in shards):

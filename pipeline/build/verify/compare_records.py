@@ -2,11 +2,14 @@
 
 1. Read records/; there must be exactly one row for each record.
 2. Check statuses, duplicates and splits against each other and the manifest.
-3. Read every bucket: each sequence must be where its record's row says, with the residues, hash and unknown letters of that row.
-4. Check that each kept residue was found exactly once, that pieces of split records have the record's hash when joined, and that
-   the hash of each first piece agrees with the record's split and with deduplication.
+3. Read every bucket: each sequence must be where its record's row says, with the residues, hash and
+   unknown letters of that row.
+4. Check that each kept residue was found exactly once, that pieces of split records have the
+   record's hash when joined, and that the hash of each first piece agrees with the record's split
+   and with deduplication.
 
-Costs about 60 bytes of memory for each record. Under `--long split`, long records are held in memory as well.
+Costs about 60 bytes of memory for each record. Under `--long split`, long records are held in
+memory as well.
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ from schemas.records import Status
 
 
 def compare_records(dataset: str | Path, manifest: Manifest) -> list[str]:
-    """Return one line for each contradiction between records/ and buckets, in a dataset whose files were verified."""
+    """Return one line for each contradiction between records/ and buckets.
+
+    The files' sizes and hashes have been verified.
+    """
     folder = folder_of(dataset)
     records, problems = read_record_columns(folder, manifest)
     if problems:
@@ -64,7 +70,7 @@ def _check_statuses(records: RecordColumns, manifest: Manifest) -> list[str]:
 def _check_duplicates(
     records: RecordColumns, kept: NDArray[np.bool_], manifest: Manifest
 ) -> list[str]:
-    """Check that each duplicate, and no other record, names an earlier kept record with the same residues."""
+    """Check that each duplicate, and no other record, names an earlier kept record like it."""
     dedup = manifest.options["dedup"]
     duplicate = records.status == list(Status).index(Status.DUPLICATE)
     problems = record_problem(
@@ -151,7 +157,7 @@ class _SequenceComparison:
     def _check_positions(
         self, sequences: BucketSequences, shard: int, name: str, first_bucket: int
     ) -> None:
-        """Check that each sequence is of a kept record, and where its record's row says; count first sequences.
+        """Check that each sequence is of a kept record, and where that record's row says.
 
         Args:
             shard: index of the shard; first_bucket: the batch's first row in it.
@@ -173,7 +179,7 @@ class _SequenceComparison:
         )
 
     def _check_residues(self, sequences: BucketSequences) -> None:
-        """Check size, hash and unknown letters of each sequence; count residues; keep pieces of split records."""
+        """Check size, hash and unknown letters of each sequence; count its residues."""
         records, ordinal = self._records, sequences.ordinal
         size = np.diff(sequences.ends, prepend=0)
         np.add.at(self._found, ordinal, size)
@@ -220,7 +226,7 @@ class _SequenceComparison:
         self._wrong("its joined pieces have another hash", np.array(wrong, dtype=np.int64))
 
     def _check_first_pieces(self) -> None:
-        """Check splits, and duplicates after cropping, by the hash of each kept record's first piece in its bucket."""
+        """Check splits, and duplicates after cropping, by the hash of each kept first piece."""
         records, kept, options = self._records, self._kept, self._manifest.options
         fraction = float(options["valid_fraction"] or 0)
         wrong = kept & (records.split != in_valid(self._first_piece, fraction))

@@ -100,7 +100,7 @@ def read_record_columns(dataset: Folder, manifest: Manifest) -> tuple[RecordColu
 
 
 def record_problem(what: str, wrong: NDArray[np.bool_] | NDArray[np.int64]) -> list[str]:
-    """Return a line that says what is wrong with which records, and names the first five; no line if there are none.
+    """Return a line that says what is wrong with which records; no line if there are none.
 
     Args:
         wrong: bool[N], or the ordinals.
