@@ -27,7 +27,7 @@ ACTIVATION_BYTES: Final = {
 Keys: `--recompute`, and whether matrix products run in FP8. With recomputation, the figures of bf16
 are used for FP8 too."""
 CONSTANT_BYTES: Final = 1 << 28
-"""Memory that depends on nothing here."""
+"""Memory that does not depend on the setting."""
 GATHERED_LAYERS: Final = 3
 """Layers whose whole parameters and gradients are in memory at a time, under `--reshard layer`: one
 computes, one is being gathered, and one is being reduced."""
@@ -72,7 +72,7 @@ HOST_MS: Final = {
     ("layer", False): 6.9,
     ("layer", True): 9.5,
 }
-"""ms that a slow host takes to launch a layer of an eager micro-batch; no step is faster.
+"""ms that a slow host takes to launch one layer of an eager micro-batch: the least time it takes.
 
 Keys: `--reshard`, and whether matrix products run in FP8."""
 

@@ -1,7 +1,7 @@
 """A prefix of an object store as a destination: a conditional write decides which build wins.
 
-See `destination` for the rules.
-Nothing is listed except the build's own work folder: other builds may be writing beside it.
+See `destination` for the rules. Nothing is listed except the build's own work folder, because other
+builds may be writing beside it.
 """
 
 from __future__ import annotations
