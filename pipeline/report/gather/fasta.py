@@ -57,9 +57,7 @@ def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
 def _report(records: ReadRecords, planned: Plan, options: PreprocessOptions) -> Report:
     status, duplicate_of = _duplicates_found(records, options)
     facts = _facts(records, [source.name for source in planned.sources], status, duplicate_of)
-    packed = predict(
-        records.residues, status, records.hashes, records.cropped, options, planned.partitions
-    )
+    packed = predict(records, status, options, planned.partitions)
     candidates = cropped_copy_candidates(status, records.residues, options)
     return assemble(
         facts,

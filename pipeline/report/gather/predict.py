@@ -21,6 +21,7 @@ from pipeline.build.reduce_stage.sequences import Sequences, shuffle_order, shuf
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import RESTS_TOGETHER
 from pipeline.report.gather.assemble import PackedSplit
+from pipeline.report.gather.read_sequences import ReadRecords
 from pipeline.report.gather.waste import round_up_all
 from schemas.shard import SPLITS
 
@@ -77,48 +78,34 @@ class _Left:
 
 
 def predict(
-    residues: NDArray[np.int64],
-    status: NDArray[np.int8],
-    hashes: NDArray[np.void],
-    cropped: NDArray[np.void],
-    options: DatasetOptions,
-    partitions: int,
+    records: ReadRecords, status: NDArray[np.int8], options: DatasetOptions, partitions: int
 ) -> dict[str, PackedSplit]:
-    """Pack the kept records of N records in input order, and return each split.
+    """Pack the kept records and return each split.
 
     Args:
-        residues: int64[N].
         status: int8[N], index into STATUS_CODES, after duplicates were found.
-        hashes: HASH[N], of all residues.
-        cropped: HASH[N], of first pieces.
         partitions: number of partitions of the build's plan.
     """
     found = {
         split: _Buckets(SplitStatistics(capacity=options.capacity, longest=options.longest_span))
         for split in SPLITS
     }
-    partition = partitions_of(cropped, partitions)
+    partition = partitions_of(records.cropped, partitions)
     order = np.argsort(partition, kind="stable")
     edges = np.searchsorted(partition[order], np.arange(partitions + 1))
     rests = []
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         chosen = order[first:last]
         sequences, row = shuffled_sequences(
-            residues[chosen],
+            records.residues[chosen],
             status[chosen],
-            hashes[chosen],
+            records.hashes[chosen],
             chosen,
             np.zeros(chosen.size, dtype=np.int64),
             options,
         )
-        rests.append(
-            _pack(
-                _Left(sequences, in_valid(cropped[chosen], options.valid_fraction)[row]),
-                found,
-                options,
-                final=False,
-            )
-        )
+        valid = in_valid(records.cropped[chosen], options.valid_fraction)[row]
+        rests.append(_pack(_Left(sequences, valid), found, options, final=False))
     while len(rests) > RESTS_TOGETHER:
         rests = [
             _pack(_joined(rests[i : i + RESTS_TOGETHER]), found, options, final=False)

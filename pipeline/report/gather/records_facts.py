@@ -46,17 +46,7 @@ def facts_of(url: str, manifest: Manifest, paths: list[Path]) -> Facts:
         ],
         engine="streaming",
     )
-    found = {
-        status: int(fates.filter(pl.col("status") == status.value)["records"].sum())
-        for status in Status
-    }
-    if (
-        found != dict(manifest.records_by_status)
-        or int(fates["residues"].sum()) != manifest.residues_in
-    ):
-        raise DatasetError(
-            f"{url}: records/ hold other records than the manifest counts: damaged, build it again"
-        )
+    _check_counts(url, manifest, fates)
     times, duplicates = _duplicates(url, manifest, paths)
     return Facts(
         fates={
@@ -71,6 +61,18 @@ def facts_of(url: str, manifest: Manifest, paths: list[Path]) -> Facts:
         repeated=_repeated(rows, times),
         duplicates=duplicates,
     )
+
+
+def _check_counts(url: str, manifest: Manifest, fates: pl.DataFrame) -> None:
+    by_status = {
+        status: int(fates.filter(pl.col("status") == status.value)["records"].sum())
+        for status in Status
+    }
+    residues = int(fates["residues"].sum())
+    if by_status != dict(manifest.records_by_status) or residues != manifest.residues_in:
+        raise DatasetError(
+            f"{url}: records/ hold other records than the manifest counts: damaged, build it again"
+        )
 
 
 def _counted(lengths: pl.DataFrame) -> Counted:

@@ -14,6 +14,7 @@ Both shuffles are one order: lengths from short to long, then
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -52,59 +53,73 @@ def waste(
     """
     if not sequences.values.size:
         return ()
-    number, tokens = sequences.number, sequences.total
-    capacity = settings.capacity
-
-    def simulated(name: str, label: str, places: int, costs: NDArray[np.int64]) -> Waste:
-        statistics = SplitStatistics(capacity=capacity, longest=longest_span)
-        statistics.add_costs(costs)
-        totals = statistics.totals()
-        return Waste(
-            name=name,
-            label=label,
-            batches=totals.buckets,
-            places=places,
-            waste=1 - tokens / places,
-            spread=totals.spread,
-            peak=totals.peak,
-            cost_counts=distribution_of(statistics.histograms()["cost"]),
-            predicted=False,
-        )
-
     stream = shuffled(sequences, settings.seed)
     rows, widest = _sorted(stream, settings)
     costs = _next_fit(stream, settings)
-    places = packed.buckets * capacity
+    simulated = partial(_simulated, sequences.total, settings.capacity, longest_span)
+    places = packed.buckets * settings.capacity
     return (
-        Waste(
-            name="bshd",
-            label=f"padded to {settings.max_seq_len:,} (BSHD)",
-            batches=number,
-            places=number * longest_span,
-            waste=1 - tokens / (number * longest_span),
-            spread=0.0,
-            peak=1.0,
-            cost_counts=None,
-            predicted=False,
-        ),
+        _padded(sequences, settings.max_seq_len, longest_span),
         simulated(
             "sorted",
-            f"sorted in pools of {POOL_BATCHES} batches",
-            int(rows @ widest),
-            rows * widest**2,
+            label=f"sorted in pools of {POOL_BATCHES} batches",
+            places=int(rows @ widest),
+            costs=rows * widest**2,
         ),
-        simulated("next-fit", "next-fit", costs.size * capacity, costs),
+        simulated("next-fit", label="next-fit", places=costs.size * settings.capacity, costs=costs),
         Waste(
             name="packed",
             label="this packing",
             batches=packed.buckets,
             places=places,
-            waste=1 - tokens / places,
+            waste=1 - sequences.total / places,
             spread=packed.spread,
             peak=packed.peak,
             cost_counts=packed_costs,
             predicted=predicted,
         ),
+    )
+
+
+def _padded(sequences: Counted, max_seq_len: int, longest_span: int) -> Waste:
+    places = sequences.number * longest_span
+    return Waste(
+        name="bshd",
+        label=f"padded to {max_seq_len:,} (BSHD)",
+        batches=sequences.number,
+        places=places,
+        waste=1 - sequences.total / places,
+        spread=0.0,
+        peak=1.0,
+        cost_counts=None,
+        predicted=False,
+    )
+
+
+def _simulated(
+    tokens: int,
+    capacity: int,
+    longest_span: int,
+    name: str,
+    *,
+    label: str,
+    places: int,
+    costs: NDArray[np.int64],
+) -> Waste:
+    """Return a way of batching, given Σ length² of each batch, int64[batches]."""
+    statistics = SplitStatistics(capacity=capacity, longest=longest_span)
+    statistics.add_costs(costs)
+    totals = statistics.totals()
+    return Waste(
+        name=name,
+        label=label,
+        batches=totals.buckets,
+        places=places,
+        waste=1 - tokens / places,
+        spread=totals.spread,
+        peak=totals.peak,
+        cost_counts=distribution_of(statistics.histograms()["cost"]),
+        predicted=False,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -9,7 +10,7 @@ from pipeline.report.html.figure import Figure, area, labelled
 from pipeline.report.html.flow import Flow, Node, Stream
 from pipeline.report.html.plots import Column, Columns, Histogram, Mark
 from pipeline.report.html.svg import Axis, round_steps, short
-from pipeline.report.model import Report
+from pipeline.report.model import InputFlow, Report
 from pipeline.report.render.numerals import change, percent, plural
 from pipeline.report.render.printable import shortened
 from pipeline.report.render.sentences import longer_records
@@ -117,12 +118,7 @@ def flow(report: Report) -> Figure:
         verb = "were" if report.kind == "dataset" else "would be"
         title = f"{kept} of {plural(report.records, 'record')} {verb} kept"
     fates = [status for status in _COLOURS if report.by_status[status]]
-    inputs = sorted(report.inputs, key=lambda one: -one.records)
-    shown = inputs if len(inputs) <= _MOST_INPUTS else inputs[: _MOST_INPUTS - 1]
-    rest = inputs[len(shown) :]
-    groups = [(shortened(one.name, 24), [one]) for one in shown]
-    if rest:
-        groups.append((f"{len(rest):,} smaller inputs", rest))
+    groups = _groups(report.inputs)
     targets = []
     for status in fates:
         count = report.by_status[status]
@@ -150,3 +146,13 @@ def flow(report: Report) -> Figure:
         plot=plot,
         wide=True,
     )
+
+
+def _groups(inputs: Sequence[InputFlow]) -> list[tuple[str, list[InputFlow]]]:
+    """Return the largest inputs by name, and all smaller ones together."""
+    by_size = sorted(inputs, key=lambda one: -one.records)
+    shown = by_size if len(by_size) <= _MOST_INPUTS else by_size[: _MOST_INPUTS - 1]
+    groups = [(shortened(one.name, 24), [one]) for one in shown]
+    if rest := by_size[len(shown) :]:
+        groups.append((f"{len(rest):,} smaller inputs", rest))
+    return groups
