@@ -38,7 +38,7 @@ INSTALL_PINS := seq 0 3 | xargs -P 4 -I QUARTER bash -c \
 	&& $(PIP) --no-deps --requirement $(VENV)/pins-QUARTER"
 # One pip may see a package that another has written in part. The pip that follows them checks all.
 HALF_INSTALLED := -e '/^WARNING: Skipping .* due to invalid metadata entry/d'
-# What several test processes would compile at the same time. A failed import shows in the tests.
+# Modules that several test processes would otherwise compile at once. The tests show failed imports.
 IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.run, \
 	torch.distributed.tensor, torch.profiler, torch.utils.flop_counter, \
 	transformers.models.auto.modeling_auto, transformers.models.esm.modeling_esm, \
@@ -60,7 +60,8 @@ endef
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
-	@echo 'variables: FASTA="a.fasta.gz dir/*.faa s3://bucket/x.fa" OUT=data/uniref50 OPTS="--capacity 16384" PRESET=esm2-8m RUN=runs/first'
+	@echo 'variables: FASTA="a.fasta.gz dir/*.faa s3://bucket/x.fa" OUT=data/uniref50'
+	@echo '           OPTS="--capacity 16384" PRESET=esm2-8m RUN=runs/first TESTS=tests/unit'
 
 # Python 3.11 adds an old setuptools, which no pip should replace while others run.
 $(VENV)/bin/python:
@@ -93,47 +94,47 @@ $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	echo "installed thdpack, torch and the packages of the tests in $$SECONDS s"
 	@touch $@ $(VENV)/core $(VENV)/report $(VENV)/train
 
-setup: $(VENV)/dev ## install the packages of tests and training, and compile the kernels
+setup: $(VENV)/dev ## install everything for tests and training, and compile the kernels
 
-preprocess: $(VENV)/core ## FASTA → dataset: FASTA="…" OUT=… OPTS="…"; the sample by default
+preprocess: $(VENV)/core ## build the dataset OUT from FASTA; by default from the sample
 	$(VENV)/bin/thdpack preprocess $(FASTA) --out $(OUT) $(OPTS)
 
-verify: $(VENV)/core ## check the dataset OUT, records against buckets too
+verify: $(VENV)/core ## check the dataset OUT: every file, bucket and record
 	$(VENV)/bin/thdpack verify $(OUT) --deep
 
-stats: $(VENV)/report $(OUT)/manifest.json ## what the dataset OUT holds; OPTS="--html report.html" for a page
+stats: $(VENV)/report $(OUT)/manifest.json ## report on the dataset OUT; OPTS="--html report.html" writes a page
 	$(VENV)/bin/thdpack stats $(OUT) $(OPTS)
 
 $(OUT)/manifest.json:
 	$(MAKE) preprocess
 
-train: $(VENV)/train $(OUT)/manifest.json ## train PRESET on the dataset OUT into RUN: a tiny model on the sample by default; more options in OPTS
+train: $(VENV)/train $(OUT)/manifest.json ## train PRESET on the dataset OUT into RUN; by default a tiny model on the sample
 	$(VENV)/bin/python -m trainer.train $(PRESET) --data $(OUT) --out $(RUN) $(OPTS)
 
-check: $(VENV)/dev ## ruff, mypy --strict, import-linter
+check: $(VENV)/dev ## run ruff, mypy --strict and import-linter
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-test: $(VENV)/dev ## all tests, or TESTS=tests/unit
+test: $(VENV)/dev ## run all tests, or TESTS=tests/unit
 	@echo 'running $(TESTS) (all tests take about 5 minutes on 2 cores)'
 	@$(VENV)/bin/pytest $(TESTS)
 
-test-long: $(VENV)/dev ## all tests with more kills and larger inputs, or TESTS=tests/e2e
-	@echo 'running $(TESTS) with more kills and larger inputs (all tests take about half an hour on 2 cores)'
+test-long: $(VENV)/dev ## run the tests with more kills and larger inputs
+	@echo 'running $(TESTS), long (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
-soak: $(VENV)/dev ## the tests under everything that must not matter, hours; OPTS="--only threads"
+soak: $(VENV)/dev ## run the tests under everything that must not matter: hours
 	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
 
-bench: $(VENV)/dev ## packers on the sample's lengths, and the whole job; see docs/benchmarks.md for more
+bench: $(VENV)/dev ## time the packers and a build of FASTA; docs/benchmarks.md has more
 	$(VENV)/bin/python -m benchmarks.offline.packing --fasta $(FASTA)
 	$(VENV)/bin/python -m benchmarks.offline.preprocess --fasta $(FASTA)
 
-clean: ## remove .venv, caches and compiled kernels; datasets stay
+clean: ## remove .venv, caches and compiled kernels, but no datasets
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -f packers/*.so packers/*.c pipeline/*.so pipeline/*.c
+	find packers pipeline -name '*.so' -delete -o -name '*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help setup preprocess verify stats train check test test-long soak bench clean

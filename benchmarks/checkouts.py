@@ -1,10 +1,11 @@
-"""The same build by two checkouts of this repository, by turns: what a change costs, whatever the machine does meanwhile.
+"""Compare two checkouts of this repository: the same build in turns, on any machine.
 
     git worktree add ../before COMMIT && (cd ../before && python setup.py build_ext --inplace)
     python -m benchmarks.checkouts ../before . --fasta swissprot.fasta --rounds 6
 
-The same interpreter runs both; each checkout needs its own compiled kernels. A slow minute of the machine hits both, so the
-ratio within a round says more than the two medians. CPU time is that of the build and all its processes.
+The same interpreter runs both; each checkout needs its own compiled kernels. A slow minute of the
+machine hits both, so the ratio within a round says more than the two medians. CPU time is that of
+the build and all its processes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Time the same build by two checkouts, by turns."""
+    """Time the same build by two checkouts, in turns."""
 
     before: Annotated[Path, tyro.conf.Positional]
     """Checkout to compare with."""
@@ -42,19 +43,22 @@ class Options:
     workers: int = 2
     """Worker processes."""
     rounds: int = 6
-    """Builds of each checkout, after one that does not count."""
+    """Timed builds of each checkout, after one warm-up."""
     folder: Path = Path(tempfile.gettempdir())
     """Where datasets are written and removed."""
 
 
 def environment(checkout: Path) -> dict[str, str]:
-    """Return what makes python import a checkout's packages and no other's.
+    """Return the environment in which Python imports a checkout's packages and no others.
 
     Raises:
-        SystemExit: it imports others, or the kernels are not compiled.
+        SystemExit: Python imports others, or the kernels are not compiled.
     """
     found = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
-    kernels = "import packers.balanced_kernel as a; import pipeline as b; print(a.__file__, b.__file__, sep='\\n')"
+    kernels = (
+        "import packers.balanced_kernel as a; import pipeline as b; "
+        "print(a.__file__, b.__file__, sep='\\n')"
+    )
     command = [sys.executable, "-c", kernels]
     asked = subprocess.run(
         command, cwd=checkout, env=found, capture_output=True, text=True, check=False

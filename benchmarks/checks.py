@@ -1,9 +1,10 @@
-"""What the checks before reading cost: the hashes of a checkpoint's files, and a look into a shard that is mapped for the first time.
+"""Measure the checks before reading: hashes of a checkpoint, buckets of a newly mapped shard.
 
     python -m benchmarks.checks
 
-Everything is made here, in a folder that is removed, and read from the page cache. A checkpoint is compared with its hashes
-by one rank, as a run does that resumes. A shard's hash is computed at every mapping; its buckets are looked at once a process.
+All files are made in a temporary folder and read from the page cache. One rank compares a
+checkpoint with its hashes, as a resumed run does. A shard's hash is computed at every mapping; its
+buckets are checked once a process.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure what the checks before reading cost."""
+    """Measure the checks before reading."""
 
     file_bytes: int = 1 << 30
     """Size of each of a checkpoint's files; two are written."""
     shard_bytes: int = 48_000_000
-    """Size of the shard, roughly."""
+    """Approximate size of the shard."""
     rounds: int = 9
-    """Rounds to take medians of; in each, everything is measured once."""
+    """Rounds to take medians of; each measures everything once."""
     folder: Path = Path(tempfile.gettempdir())
     """Where files are written and removed."""
 
 
 def checkpoint(folder: Path, files: int, size: int) -> Path:
-    """Write a folder of so many files, and their hashes."""
+    """Write a folder of files, and their hashes."""
     folder.mkdir()
     content = np.random.default_rng(0).bytes(size)
     for number in range(files):
@@ -66,7 +67,7 @@ def compare(folder: Path, parallel: Parallel) -> None:
 
 
 def dataset(folder: Path, size: int) -> Path:
-    """Build a dataset of random sequences, whose largest shard has about so many bytes."""
+    """Build a dataset of random sequences, whose largest shard has about the given size."""
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(5.7, 0.7, size // 370), 30, 1022).astype(int)
     with (folder / "made.fasta").open("wb") as file:
@@ -90,7 +91,7 @@ def dataset(folder: Path, size: int) -> Path:
 
 
 def measured(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Return seconds of each way, sorted, after one round that does not count. The ways take turns."""
+    """Return sorted seconds of each way, which take turns, after one warm-up round."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():

@@ -1,12 +1,15 @@
-"""The reader: tokens/s beside other loaders of the same packed rows, opening and resuming a dataset of 10,000 shards, memory.
+"""Measure the reader: tokens/s beside other loaders, opening and resuming 10,000 shards, memory.
 
     thdpack preprocess swissprot.fasta --out data/swissprot
     python -m benchmarks.reader data/swissprot
-    python -m benchmarks.reader data/swissprot --fasta swissprot.fasta --peers litdata litdata-tokens datasets datasets-streaming mosaicml online
+    python -m benchmarks.reader data/swissprot --fasta swissprot.fasta \\
+        --peers litdata litdata-tokens datasets datasets-streaming mosaicml online
 
-Peers need `pip install torch litdata datasets mosaicml-streaming transformers` in an environment of their own. In each round
-every loader gets the same time, one after the other; medians of rounds, and of the ratios within a round. Every loader is one
-process without workers, shuffles, has its files in the page cache, and has each row's tokens copied into one buffer.
+Peers need `pip install torch litdata datasets mosaicml-streaming transformers` in an environment of
+their own. In each round every loader gets the same time, one after the other; printed are medians
+of rounds, and of the ratios within a round. Every loader serves the same packed rows in one
+process without workers and shuffles them. Files are in the page cache, and each row's tokens are
+copied into one buffer.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from schemas.manifest import Manifest
 @dataclass(frozen=True, kw_only=True)
 class Options:
     dataset: Annotated[Path, tyro.conf.Positional]
-    """A dataset of thdpack's; everything else is made of it."""
+    """Dataset of thdpack; everything else is made from it."""
     peers: tuple[Peer, ...] = ()
     """Loaders to measure beside ours."""
     fasta: Path | None = None
@@ -50,7 +53,7 @@ class Options:
     folder: Path = Path(tempfile.gettempdir())
     """Where the peers' copies are written and removed."""
     shards: int = 10_000
-    """Shards of the dataset, all hard links to one, that is opened and resumed."""
+    """Shards, all hard links to one, of the dataset that is opened and resumed."""
     buckets: int = 4_000
     """Buckets in each of them."""
 
@@ -62,7 +65,7 @@ def ours(options: Options) -> Rows:
 
 
 def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]) -> float:
-    """Tokens/s of a loader, from its construction on, each row copied into `buffer`; epochs follow one another."""
+    """Return tokens/s of a loader, its construction included, with rows copied into `buffer`."""
     tokens = 0
     started = time.perf_counter()
     while True:
@@ -74,7 +77,7 @@ def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]
 
 
 def compare(options: Options) -> None:
-    """Print a table of all loaders, measured by turns."""
+    """Print a table of all loaders, measured in turns."""
     work = Path(tempfile.mkdtemp(dir=options.folder, prefix="thdpack-reader-"))
     buffer = np.empty(read_manifest(options.dataset).capacity, dtype=np.uint8)
     loaders: dict[str, Callable[[], Rows]] = {"thdpack": lambda: ours(options)}
@@ -93,7 +96,8 @@ def compare(options: Options) -> None:
             )
             spread = f"{min(speeds) / 1e6:,.2f} to {max(speeds) / 1e6:,.2f}"
             print(
-                f"{name:>20}  {statistics.median(speeds) / 1e6:10,.2f} M tokens/s ({spread}); ours is {ratio:,.2f} ×"
+                f"{name:>20}  {statistics.median(speeds) / 1e6:10,.2f} M tokens/s ({spread}); "
+                f"ours is {ratio:,.2f} ×"
             )
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -117,7 +121,8 @@ other.close()
 assert bucket.position == 10**9
 for i, bucket in zip(range(int(sys.argv[2])), reader):
     pass
-anonymous = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")][0] * 1024
+status = [line.split() for line in open("/proc/self/status")]
+anonymous = next(int(words[1]) for words in status if words[0] == "RssAnon:") * 1024
 print(json.dumps([imported - started, first - imported, resumed - opened, anonymous, len(reader)]))
 """
 
@@ -138,7 +143,8 @@ def many_shards(options: Options) -> None:
         figures = [statistics.median(values) for values in zip(*runs[1:], strict=True)]
         size = (work / "manifest.json").stat().st_size
         print(
-            f"{len(manifest.shards['train']):,} shards, {figures[4]:,.0f} buckets, manifest of {size / 1e6:.1f} MB; fresh processes:"
+            f"{len(manifest.shards['train']):,} shards, {figures[4]:,.0f} buckets, "
+            f"manifest of {size / 1e6:.1f} MB; fresh processes:"
         )
         print(f"  import pipeline.reader        {figures[0]:.3f} s")
         print(f"  open to first bucket          {figures[1]:.3f} s")
@@ -149,7 +155,7 @@ def many_shards(options: Options) -> None:
 
 
 def linked(options: Options, out: Path) -> Manifest:
-    """A dataset of `shards` hard links to one shard of `buckets` buckets, made of the dataset's own."""
+    """Make a dataset of `shards` hard links to one shard of `buckets` buckets of the dataset."""
     manifest = read_manifest(options.dataset)
     tables = [
         pa.ipc.open_file(options.dataset / entry.name).read_all()

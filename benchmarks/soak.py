@@ -1,9 +1,13 @@
-"""Run the tests under everything that must not matter, and print a table: `make soak`, or `make soak OPTS="--only threads"`.
+"""Run the tests under everything that must not matter, and print a table.
 
-Numerical tests (unit, golden, property) run under other instruction sets, numbers of threads and seeds. The whole suite runs
-three times as it is, and once in each of several surroundings: shuffled, beside busy loops, on one worker, as a user who is
-not root, on a small temporary disk, without ../shared, without a network, and on other versions of Python. Takes hours; a row
-that this machine cannot run says why. The result stands in docs/soak.md.
+    make soak
+    make soak OPTS="--only threads"
+
+Numerical tests (unit, golden, property) run under other instruction sets, numbers of threads and
+seeds. The whole suite runs three times as it is, and once in each of several environments:
+shuffled, beside busy loops, on one worker, as a user who is not root, on a small temporary disk,
+without ../shared, without a network, and on other versions of Python. That takes hours. A row that
+this machine cannot run says why. docs/soak.md has results.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ class Options:
     tmp_bytes: int = 3 << 30
     """Size of the small temporary disk."""
     pythons: tuple[str, ...] = ("python3.12", "python3.13", "python3.14")
-    """Other interpreters: names or paths. Each gets an environment of its own, which takes minutes."""
+    """Names or paths of other interpreters. Each gets its own environment, which takes minutes."""
     out: Path | None = None
     """File for the table, as Markdown; each row is appended as it ends."""
 
@@ -54,8 +58,10 @@ class Options:
 class Row:
     """One way to run the tests.
 
-    command: the whole command. env: more environment variables. why_not: why this machine cannot run it. busy: loops that
-    run at the same time.
+    command: the whole command.
+    env: more environment variables.
+    why_not: why this machine cannot run it.
+    busy: busy loops that run at the same time.
     """
 
     name: str
@@ -64,7 +70,7 @@ class Row:
     why_not: str = ""
     busy: int = 0
     prepare: Callable[[Path], tuple[str, ...]] | None = None
-    """Makes a folder for the run out of an empty one; returns the command."""
+    """Prepares an empty folder for the run; returns the command."""
 
 
 def pytest_command(*arguments: str) -> tuple[str, ...]:
@@ -114,11 +120,12 @@ def whole_rows(options: Options) -> Iterator[Row]:
         "without a network": 'exec "$0" "$@"',
     }.items():
         if name == "without ../shared" and not (REPO.parent / "shared").is_dir():
-            continue  # all rows run without it then
+            continue  # so every row runs without it
         command = (*IN_A_NAMESPACE, f"ip link set lo up; {script}", *pytest_command())
         yield Row(name=f"whole suite, {name}", command=command, why_not=root)
     yield Row(
-        name="whole suite, as a guest: not root, shuffled, small temporary disk, no ../shared, no network",
+        name="whole suite, as a guest: not root, shuffled, small temporary disk, no ../shared, "
+        "no network",
         command=(),
         env={"THDPACK_TEST_ORDER": "2", "SOAK_TMP_BYTES": str(options.tmp_bytes)},
         why_not=root,
@@ -140,7 +147,7 @@ def whole_rows(options: Options) -> Iterator[Row]:
 
 
 def clone(folder: Path) -> tuple[str, ...]:
-    """Copy what git tracks, uncommitted changes included. `make` does the rest."""
+    """Copy tracked files, uncommitted changes included. `make` does the rest."""
     names = subprocess.check_output(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=REPO
     ).decode()
@@ -152,7 +159,7 @@ def clone(folder: Path) -> tuple[str, ...]:
 
 
 def as_nobody(folder: Path) -> tuple[str, ...]:
-    """Copy the tree and its kernels for a user who is not root, and who may look into /root for the interpreter alone."""
+    """Copy the tree and its kernels for a user who is not root and sees only Python in /root."""
     clone(folder)
     for kernel in REPO.glob("*/*.so"):
         shutil.copy(kernel, folder / kernel.relative_to(REPO))
@@ -164,7 +171,8 @@ def as_nobody(folder: Path) -> tuple[str, ...]:
         ip link set lo up
         if [ "$(stat -c %a /root)" = 700 ]; then
             mkdir -p /mnt/{base.name}; mount --bind {base} /mnt/{base.name}
-            mount -t tmpfs -o mode=755 none /root; mkdir -p {base}; mount --bind /mnt/{base.name} {base}
+            mount -t tmpfs -o mode=755 none /root
+            mkdir -p {base}; mount --bind /mnt/{base.name} {base}
         fi
         export HOME={folder} TMPDIR={folder}/tmp PYTHONPATH={folder}; mkdir {folder}/tmp
         mount -t tmpfs -o mode=777,size=$SOAK_TMP_BYTES none {folder}/tmp
@@ -183,7 +191,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def run(row: Row) -> tuple[str, str, float]:
-    """Run a row; its outcome, what pytest's last line says, and seconds."""
+    """Run a row; return its outcome, pytest's last line, and seconds."""
     if row.why_not:
         return "not run", row.why_not, 0.0
     with tempfile.TemporaryDirectory(prefix="soak-") as made, busy_loops(row.busy):

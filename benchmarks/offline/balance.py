@@ -1,10 +1,14 @@
-"""What equal attention cost is worth: the time of each bucket, measured, and how long ranks wait for the slowest of them.
+"""Measure what equal attention cost gains: the time of each bucket, and the wait for the slowest.
 
-    for packer in balanced best-fit next-fit; do thdpack preprocess FASTA --out data/$packer --packer $packer; done
-    python -m benchmarks.offline.balance data/balanced data/best-fit data/next-fit --preset esm2-650m
+    for packer in balanced best-fit next-fit; do
+        thdpack preprocess FASTA --out data/$packer --packer $packer
+    done
+    python -m benchmarks.offline.balance data/balanced data/best-fit data/next-fit \\
+        --preset esm2-650m
 
-One GPU times a step of every bucket, replayed from a CUDA graph (the median of three passes). Among N ranks a micro-batch takes as long as the slowest of its
-N buckets: the mean of that over draws of N buckets, against the mean bucket.
+One GPU times a step of every bucket, replayed from a CUDA graph (the median of three passes). Among
+N ranks a micro-batch takes as long as the slowest of its N buckets: the mean of that over draws of
+N buckets, against the mean bucket.
 """
 
 from __future__ import annotations
@@ -74,10 +78,11 @@ def main() -> None:
 
 
 def spread(run: Run, buckets: int) -> dict[str, Any]:
-    """Milliseconds of a step of one bucket, their coefficient of variation, and the slowest of N against the mean."""
+    """Return ms a step of one bucket, their spread, and the slowest of N against the mean."""
     if run.not_captured:
         raise SystemExit(
-            f"balance: the host's time would be measured, for the step cannot be captured: {run.not_captured}"
+            "balance: the step cannot be captured, so the host would be measured: "
+            f"{run.not_captured}"
         )
     passes, squares = [], []
     state = run.reader.state_dict()
@@ -93,7 +98,7 @@ def spread(run: Run, buckets: int) -> dict[str, Any]:
         passes.append([begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)])
     times = [
         statistics.median(each) for each in zip(*passes[1:], strict=True)
-    ]  # in the first, the step is captured
+    ]  # the first pass captures the step
     costs = torch.stack(squares[:buckets])
     mean = statistics.fmean(times)
     draw = random.Random(0)

@@ -1,8 +1,9 @@
-"""Draw a padded batch beside a THD bucket of the same sequences: docs/images/bucket.svg of the README.
+"""Draw a padded batch beside a THD bucket of the same sequences, for the README.
 
-thdpack preprocess data/sample.fasta --capacity 4096 --out data/sample-4096
-python -m benchmarks.offline.bucket_picture data/sample-4096 docs/images/bucket.svg
-python -m benchmarks.offline.bucket_picture data/sample-4096 docs/images/bucket-dark.svg --scheme dark
+    thdpack preprocess data/sample.fasta --capacity 4096 --out data/sample-4096
+    python -m benchmarks.offline.bucket_picture data/sample-4096 docs/images/bucket.svg
+    python -m benchmarks.offline.bucket_picture data/sample-4096 docs/images/bucket-dark.svg \\
+        --scheme dark
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ten mutated copies of a FASTA file: copy 0 as it is, in copies 1 to 9 one residue in fifty is substituted.
+"""Write ten copies of a FASTA file; in copies 1 to 9 one residue in fifty is substituted.
 
 python -m benchmarks.offline.corpus swissprot.fasta swissprot_x10.fasta
 """
@@ -14,7 +14,7 @@ LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 
 
 def residue_positions(text: np.ndarray) -> np.ndarray:
-    """int64[…]: where the residues are in FASTA text, uint8[N]."""
+    """Return the positions of residues in FASTA text, uint8[N]; int64[…]."""
     ends = np.flatnonzero(text == ord("\n"))
     begins = np.concatenate(([0], ends[:-1] + 1))
     header = text[begins] == ord(">")

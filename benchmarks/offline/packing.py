@@ -1,8 +1,9 @@
-"""Packers on the lengths of a FASTA file, capped at 1,024 tokens, shuffled, one stream: fill, spread, speed, and a plot.
+"""Compare packers on the lengths of a FASTA file: fill, spread, speed, and a plot.
 
     python -m benchmarks.offline.packing --fasta swissprot.fasta --plot docs/images/packing.png
 
-The last window (512 buckets) is left out, as a stream without end has none.
+Lengths are capped at 1,024 tokens and shuffled, in one stream. The last window (512 buckets) is
+left out, because an endless stream has none. Spread is that of Σ length² over buckets.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from packers.quality import Quality, measure
 @dataclass(frozen=True, kw_only=True)
 class Options:
     fasta: Path
-    """FASTA file to take lengths from, plain."""
+    """Plain FASTA file to take lengths from."""
     capacities: tuple[int, ...] = (4_096, 16_384, 65_536)
     """Tokens per bucket."""
     runs: int = 5
     """Runs to take the median speed of."""
     seed: int = 0
-    """Of the shuffle."""
+    """Seed of the shuffle."""
     plot: Path | None = None
     """Where to draw fill and Σ length² over buckets."""
 
 
 def token_lengths(fasta: Path, seed: int) -> np.ndarray:
-    """int64[N]: min(residues + 2, 1,024) of each record, shuffled."""
+    """Return min(residues + 2, 1,024) of each record, shuffled; int64[N]."""
     with fasta.open() as file:
         lengths = np.array(
             [min(len(residues) + 2, 1024) for _, residues in SimpleFastaParser(file)],
@@ -47,7 +48,7 @@ def token_lengths(fasta: Path, seed: int) -> np.ndarray:
 
 
 def judged(lengths: np.ndarray, buckets: np.ndarray, capacity: int) -> Quality:
-    """Quality without the last window, or of all if there is only one."""
+    """Return the quality without the last window, or of all if there is only one."""
     count = int(buckets.max()) + 1
     whole = (count - 1) // WINDOW_BUCKETS * WINDOW_BUCKETS
     return measure(lengths, buckets, capacity=capacity, last=whole or count)
@@ -57,14 +58,15 @@ def main(options: Options) -> None:
     lengths = token_lengths(options.fasta, options.seed)
     print(f"{lengths.size:,} sequences, {lengths.sum():,} tokens\n")
     print(
-        "| capacity | packer | fill | spread of Σ length² | its max / mean | sequences, max | M sequences/s, median |"
+        "| capacity | packer | fill | spread of Σ length² | its max / mean | sequences, max "
+        "| M sequences/s, median |"
     )
     print("|---|---|---|---|---|---|---|")
     costs: dict[int, dict[str, np.ndarray]] = {}
     for capacity in options.capacities:
         max_seqs = max(127, capacity // 128 - 1)
         for name, packer in PACKERS.items():
-            bound = max_seqs if name != "bfd" else capacity  # its slots are the point
+            bound = max_seqs if name != "bfd" else capacity  # to show how many slots it needs
             seconds = []
             for _ in range(options.runs):
                 started = time.perf_counter()
@@ -75,7 +77,8 @@ def main(options: Options) -> None:
             q = judged(lengths, buckets, capacity)
             speed = lengths.size / statistics.median(seconds) / 1e6
             print(
-                f"| {capacity:,} | {name} | {100 * q.fill:.3f} % | {q.spread:.4f} | {q.peak:.3f} | {q.max_seqs} | {speed:.1f} |"
+                f"| {capacity:,} | {name} | {100 * q.fill:.3f} % | {q.spread:.4f} | {q.peak:.3f} "
+                f"| {q.max_seqs} | {speed:.1f} |"
             )
             placed = buckets >= 0
             costs.setdefault(capacity, {})[name] = np.bincount(
@@ -86,7 +89,7 @@ def main(options: Options) -> None:
 
 
 def draw(costs: dict[str, np.ndarray], path: Path) -> None:
-    """Σ length² of each bucket over its mean: what each data-parallel rank would take longer or shorter than the others."""
+    """Draw each bucket's Σ length² over the mean: how much its data-parallel rank deviates."""
     import matplotlib as mpl
 
     mpl.use("Agg")

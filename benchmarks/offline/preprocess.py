@@ -1,10 +1,11 @@
-"""The whole job, start-up included: MB/s of FASTA, peak memory of all its processes, and what parts of it take.
+"""Time the whole job, start-up included: MB/s of FASTA, peak memory of all processes, its parts.
 
     python -m benchmarks.offline.preprocess --fasta swissprot.fasta --workers 2 --runs 5
     python -m benchmarks.offline.preprocess --fasta swissprot.fasta.gz --fasta-bytes 222498452
-    python -m benchmarks.offline.preprocess --fasta swissprot.fasta --tokenizer tokenizer.json    # beside the Hugging Face tokenizer
+    python -m benchmarks.offline.preprocess --fasta swissprot.fasta --tokenizer tokenizer.json
 
-The input is read once before, so that it comes from the page cache.
+The last command also times the Hugging Face tokenizer. The input is read once before, so that it
+comes from the page cache.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Options:
     fasta: Path
     """Input of the job."""
     fasta_bytes: int | None = None
-    """Its size decompressed; the file's own unless given."""
+    """Decompressed size of the input. Default: the size of the file."""
     workers: int = 2
     """Worker processes."""
     runs: int = 5
@@ -38,7 +39,7 @@ class Options:
     folder: Path = Path(tempfile.gettempdir())
     """Where datasets are written and removed."""
     tokenizer: Path | None = None
-    """tokenizer.json of ESM-2: also measure the Hugging Face fast tokenizer on the first 20,000 records."""
+    """tokenizer.json of ESM-2, to time the Hugging Face fast tokenizer on 20,000 records too."""
 
 
 class PeakMemory:
@@ -61,7 +62,7 @@ class PeakMemory:
 
 
 def family(root: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Return a process and all its descendants."""
     found = [root]
     for process in found:
         try:
@@ -83,7 +84,7 @@ def pss(process: int) -> int:
 
 
 def run_job(options: Options, out: Path, *, watch: bool) -> tuple[float, int]:
-    """Seconds from start to exit, and peak memory in bytes if watched (watching costs speed)."""
+    """Return seconds from start to exit, and if watched peak memory; watching costs speed."""
     command = [
         sys.executable,
         "-m",
@@ -110,7 +111,7 @@ def run_job(options: Options, out: Path, *, watch: bool) -> tuple[float, int]:
 
 
 def parse_speed(fasta: Path) -> tuple[float, float]:
-    """MB/s and residues/s of parsing and tokenizing alone, one core."""
+    """Return MB/s and residues/s of parsing and tokenizing alone, on one core."""
     parser = FastaParser(ESM2)
     residues = 0
     started = time.perf_counter()
@@ -122,7 +123,7 @@ def parse_speed(fasta: Path) -> tuple[float, float]:
 
 
 def tokenizer_speed(path: Path, fasta: Path) -> float:
-    """Residues/s of the Hugging Face fast tokenizer, one call for a batch of 1,000, on one core."""
+    """Return residues/s of the Hugging Face fast tokenizer, in batches of 1,000, on one core."""
     import os
 
     from Bio.SeqIO.FastaIO import SimpleFastaParser
@@ -153,7 +154,8 @@ def main(options: Options) -> None:
     shutil.rmtree(out)
     median = statistics.median(seconds)
     print(
-        f"whole job, {options.workers} workers: median {size / median / 1e6:.0f} MB/s of FASTA ({median:.2f} s; {seconds[0]:.2f} to {seconds[-1]:.2f})"
+        f"whole job, {options.workers} workers: median {size / median / 1e6:.0f} MB/s of FASTA "
+        f"({median:.2f} s; {seconds[0]:.2f} to {seconds[-1]:.2f})"
     )
     print(f"peak memory of all processes (PSS): {peak / 1e6:.0f} MB")
     if options.fasta.suffix in (".fasta", ".fa", ".faa"):
@@ -162,14 +164,16 @@ def main(options: Options) -> None:
             statistics.median(values) for values in zip(*speeds, strict=True)
         )
         print(
-            f"parse + tokenize, one core: median {parse_mb:.0f} MB/s, {parse_residues / 1e6:.0f} M residues/s"
+            f"parse + tokenize, one core: median {parse_mb:.0f} MB/s, "
+            f"{parse_residues / 1e6:.0f} M residues/s"
         )
         if options.tokenizer is not None:
             other = tokenizer_speed(options.tokenizer, options.fasta)
             job_residues = parse_residues / parse_mb * size / median / 1e6
             print(f"Hugging Face fast tokenizer: {other / 1e6:.2f} M residues/s")
             print(
-                f"as many times faster: whole job {job_residues / other:.0f}, parse + tokenize {parse_residues / other:.0f}"
+                f"times faster: whole job {job_residues / other:.0f}, "
+                f"parse + tokenize {parse_residues / other:.0f}"
             )
 
 

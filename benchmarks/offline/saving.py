@@ -1,8 +1,9 @@
-"""What a checkpoint costs training while it is written: steps with and without one, by turns in one run.
+"""Measure what writing a checkpoint costs training: steps with and without one, in turns.
 
     torchrun --nproc-per-node 4 -m benchmarks.offline.saving DATASET --preset esm2-650m
 
-Wall-clock time of blocks of steps, all ranks; a block with a checkpoint begins with the call that saves, and ends when it is published and all steps are done.
+Wall-clock time of blocks of steps, all ranks. A block with a checkpoint begins with the call that
+saves, and ends when the checkpoint is published and all steps are done.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def main() -> None:
 
 
 def block(run: Run, steps: int, *, save: bool) -> float:
-    """Seconds of all ranks."""
+    """Return the seconds of a block on all ranks."""
     run.parallel.sum_(torch.zeros(1, device=run.parallel.device))
     torch.cuda.synchronize()
     begun = time.perf_counter()

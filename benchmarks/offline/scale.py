@@ -1,11 +1,17 @@
-"""A job of millions to billions of records without its records: what grows with them on the machine that drives it, and in the reader.
+"""Measure what grows with millions to billions of records, on the driver and in the reader.
 
     python -m benchmarks.offline.scale
 
-Made for each size: inputs of 10 GB, their cut, the task list, what crosses to a worker for each task; results of every task in the shapes that
-a real build leaves (histograms, counts, one shard and one records/ file a partition); the manifest, written, read, checked; a reader on it, asked for
-a position in the middle of the third epoch. Nothing is read but the manifest. Each size in a process of its own; peak memory is that process's.
-Partitions are filled by a draw from the multinomial distribution that hashes give.
+No records are made or read. For each size this makes:
+
+- inputs of 10 GB, their cut, the task list, and the message to a worker for each task;
+- results of every task in the shapes of a real build (histograms, counts, one shard and one
+  records/ file a partition), with partitions filled by a draw from the multinomial distribution
+  that hashes give;
+- the manifest, written, read and checked;
+- a reader on it, at a position in the middle of the third epoch.
+
+Each size runs in its own process; peak memory is that process's.
 """
 
 from __future__ import annotations
@@ -84,7 +90,7 @@ def made_plan(records: int) -> Plan:
 def made_statistics(
     options: PreprocessOptions, sequences: int, rng: np.random.Generator
 ) -> SplitStatistics:
-    """Of buckets with lengths like proteins'."""
+    """Return statistics of buckets with lengths like proteins'."""
     found = SplitStatistics(capacity=options.capacity, longest=options.longest_span)
     lengths = np.clip(rng.gamma(2.0, 180.0, sequences).astype(np.int64) + 2, 3, options.max_seq_len)
     bucket = np.cumsum(lengths) // (options.capacity - options.max_seq_len)
@@ -99,7 +105,7 @@ def made_statistics(
 def made_parts(
     options: PreprocessOptions, partitions: int, records: int
 ) -> tuple[list[ReduceResult], int]:
-    """What each reduce task would give, and the records of the fullest partition."""
+    """Return the result of each reduce task, and the records of the fullest partition."""
     rng = np.random.default_rng(0)
     filled = rng.multinomial(records, np.full(partitions, 1 / partitions))
     some = [
@@ -131,9 +137,7 @@ def made_parts(
             statistics=statistics,
             token_counts=(*[0] * 4, *rng.integers(1 << 20, 1 << 22, 26).tolist(), *[0] * 226),
         )
-        parts.append(
-            pickle.loads(pickle.dumps(part))
-        )  # as it comes back from a worker: nothing shared
+        parts.append(pickle.loads(pickle.dumps(part)))  # a worker returns copies: nothing is shared
     return parts, int(filled.max())
 
 
@@ -220,9 +224,9 @@ def main() -> None:
         found = json.loads(done.stdout)
         print(f"{records:,} records, {time.perf_counter() - started:.1f} s in all:")
         for name, value in found.items():
-            print(
-                f"    {name}: {json.dumps(value) if isinstance(value, dict) else f'{value:,.1f}' if isinstance(value, float) else f'{value:,}'}"
-            )
+            number = "{:,.1f}" if isinstance(value, float) else "{:,}"
+            shown = json.dumps(value) if isinstance(value, dict) else number.format(value)
+            print(f"    {name}: {shown}")
 
 
 if __name__ == "__main__":

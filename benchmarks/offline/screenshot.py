@@ -1,4 +1,4 @@
-"""A picture of an HTML report, as docs/images/report.png shows it. Needs Chromium, and looks best with the font Inter installed.
+"""Take a picture of an HTML report: docs/images/report.png. Needs Chromium and, for looks, Inter.
 
 thdpack stats swissprot --html report.html
 python -m benchmarks.offline.screenshot report.html docs/images/report.png
@@ -21,17 +21,17 @@ from playwright.sync_api import sync_playwright
 @dataclass(frozen=True, kw_only=True)
 class Options:
     page: Annotated[Path, tyro.conf.Positional]
-    """What `thdpack stats --html` wrote."""
+    """Page written by `thdpack stats --html`."""
     picture: Annotated[Path, tyro.conf.Positional]
     """PNG to write."""
     scheme: Literal["light", "dark"] = "light"
-    """Which colours."""
+    """Colour scheme."""
     width: int = 1240
-    """Of the window, in pixels of the page."""
+    """Width of the window, in pixels of the page."""
     until: str = "#plot-cost"
-    """The last figure that is on the picture."""
+    """Last figure of the picture."""
     scale: float = 1.5
-    """Pixels of the picture for each of the page."""
+    """Pixels of the picture for one of the page."""
 
 
 def main(options: Options) -> None:

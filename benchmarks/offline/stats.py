@@ -1,9 +1,10 @@
-"""What `thdpack stats` costs: time on a dataset and on raw FASTA, and memory on records/ of many rows, made up for the purpose.
+"""Measure `thdpack stats`: time on a dataset and on raw FASTA, memory on a large made-up records/.
 
     python -m benchmarks.offline.stats data/swissprot --fasta swissprot.fasta
     python -m benchmarks.offline.stats --rows 60000000 --scratch /tmp/many
 
-Times are of whole processes, medians of --rounds; memory is the largest resident set, pages of mapped files included.
+Times are of whole processes, medians of --rounds. Memory is the largest resident set, pages of
+mapped files included.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Options:
     fasta: str = ""
     """FASTA to report on."""
     rows: int = 0
-    """Make a dataset whose records/ have so many rows, and report on it."""
+    """Rows of records/ of a made-up dataset to report on."""
     scratch: Path = Path("/tmp/thdpack-many-records")
     """Folder for that dataset; about 40 bytes a row."""
     rounds: int = 5
@@ -80,7 +81,7 @@ def main() -> None:
 
 
 def _report(name: str, arguments: list[str], rounds: int) -> float:
-    """Run `thdpack stats` and print what it took; the median in seconds."""
+    """Run `thdpack stats` and print its costs; return the median in seconds."""
     taken, peaks = [], []
     for _ in range(rounds):
         started = time.perf_counter()
@@ -98,14 +99,15 @@ def _report(name: str, arguments: list[str], rounds: int) -> float:
         cpu = usage.ru_utime + usage.ru_stime
     seconds = statistics.median(taken)
     print(
-        f"{name:>20}  {seconds:.2f} s ({min(taken):.2f} to {max(taken):.2f}), last one's CPU {cpu:.2f} s, memory {max(peaks) / 1e6:,.0f} MB",
+        f"{name:>20}  {seconds:.2f} s ({min(taken):.2f} to {max(taken):.2f}), "
+        f"CPU of the last {cpu:.2f} s, memory {max(peaks) / 1e6:,.0f} MB",
         flush=True,
     )
     return seconds
 
 
 def make_records(out: Path, rows: int) -> Manifest:
-    """A dataset without shards whose manifest agrees with its records/: every fourth record is a duplicate, lengths are log-normal."""
+    """Write a dataset without shards: log-normal lengths, every fourth record a duplicate."""
     options = PreprocessOptions(inputs=("made",), out=str(out))
     rng = np.random.default_rng(0)
     names = tuple(f"made{i:02d}.fasta.gz" for i in range(_INPUTS))
@@ -145,7 +147,7 @@ def _part(
     names: tuple[str, ...],
     options: PreprocessOptions,
 ) -> ReduceResult:
-    """Write one records/ file; what the manifest needs of it."""
+    """Write one records/ file; return what the manifest says of it."""
     count = ordinal.size
     residues = np.clip(np.exp(rng.normal(5.7, 0.75, count)), 5, 40_000).astype(np.int64)
     duplicate = rng.random(count) < 0.25
