@@ -27,7 +27,7 @@ from rich.table import Table
 from pipeline.reader.mapped_shard import BucketShape, MappedShard, verified_mapping
 from pipeline.storage.read_manifest import read_manifest
 from trainer.checkpoints.file_hashes import damage, hash_file, write_hashes
-from trainer.distributed.topology import Parallel, processes
+from trainer.distributed.topology import Topology, process_group
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 
@@ -56,13 +56,13 @@ def checkpoint(folder: Path, files: int, size: int) -> Path:
     return folder
 
 
-def compare(folder: Path, parallel: Parallel) -> None:
+def compare(folder: Path, topology: Topology) -> None:
     """Compare a checkpoint's files with their hashes.
 
     Raises:
         SystemExit: they differ.
     """
-    if problem := damage(folder, parallel):
+    if problem := damage(folder, topology):
         raise SystemExit(problem)
 
 
@@ -106,7 +106,7 @@ def main(options: Options) -> None:
     table = Table("what", "MB", "ms (lowest to highest)", "GB/s", title="medians")
     with (
         tempfile.TemporaryDirectory(dir=options.folder, prefix="thdpack-checks-") as made,
-        processes() as parallel,
+        process_group() as topology,
     ):
         folder = Path(made)
         one, two = (
@@ -119,8 +119,8 @@ def main(options: Options) -> None:
         path, shape = built / entry.name, BucketShape.of(manifest)
         sizes = (options.file_bytes, 2 * options.file_bytes, entry.bytes, entry.bytes, entry.bytes)
         ways: dict[str, Callable[[], object]] = {
-            "checkpoint of one file": partial(compare, one, parallel),
-            "checkpoint of two files": partial(compare, two, parallel),
+            "checkpoint of one file": partial(compare, one, topology),
+            "checkpoint of two files": partial(compare, two, topology),
             "shard, its hash alone": partial(verified_mapping, path, entry),
             "shard mapped again": partial(MappedShard, path, entry, shape, check_buckets=False),
             "shard mapped first": partial(MappedShard, path, entry, shape),

@@ -1,8 +1,9 @@
-"""What a run consists of, put together as it was left: reader, model, optimizer, checkpoints. `train.py` steps it."""
+"""A training run: reader, model, optimizer and checkpoints, new or resumed. `train.py` steps it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,8 @@ from schemas.errors import ThdpackError
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.checkpoints.atomic_write import write
-from trainer.checkpoints.checkpoint import CHECKPOINTS, KEPT, LATEST, Checkpoints
+from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
+from trainer.checkpoints.latest import KEPT, LATEST
 from trainer.checkpoints.run_lock import run_lock
 from trainer.checkpoints.run_state import BestValidation, RunState
 from trainer.config import TrainOptions
@@ -38,79 +40,49 @@ from trainer.validate import MASK_SEED, validate
 
 
 class TrainingError(ThdpackError):
-    """A run cannot go on, or did not come to an end that is worth something: its loss or gradients are not finite."""
+    """A run cannot continue, or its result is useless: loss or gradients are not finite."""
 
 
 class TrainingRun:
-    """A run at a step: the number of steps done, `step`, and everything that the next one needs."""
+    """A run after `step` steps, and everything that the next step needs.
+
+    options: with `auto` resolved.
+    changes: options that differ from those before a resume, in words.
+    memory: estimated memory of a GPU, in words.
+    not_captured: why the step is not captured in a CUDA graph, although the options ask for it.
+    sound: the last validation, if there was one, was finite.
+    """
 
     def __init__(self, options: TrainOptions, topology: Topology, stack: ExitStack) -> None:
-        """Start, or go on from the last checkpoint in the run's folder.
+        """Start, or resume from the last checkpoint in the run's folder.
 
         Args:
-            stack: closes what has to be closed.
+            stack: closes files and readers.
         Raises:
             ValueError, ThdpackError: as `train` says.
         """
-        check_same(
-            topology, {**versions(), **options_of(options)}
-        )  # before anything that ranks do together
+        # before the first collective that depends on the options
+        check_same(topology, {**versions(), **options_of(options)})
         topology = topology.for_options(options.compute)
         self.topology, self.out = topology, Path(options.output.out)
         options = replace(options, compute=precision.resolve(options.compute, topology.device))
         self.lock = stack.enter_context(run_lock(self.out, topology))
         before = last_state(options, topology)
-        imported: dict[str, Tensor] = {}
+        initial: dict[str, Tensor] = {}
         if before:
             options = resumed(options, before.options)
         elif options.output.init_from:
-            options, imported = from_hugging_face(options, topology)
+            options, initial = from_hugging_face(options, topology)
         self.reader, self.valid, options = open_readers(options, topology, stack)
-        compute = options.compute
-        if compute.reshard == "auto":
-            setting, smallest = (
-                setting_of(options, self.reader.manifest, topology),
-                min(all_gather(topology, available_memory(topology.device))),
-            )
-            compute = replace(
-                compute,
-                reshard=run_on_main(topology, lambda: resolve_reshard(setting, available=smallest)),
-            )
-        self.options = options = replace(options, compute=compute)
-        check_same(
-            topology, options_of(options)
-        )  # `auto` may stand for something else where hardware or packages differ
+        self.options = options = self._with_reshard(options)
+        # again, because `auto` may mean something else where hardware or packages differ
+        check_same(topology, options_of(options))
         self.changes = changes(options, before.options) if before else ""
         self.memory = memory_of(options, self.reader.manifest, topology)
 
-        self.statistics = stack.enter_context(
-            layer_statistics(options, topology)
-        )  # before the model: Transformer Engine's modules look for it as they are made
-        self.model = build(options.model, compute, topology.slices)
-        for parameter in self.model.parameters():
-            parameter.data = parameter.data.to(precision.stored_dtype(compute))
-        topology.shard(
-            self.model,
-            compute_dtype=precision.compute_dtype(compute),
-            reshard=compute.reshard,
-            gather_ahead=compute.gather_ahead,
-        )
-        masters = fill(self.model, imported, seed=options.data.seed, topology=topology)
-        self.optimizer = Optimizer(self.model, options.optimizer, masters)
-        self.autocast = partial(
-            precision.autocast, compute, topology.device, sharded=topology.world_size > 1
-        )
-        masker = partial(
-            Masker,
-            ESM2,
-            probability=options.data.mask_probability,
-            device=topology.device,
-            slices=topology.slices,
-        )
-        self.valid_masker = masker(
-            seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1
-        )
-
+        # before the model: Transformer Engine's modules look for it when they are built
+        self.statistics = stack.enter_context(layer_statistics(options, topology))
+        self._build_model(initial)
         self.step, self.tokens = 0, 0
         self.best, self.sound = BestValidation(), True
         self.checkpoints = Checkpoints(
@@ -121,42 +93,95 @@ class TrainingRun:
         self.checkpoints.set_aside_after(self.step)
         self.statistics.begin(self.model, self.step)
         if topology.is_main:
-            write(
-                self.out / "options.json", options.to_json()
-            )  # for people; what a run goes on with is in its checkpoints
+            # for people to read; a resumed run takes its options from the checkpoint
+            write(self.out / "options.json", options.to_json())
+        self._build_step()
+
+    def _with_reshard(self, options: TrainOptions) -> TrainOptions:
+        """Return the options with `--reshard auto` resolved, the same on all ranks."""
+        if options.compute.reshard != "auto":
+            return options
+        topology = self.topology
+        setting = setting_of(options, self.reader.manifest, topology)
+        smallest = min(all_gather(topology, available_memory(topology.device)))
+        reshard = run_on_main(topology, lambda: resolve_reshard(setting, available=smallest))
+        return replace(options, compute=replace(options.compute, reshard=reshard))
+
+    def _build_model(self, initial: Mapping[str, Tensor]) -> None:
+        """Build model and optimizer.
+
+        Args:
+            initial: tensors to start with, by name; the others are drawn.
+        """
+        compute, topology = self.options.compute, self.topology
+        self.model = build(self.options.model, compute, topology.slices)
+        for parameter in self.model.parameters():
+            parameter.data = parameter.data.to(precision.stored_dtype(compute))
+        topology.shard(
+            self.model,
+            compute_dtype=precision.compute_dtype(compute),
+            reshard=compute.reshard,
+            gather_ahead=compute.gather_ahead,
+        )
+        masters = fill(self.model, initial, seed=self.options.data.seed, topology=topology)
+        self.optimizer = Optimizer(self.model, self.options.optimizer, masters)
+
+    def _build_step(self) -> None:
+        """Build the feed, the step, and the masks of training and validation."""
+        data, compute, topology = self.options.data, self.options.compute, self.topology
+        masker = partial(
+            Masker,
+            ESM2,
+            probability=data.mask_probability,
+            device=topology.device,
+            slices=topology.slices,
+        )
+        self.valid_masker = masker(
+            seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1
+        )
+        self.autocast = partial(
+            precision.autocast, compute, topology.device, sharded=topology.world_size > 1
+        )
         self.feed = Feed(
             self.reader,
-            buckets=options.data.buckets_per_micro_batch,
+            buckets=data.buckets_per_micro_batch,
             stride=topology.data_ranks,
             device=topology.device,
         )
         self.not_captured = (
             why_not_captured(compute, topology, self.micro_batches) if compute.cuda_graph else ""
         )
-        captured = compute.cuda_graph and not self.not_captured
         self.step_once = Step(
-            self.model, self.optimizer, masker(seed=options.data.seed, epoch_buckets=len(self.reader)), self.autocast, topology,
-            micro_batches=self.micro_batches, reduced_once=compute.reshard == "step", captured=captured,
+            self.model,
+            self.optimizer,
+            masker(seed=data.seed, epoch_buckets=len(self.reader)),
+            self.autocast,
+            topology,
+            micro_batches=self.micro_batches,
+            reduced_once=compute.reshard == "step",
+            captured=compute.cuda_graph and not self.not_captured,
             backward_in_autocast=precision.backward_in_autocast(compute),
-        )  # fmt: skip
+        )
 
     @property
     def micro_batches(self) -> int:
-        """Of this rank, in a step."""
+        """Micro-batches of this rank in a step."""
         return self.options.data.micro_batches(self.topology.data_ranks)
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
 
-    def validate(self, report: RunLog) -> bool:
-        """Measure on the valid split, if there is one. Whether this is the best so far."""
+    def validate(self, log: RunLog) -> bool:
+        """Validate on the valid split, if there is one. Return whether the result is the best so
+        far.
+        """
         if self.valid is None:
             return False
         with self.statistics.paused(), preserve_scaling(self.model):
             found = validate(
                 self.model, self.valid, self.valid_masker, self.topology, self.autocast
             )
-        report.validation(self.step, found)
+        log.validation(self.step, found)
         self.sound = math.isfinite(found.loss)
         better = (
             self.sound
@@ -168,7 +193,7 @@ class TrainingRun:
         return better
 
     def save(self, *, wait: bool) -> None:
-        """Begin to write a checkpoint, or write it, if `wait`."""
+        """Begin to write a checkpoint; with `wait`, return when it is written."""
         state = RunState(
             step=self.step,
             tokens=self.tokens,
@@ -189,18 +214,12 @@ class TrainingRun:
             TrainingError: the last validation was not finite.
         """
         if not self.sound:
-            best, latest = self.best.checkpoint, self.out / CHECKPOINTS / LATEST
-            back = f"go back to an earlier checkpoint ({best} had the best validation) by writing its name into {latest}"
-            raise TrainingError(
-                f"the last validation, up to step {self.step:,}, has a loss that is not finite: the run is not done and exports nothing. "
-                f"Its metrics say since when; {back if best else 'no validation was finite: begin again in another --out'}, "
-                f"with a lower --learning-rate or with --precision bf16{f'. {KEPT}' if best else ''}"
-            )
+            raise TrainingError(self._unsound())
         tensors = {}
         for name, tensor in self._tensors().items():
             kind, _, name = name.partition(".")
             if kind == "model":
-                together = full_tensor(tensor)  # of all ranks, one tensor at a time
+                together = full_tensor(tensor)  # assembled from all ranks, one tensor at a time
                 if self.topology.is_main:
                     tensors[name] = together.cpu()
         if self.topology.is_main:
@@ -212,52 +231,31 @@ class TrainingRun:
                 max_seq_len=self.reader.manifest.max_seq_len,
             )
 
-    @property
-    def description(self) -> str:
-        model, data, compute, manifest = (
-            self.options.model,
-            self.options.data,
-            self.options.compute,
-            self.reader.manifest,
-        )
-        where_to = _arrangement(self.options, self.topology) + (
-            f", {self.memory} each" if self.memory else ""
-        )
-        where = f"going on from step {self.step:,}" if self.step else "starting"
-        where += f", changed from here: {self.changes}" if self.changes else ""
-        low = precision.low_layers(compute, model.layers)
-        numbers = (
-            f"{compute.precision} in {sum(low)} of {len(low)} layers"
-            if 0 < sum(low) < len(low)
-            else compute.precision
-        )
-        graph = (
-            f"no CUDA graph, for {self.not_captured} · "
-            if self.not_captured
-            else "CUDA graph · "
-            if compute.cuda_graph
-            else ""
-        )
-        valid = (
-            f"{len(self.valid):,} for validation"
-            if self.valid
-            else "none for validation: --valid-fraction 0.01 of thdpack preprocess makes some"
+    def _unsound(self) -> str:
+        """Return what to do after a validation whose loss is not finite."""
+        best, latest = self.best.checkpoint, self.out / CHECKPOINTS / LATEST
+        back = (
+            f"go back to an earlier checkpoint ({best} had the best validation) by writing its "
+            f"name into {latest}"
         )
         return (
-            f"{where}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, {numbers}, {where_to} · {graph}"
-            f"{data.buckets_per_step} buckets of {manifest.capacity:,} tokens a step, {self.micro_batches} micro-batches a rank · "
-            f"{len(self.reader):,} buckets an epoch, {valid} · {self.out}"
+            f"the last validation, up to step {self.step:,}, has a loss that is not finite: "
+            "the run is not complete and exports nothing. Its metrics show since when; "
+            f"{back if best else 'no validation was finite: start again in another --out'}, "
+            f"with a lower --learning-rate or with --precision bf16{f'. {KEPT}' if best else ''}"
         )
 
     def _tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint holds, fp32: `model.*`, `exp_avg.*`, `exp_avg_sq.*`."""
+        """Return the tensors of a checkpoint, fp32: `model.*`, `exp_avg.*`, `exp_avg_sq.*`."""
         return {
             **dict(self.optimizer.named_tensors()),
             **{f"model.{name}": buffer for name, buffer in self.model.named_buffers()},
         }
 
     def _optional_tensors(self) -> dict[str, Tensor]:
-        """What another number of ranks or another precision does without: scaling state and random number generators."""
+        """Return tensors that another number of ranks or another precision does without: scaling
+        state, and states of random number generators.
+        """
         tensors = {
             f"scaling.{name}": tensor for name, tensor in precision.scaling_tensors(self.model)
         }
@@ -281,13 +279,3 @@ class TrainingRun:
             state.best,
             state.sound,
         )
-
-
-def _arrangement(options: TrainOptions, topology: Topology) -> str:
-    """How many devices, and how they share the work."""
-    found = f"{topology.world_size} × {topology.device.type.upper()}"
-    if topology.world_size > 1:
-        found += f", sharded over {topology.world_size // topology.replicate}, gathered for a {options.compute.reshard}"
-    if topology.slices.ranks > 1:
-        found += f", {topology.slices.ranks} to a bucket"
-    return found

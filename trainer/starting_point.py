@@ -11,15 +11,8 @@ from torch import Tensor
 
 from schemas.errors import CheckpointError
 from schemas.models import ModelOptions
-from trainer.checkpoints.checkpoint import (
-    CHECKPOINTS,
-    KEPT,
-    LATEST,
-    Checkpoints,
-    check_latest,
-    names,
-    read_latest,
-)
+from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
+from trainer.checkpoints.latest import KEPT, LATEST, check_latest, names, read_latest
 from trainer.checkpoints.run_state import RunState, read_state
 from trainer.config import TrainOptions
 from trainer.distributed.agreement import run_on_main
@@ -28,11 +21,12 @@ from trainer.model import huggingface
 
 
 def last_state(options: TrainOptions, topology: Topology) -> RunState | None:
-    """Return the state of the last checkpoint in the run's folder, on all ranks; None if there is none.
+    """Return the state of the last checkpoint in the run's folder, on all ranks; None if there is
+    none.
 
     Raises:
-        ValueError: there is one, and it is not to be used.
-        CheckpointError: it is damaged; says which one is not, and how to resume from that.
+        ValueError: there is one, but the options forbid its use.
+        CheckpointError: it is damaged; names one that is not, and says how to resume from it.
     """
     out = Path(options.output.out)
     folder = out / CHECKPOINTS
@@ -43,19 +37,21 @@ def last_state(options: TrainOptions, topology: Topology) -> RunState | None:
     state: RunState = run_on_main(topology, lambda: read_state(folder / latest))
     if Checkpoints.name(state.step) != latest:
         raise CheckpointError(
-            f"{folder / latest} is the checkpoint of step {state.step:,} under another name: rename it to {Checkpoints.name(state.step)}"
+            f"{folder / latest} is the checkpoint of step {state.step:,} under another name: "
+            f"rename it to {Checkpoints.name(state.step)}"
         )
     return state
 
 
 def _latest(out: Path, *, resume: str) -> str:
-    """The last checkpoint's name; "" if there is none."""
+    """Return the name of the last checkpoint; "" if there is none."""
     folder = out / CHECKPOINTS
     latest = read_latest(folder)
     found = names(folder)
     if not latest and found:
         raise ValueError(
-            f"{folder} has checkpoints, but no file `{LATEST}`: write the name of one into it, say {found[-1]}. {KEPT}. Or choose another --out"
+            f"{folder} has checkpoints, but no file `{LATEST}`: write the name of one into it, "
+            f"such as {found[-1]}. {KEPT}. Or choose another --out"
         )
     if latest and resume == "never":
         raise ValueError(
@@ -67,7 +63,10 @@ def _latest(out: Path, *, resume: str) -> str:
 def from_hugging_face(
     options: TrainOptions, topology: Topology
 ) -> tuple[TrainOptions, dict[str, Tensor]]:
-    """Options with the shape of the Hugging Face model that is named, and its tensors: on rank 0, and empty ones of the meta device elsewhere."""
+    """Return the options with the shape of the Hugging Face model in --init-from, and its tensors.
+
+    Rank 0 has the tensors; the other ranks have empty ones on the meta device.
+    """
     found: list[dict[str, Tensor]] = []
 
     def shape() -> tuple[ModelOptions, dict[str, torch.Size]]:

@@ -1,7 +1,9 @@
-"""Train an ESM-2 on shards: one process, or as many as torchrun starts. The loop is in `train`; everything it calls is named for what it does.
+"""Train an ESM-2 on shards, in one process or in as many as torchrun starts.
 
-python -m trainer.train esm2-8m --data data/uniref50
-torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50
+    python -m trainer.train esm2-8m --data data/uniref50
+    torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50
+
+`train` is the training loop. `run.py` puts together what it steps, `step.py` is one optimizer step.
 """
 
 from __future__ import annotations
@@ -23,21 +25,23 @@ from trainer.monitoring.meter import Meter
 from trainer.monitoring.run_log import RunLog
 from trainer.monitoring.trace import profiler
 from trainer.run import TrainingError, TrainingRun
+from trainer.run_description import describe
 from trainer.schedule import learning_rate
 
 
 def train(options: TrainOptions, topology: Topology) -> None:
-    """Train to the last step, or to a signal; leave a checkpoint, and at the end an exported model.
+    """Train until the last step or a signal; write checkpoints, and finally export the model.
 
     Raises:
-        ValueError: options that do not go together, or not with this machine or this number of ranks.
-        ThdpackError: the dataset, the checkpoint or the model to start from cannot be used, the step cannot be captured, or the loss stays infinite.
+        ValueError: options that do not go together, or not with this machine or number of ranks.
+        ThdpackError: the dataset, the checkpoint or the initial model cannot be used, the step
+            cannot be captured in a CUDA graph, or the loss stays infinite.
     """
     with ExitStack() as stack:
         run = TrainingRun(options, topology, stack)
         options = run.options
-        report = stack.enter_context(RunLog(options, topology, step=run.step))
-        report.say(run.description)
+        log = stack.enter_context(RunLog(options, topology, step=run.step))
+        log.say(describe(run))
         meter = Meter(options, topology, step=run.step, tokens=run.tokens)
         stop = stack.enter_context(StopRequest(topology))
         trace = stack.enter_context(profiler(options, topology))
@@ -59,16 +63,19 @@ def train(options: TrainOptions, topology: Topology) -> None:
                 waited=run.feed.waited,
                 flush=validating or saving,
             ):
-                report.line(line)
+                log.metrics(line)
                 run.tokens = line.tokens
                 if line.bad_in_a_row >= options.optimizer.max_bad_steps:
-                    run.checkpoints.wait()  # all ranks are here: what is being written can be finished
+                    # all ranks get here, so the checkpoint under way can be completed
+                    run.checkpoints.wait()
                     raise TrainingError(
-                        f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss or gradient that is not finite; they were skipped. "
-                        f"The last checkpoint is whole: go on from it with a lower --learning-rate, or with --precision bf16 if this one is lower"
+                        f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss "
+                        "or gradient that is not finite and were skipped. "
+                        "The last checkpoint is complete: resume from it with a lower "
+                        "--learning-rate, or with --precision bf16 if the precision is lower"
                     )
             if validating:
-                saving |= run.validate(report)  # the best so far is kept
+                saving |= run.validate(log)  # the best model so far gets a checkpoint
             if saving:
                 run.save(wait=last)
             if validating or saving:
@@ -77,30 +84,31 @@ def train(options: TrainOptions, topology: Topology) -> None:
             trace.step()
 
         if stopping:
-            report.say(
-                f"stopped by a signal after step {run.step:,}; the same command goes on from here"
-            )
+            log.say(f"stopped by a signal after step {run.step:,}; run the same command to resume")
         else:
             run.export()
-            note = (
-                ""
-                if options.model.gelu == "erf"
-                else ", which computes GELU exactly: logits differ from this run's tanh by about 1e-3"
-            )
-            report.say(
-                f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM{note}"
-            )
+            done = f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM"
+            if options.model.gelu == "tanh":
+                done += (
+                    ", which computes GELU exactly: "
+                    "logits differ by about 1e-3 from those of this run, which used tanh"
+                )
+            log.say(done)
 
 
 def train_step(run: TrainingRun, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
-    """One optimizer step. It launches work and waits for nothing; see `Step`."""
+    """Run one optimizer step: launch its kernels, and wait for nothing (see `Step`)."""
     results = run.step_once(rows, rate)
     run.step += 1
     return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Exit codes: 0 done or stopped by a signal, 1 an error that the message explains, 2 wrong usage, 130 interrupted twice."""
+    """Run the command line.
+
+    Exit codes: 0 done or stopped by a signal, 1 an error that the message explains, 2 wrong usage,
+    130 interrupted twice.
+    """
     options = parse(sys.argv[1:] if arguments is None else arguments)
     with process_group(timeout_minutes=options.compute.timeout_minutes) as topology:
         try:
@@ -111,7 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             topology.exit_process(1)
         except KeyboardInterrupt:
             print(
-                "trainer: interrupted; the last checkpoint is whole, the same command goes on from it",
+                "trainer: interrupted; the last checkpoint is complete: run the same command to "
+                "resume from it",
                 file=sys.stderr,
             )
             topology.exit_process(130)

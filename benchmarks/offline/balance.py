@@ -28,8 +28,8 @@ import torch
 
 from benchmarks.training.train_step import RATE
 from trainer.config import PRESETS
-from trainer.distributed.topology import processes
-from trainer.setup import Run
+from trainer.distributed.topology import process_group
+from trainer.run import TrainingRun
 from trainer.train import train_step
 
 RANKS = (4, 8, 64)
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--json", default="", help="file for the rows")
     arguments = parser.parse_args()
     rows = []
-    with processes() as parallel:
+    with process_group() as topology:
         for dataset in arguments.datasets:
             with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
                 options = PRESETS[arguments.preset][1]
@@ -55,14 +55,14 @@ def main() -> None:
                     options.data, data=dataset, buckets_per_step=1, buckets_per_micro_batch=1
                 )
                 compute = replace(options.compute, cuda_graph=True)
-                run = Run(
+                run = TrainingRun(
                     replace(
                         options,
                         data=data,
                         compute=compute,
                         output=replace(options.output, out=folder),
                     ),
-                    parallel,
+                    topology,
                     stack,
                 )
                 rows.append(
@@ -77,7 +77,7 @@ def main() -> None:
         )
 
 
-def spread(run: Run, buckets: int) -> dict[str, Any]:
+def spread(run: TrainingRun, buckets: int) -> dict[str, Any]:
     """Return ms a step of one bucket, their spread, and the slowest of N against the mean."""
     if run.not_captured:
         raise SystemExit(

@@ -21,8 +21,8 @@ import torch
 
 from benchmarks.training.train_step import RATE, shared
 from trainer.config import PRESETS
-from trainer.distributed.topology import processes
-from trainer.setup import Run
+from trainer.distributed.topology import process_group
+from trainer.run import TrainingRun
 from trainer.train import train_step
 
 
@@ -47,9 +47,9 @@ def main() -> None:
     )
     parser.add_argument("--json", default="", help="file for the result")
     arguments = parser.parse_args()
-    with processes() as parallel, tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    with process_group() as topology, tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         options = PRESETS[arguments.preset][1]
-        step = arguments.buckets * arguments.micro_batches * parallel.world_size
+        step = arguments.buckets * arguments.micro_batches * topology.world_size
         options = replace(
             options,
             data=replace(
@@ -60,10 +60,10 @@ def main() -> None:
             ),
             compute=replace(options.compute, precision=arguments.precision),
             output=replace(
-                options.output, out=arguments.out or shared(folder, parallel), keep_last=1
+                options.output, out=arguments.out or shared(folder, topology), keep_last=1
             ),
         )
-        run = Run(options, parallel, stack)
+        run = TrainingRun(options, topology, stack)
         block(run, arguments.steps, save=True)
         plain, saving = [], []
         for _ in range(arguments.blocks):
@@ -73,7 +73,7 @@ def main() -> None:
         extra = statistics.median(b - a for a, b in zip(plain, saving, strict=True))
         result = {
             "preset": arguments.preset,
-            "ranks": parallel.world_size,
+            "ranks": topology.world_size,
             "step_seconds": a_step,
             "extra_seconds": extra,
             "share": extra / (arguments.interval * a_step),
@@ -81,7 +81,7 @@ def main() -> None:
                 path.stat().st_size for path in (run.out / "checkpoints").rglob("*.distcp")
             ),
         }
-        if parallel.is_main:
+        if topology.is_main:
             print(json.dumps(result), flush=True)
             if arguments.json:
                 Path(arguments.json).write_text(
@@ -89,9 +89,9 @@ def main() -> None:
                 )
 
 
-def block(run: Run, steps: int, *, save: bool) -> float:
+def block(run: TrainingRun, steps: int, *, save: bool) -> float:
     """Return the seconds of a block on all ranks."""
-    run.parallel.sum_(torch.zeros(1, device=run.parallel.device))
+    run.topology.sum_(torch.zeros(1, device=run.topology.device))
     torch.cuda.synchronize()
     begun = time.perf_counter()
     if save:

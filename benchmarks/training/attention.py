@@ -1,10 +1,13 @@
-"""Our attention kernel against Transformer Engine's (cuDNN) on this machine's GPU: forward and backward of one layer, rotary embedding included.
+"""Our attention kernel against Transformer Engine's (cuDNN) on this machine's GPU: forward and
+backward of one layer, with the rotary embedding.
 
     python -m benchmarks.training.attention DATASET
 
-Rows of 16,384 tokens: a bucket of the dataset, and sequences of one length. Each shape is first compared with scaled_dot_product_attention in
-fp32 (‖difference‖ / ‖reference‖ of output and gradient). Device time of all kernels between fused QKV and its gradient (torch profiler), medians of 5,
-by turns; what is made once a row (sines, cosines, the table of blocks) is made before.
+Rows have 16,384 tokens: a bucket of the dataset, and sequences of one length. Each shape is first
+compared with scaled_dot_product_attention in fp32 (‖difference‖ / ‖reference‖ of output and
+gradient). Results are the device time of all kernels between fused QKV and its gradient (torch
+profiler), medians of 5, taken in turn. Sines, cosines and the table of blocks are made before: a
+row needs them once.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ def main() -> None:
             torch.arange(0, TOKENS + 1, length, dtype=torch.int32, device=GPU), length
         )
     print(
-        "heads    row      ours ms  TE ms   ratio  error: ours forward, backward   TE forward, backward",
+        "heads    row      ours ms  TE ms   ratio  "
+        "error: ours forward, backward   TE forward, backward",
         flush=True,
     )
     for shape in arguments.heads:
@@ -69,7 +73,7 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
     context = layer_te.Context(sequences, angles, Slices())
 
     def attend(ours: bool, leaf: Tensor) -> list[Tensor]:
-        """Output and gradient. QKV is rotated where it is: once more in each pass, which changes no kernel's time."""
+        """Return output and gradient. Each pass rotates QKV in place, which changes no time."""
         layer_te.is_ours = lambda *_: ours
         out = context.attend(module, leaf)
         return [out.detach(), *torch.autograd.grad(out, leaf, grad)]
@@ -96,7 +100,7 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
 
 
 def reference(qkv: Tensor, angles: Tensor, sequences: SequenceLayout, grad: Tensor) -> list[Tensor]:
-    """Output and gradient in fp32."""
+    """Return output and gradient in fp32."""
     leaf = qkv.float().requires_grad_()
     cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
     first, second = leaf[:, :, :2].chunk(2, -1)
@@ -116,7 +120,7 @@ def reference(qkv: Tensor, angles: Tensor, sequences: SequenceLayout, grad: Tens
 
 
 def device_ms(function: Callable[[], object]) -> float:
-    """Time of all kernels."""
+    """Return the time of all kernels."""
     function()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
         function()

@@ -1,9 +1,11 @@
-"""Context parallelism against one rank: the same bucket, the same weights; loss and gradients compared, and the time of forward and backward.
+"""Context parallelism (several ranks share a bucket) against one rank: loss, gradients, and time of
+forward and backward, on the same bucket and weights.
 
-    torchrun --nproc-per-node 4 -m benchmarks.training.context_parallel DATASET --presets esm2-650m esm2-3b
+    torchrun --nproc-per-node 4 -m benchmarks.training.context_parallel DATASET --presets esm2-650m
 
-Every divisor of the number of ranks is a size of the groups. Weights are random, three times as large as initial ones, so that attention is not flat.
-Parameters are whole on each rank, bf16; gradients are added up over a group in fp32.
+Every divisor of the number of ranks is a group size. Weights are random, three times as large as
+initial ones, so that attention is not uniform. Parameters are whole on each rank, bf16. Gradients
+are summed over a group in fp32.
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ def compared(found: dict[str, Any], alone: dict[str, Any]) -> dict[str, Any]:
 def measured(
     preset: str, dataset: str, options: ComputeOptions, everyone: Topology, repeats: int
 ) -> dict[str, Any]:
-    """Mean loss of the first bucket, gradients of its sum (fp32, on the CPU), median time of a pass, peak memory."""
+    """Return the mean loss of the first bucket, gradients of its sum (fp32, on the CPU), median
+    time of a pass, and peak memory.
+    """
     topology = everyone.for_options(options)
     torch.cuda.reset_peak_memory_stats()
     model = build(PRESETS[preset][1].model, options, topology.slices)
@@ -158,7 +162,7 @@ def measured(
     gib = torch.cuda.max_memory_allocated() / 2**30
     sums = torch.stack([loss.detach().double(), (masked.labels >= 0).sum().double()])
     grads = [parameter.grad.float() for _, parameter in model.named_weights()]
-    share = topology.slices.ranks / topology.world_size  # every group did the same
+    share = topology.slices.ranks / topology.world_size  # every group computed the same
     for tensor in (sums, *grads):
         dist.all_reduce(tensor)
         tensor.mul_(share)

@@ -1,9 +1,13 @@
-"""Fit what `thdpack plan` reckons with to the measured steps of benchmarks/training/measured.json, and check it on the rows that were left out.
+"""Fit the estimate of `thdpack plan` to the measured steps in benchmarks/training/measured.json,
+and check it on rows that were left out.
 
-    python -m benchmarks.training.fit_estimate            # errors of the coefficients in pipeline/planning/estimate.py
-    python -m benchmarks.training.fit_estimate --fit      # coefficients that fit best, to be written there
+    # errors of the coefficients in pipeline/planning/estimate.py
+    python -m benchmarks.training.fit_estimate
+    # coefficients that fit best, to be written there
+    python -m benchmarks.training.fit_estimate --fit
 
-Least squares of the relative error of time, coefficients not below 0. Memory's few constants are slopes of rows, by hand. Needs scipy to fit.
+Least squares of the relative error of time, coefficients not below 0. The few constants of memory
+are slopes between rows, found by hand. --fit needs scipy.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from schemas.models import ESM2_MODELS
 
 MEASURED = Path(__file__).with_name("measured.json")
 REAL, SQUARES = 0.9985, 502.4
-"""Of a token of the Swiss-Prot buckets that were measured: share that is real, and its part of Σ length²."""
+"""Of the measured Swiss-Prot buckets: share of real tokens, and Σ length² per token."""
 
 
 def setting_of(row: Mapping[str, Any]) -> Setting:
@@ -54,13 +58,18 @@ def main() -> None:
     if parser.parse_args().fit:
         fit([row for row in rows if row["fit"]])
     print(
-        "preset      precision    capacity buckets micro ranks reshard recompute      ms  error    GiB  error  fitted"
+        "preset      precision    capacity buckets micro ranks reshard recompute "
+        "     ms  error    GiB  error  fitted"
     )
     for row in rows:
         setting = setting_of(row)
         ms, gib = 1e3 * estimate.seconds(setting), sum(estimate.memory(setting).values()) / 2**30
-        shape = f"{row['preset']:11} {row['precision']:12} {row.get('capacity', 16384):8} {row.get('buckets', 1):7} {setting.micro_batches:5}"
-        ranks = f"{setting.ranks:5} {setting.reshard if setting.ranks > 1 else '':7} {setting.recompute:9}"
+        shape = (
+            f"{row['preset']:11} {row['precision']:12} {row.get('capacity', 16384):8} "
+            f"{row.get('buckets', 1):7} {setting.micro_batches:5}"
+        )
+        reshard = setting.reshard if setting.ranks > 1 else ""
+        ranks = f"{setting.ranks:5} {reshard:7} {setting.recompute:9}"
         errors = f"{ms:7.1f} {ms / row['ms'] - 1:+6.1%} {gib:6.1f} {gib / row['gib'] - 1:+6.1%}"
         print(shape, ranks, errors, "yes" if row["fit"] else "no")
 

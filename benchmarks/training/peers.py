@@ -1,6 +1,8 @@
-"""Other loaders of the same packed rows, for benchmarks/reader.py to measure beside ours. Each writes its own copy of a dataset once.
+"""Other loaders of the same packed rows, which benchmarks/reader.py measures beside ours. Each
+writes its own copy of a dataset once.
 
-A peer is a function of (dataset, folder for its copy) that gives a function that gives an epoch of rows.
+A peer is a function of dataset and folder (for its copy). It returns a function that returns an
+epoch of rows.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from schemas.vocabulary import ESM2
 
 Peer = Literal["litdata", "litdata-tokens", "datasets", "datasets-streaming", "mosaicml", "online"]
 Rows = Iterator[tuple[Any, int]]
-"""(tokens of a row, how many of them are real), endlessly or for an epoch."""
+"""(tokens of a row, number of real ones), endlessly or for an epoch."""
 
 
 def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
-    """Each bucket of the train split as arrays, in stored order."""
+    """Yield each bucket of the train split as arrays, in stored order."""
     with ShardReader(dataset, prefetch=0) as reader:
         for number in range(len(reader)):
             bucket = reader[number]
@@ -47,7 +49,9 @@ def litdata(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def litdata_tokens(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """litdata with its faster loader for language models: tokens in blocks of the capacity, without cu_seqlens."""
+    """litdata with its faster loader for language models: blocks of tokens, of the capacity,
+    without cu_seqlens.
+    """
     from litdata import StreamingDataset, TokensLoader
 
     capacity = read_manifest(dataset).capacity
@@ -68,7 +72,9 @@ def litdata_tokens(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def _litdata_write(folder: Path, rows: list[Any], item_loader: Any = None) -> None:
-    """Write rows with litdata's own writer: its `optimize` starts processes and deletes $TMPDIR/data."""
+    """Write rows with litdata's own writer. Its `optimize` starts processes and deletes
+    $TMPDIR/data.
+    """
     from litdata.streaming.cache import Cache
 
     cache = Cache(str(folder), chunk_bytes="64MB", item_loader=item_loader)
@@ -148,7 +154,7 @@ def mosaicml(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def online(dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows]:
-    """What training recipes do at every step: tokenize with the Hugging Face tokenizer, pack next-fit, collate."""
+    """Online recipe: tokenize with Hugging Face's tokenizer, pack next-fit, collate."""
     from Bio.SeqIO.FastaIO import SimpleFastaParser
     from transformers import EsmTokenizer
 
@@ -182,7 +188,7 @@ def online(dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows
 
 
 def peer(name: Peer, dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows]:
-    """A peer by its name; `fasta` is for `online` only."""
+    """Return a peer by its name; `fasta` is for `online` only."""
     if name == "online":
         return online(dataset, folder, fasta)
     loaders = {

@@ -1,12 +1,19 @@
-"""One transformer layer, rung by rung from plain torch to Transformer Engine in FP8: what each of TE's modules gains, and how far off it is.
+"""One transformer layer, rung by rung from plain torch to Transformer Engine (TE) in FP8: speed and
+error of each of TE's modules.
 
     python -m benchmarks.training.te_layer --json te_layer.json
 
-A pre-norm layer with biases, tanh GELU and residuals, no dropout, and no mask: each token attends to all of its own sequence. Forward and backward
-pass, no optimizer. First, all rungs get the same weights, input and output gradient, and are compared with plain torch in fp32: ‖difference‖ /
-‖reference‖ of what the layer adds to its input, and the worst such error among the gradients of input and parameters. A bf16 rung has failed that is
-more than twice as far off as plain torch in bf16; an FP8 one, beyond FP8_LIMITS. Then they are timed by turns in several rounds, by CUDA events; medians.
-Model FLOPs as trainer/monitoring/metrics.py counts them. Exit code 1 if a rung failed; the others are measured all the same. About a minute.
+The layer is pre-norm with biases, tanh GELU and residuals, without dropout or mask: each token
+attends to all of its own sequence. Only forward and backward pass are measured.
+
+1. All rungs get the same weights, input and output gradient, and are compared with plain torch in
+fp32. The error is ‖difference‖ / ‖reference‖ of what the layer adds to its input, and the worst
+such error among the gradients of input and parameters. A bf16 rung fails if its error is more than
+twice that of plain torch in bf16; an FP8 rung fails beyond FP8_LIMITS.
+2. All rungs are timed in turn, in several rounds, by CUDA events. Results are medians.
+
+Model FLOPs are those of trainer/monitoring/flops.py. The exit code is 1 if a rung failed; the
+others are measured in any case. Takes about a minute.
 """
 
 from __future__ import annotations
@@ -32,13 +39,15 @@ from trainer.monitoring.flops import model_flops
 from trainer.precision import autocast
 
 FP8_LIMITS: Final = (0.25, 0.5)
-"""Errors of output and of gradients (which have two bits of mantissa, several times in a row) beyond which something is broken."""
+"""Errors of output and of gradients beyond which something is broken. FP8 gradients have two bits
+of mantissa, several times in a row.
+"""
 SETTLING: Final = 4
-"""Passes before outputs are compared: delayed scaling begins with scales that fit nothing."""
+"""Passes before outputs are compared: delayed scaling starts with scales that fit nothing."""
 
 
 class Problem:
-    """What all rungs are given: weights, input and the output's gradient, the same to the last bit."""
+    """Inputs of all rungs: weights, input and the output's gradient, equal to the last bit."""
 
     def __init__(self, options: Options, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -49,7 +58,7 @@ class Problem:
             shapes = {
                 name: parameter.shape for name, parameter in Plain(options).named_parameters()
             }
-        # no bias is 0 and no norm is 1: whoever forgets or confuses them shall be off
+        # no bias is 0 and no norm is 1, so that a rung that omits or confuses them has an error
         spread = {
             name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1
             for name, shape in shapes.items()
@@ -62,7 +71,9 @@ class Problem:
         self.weights = {name: weight.bfloat16() for name, weight in weights.items()}
 
     def pass_of(self, layer: nn.Module, number: Precision) -> Callable[[], dict[str, Tensor]]:
-        """Give a layer the weights. Returns a function that goes forward and backward once, and returns output and gradients by name."""
+        """Give a layer the weights. Return a function that runs forward and backward once, and
+        returns output and gradients by name.
+        """
         dtype = torch.float32 if number == "fp32" else torch.bfloat16
         parameters = {
             plain_name(name): parameter
@@ -88,7 +99,9 @@ class Problem:
         return once
 
     def errors(self, found: dict[str, Tensor], reference: dict[str, Tensor]) -> tuple[float, float]:
-        """Of the output, and the worst of a gradient. What the residual stream carries past the layer is left out."""
+        """Return the error of the output, and the worst error of a gradient. The residual stream's
+        part is left out.
+        """
         past = {"output": self.x.float(), "input": self.gradient.float()}
         relative = {
             name: float((found[name] - r).norm() / (r - past.get(name, 0.0)).norm())
@@ -101,7 +114,7 @@ class Problem:
 
 @dataclass
 class Rung:
-    """A rung's results. failure: why there are none, or none to trust."""
+    """Results of a rung. failure: why there are none, or none to trust."""
 
     name: str
     output_error: float = math.nan
@@ -115,7 +128,7 @@ class Rung:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Whatever goes wrong is this rung's failure; the others go on."""
+        """Record any error as the failure of this rung, so that the others continue."""
         try:
             yield
         except Exception as error:
@@ -123,7 +136,9 @@ class Rung:
 
 
 def block_ms(once: Callable[[], object], steps: int, device: torch.device) -> float:
-    """Of a pass. One more goes ahead, so that the device has work while the host launches the first."""
+    """Return the time of a pass. An extra pass runs first, so that the device has work while the
+    host launches.
+    """
     begin, end = (
         torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None for _ in range(2)
     )
@@ -141,11 +156,11 @@ def block_ms(once: Callable[[], object], steps: int, device: torch.device) -> fl
 
 
 def climbed(options: Options, device: torch.device) -> list[Rung]:
-    """All rungs: outputs compared, then timed by turns."""
+    """Compare the outputs of all rungs, then time them in turn."""
     problem = Problem(options, device)
     reference = problem.pass_of(Plain(options), "fp32")()
     rungs, passes = [Rung(name) for name in LADDER], {}
-    limits = {"bf16": (math.inf, math.inf)}  # until plain torch, the first, says what is usual
+    limits = {"bf16": (math.inf, math.inf)}  # until plain torch, the first rung, sets the limit
     for rung, (build, number) in zip(rungs, LADDER.values(), strict=True):
         with rung.noting():
             once = problem.pass_of(build(options), number)
@@ -155,9 +170,10 @@ def climbed(options: Options, device: torch.device) -> list[Rung]:
             passes[rung.name] = once
             limit = limits.get(number, FP8_LIMITS)
             if not (errors[0] <= limit[0] and errors[1] <= limit[1]):
-                rung.failure = "errors of output and gradients are {:.1e} and {:.1e}, expected at most {:.1e} and {:.1e}".format(
-                    *errors, *limit
-                )
+                rung.failure = (
+                    "errors of output and gradients are {:.1e} and {:.1e}, "
+                    "expected at most {:.1e} and {:.1e}"
+                ).format(*errors, *limit)
             if rung is rungs[0]:
                 limits["bf16"] = (2 * errors[0], 2 * errors[1])
     for _ in range(options.rounds):
@@ -171,7 +187,8 @@ def climbed(options: Options, device: torch.device) -> list[Rung]:
 
 def main(options: Options) -> int:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    where = f"{torch.cuda.get_device_name() if device.type == 'cuda' else 'CPU'}, torch {torch.__version__}"
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    where = f"{name}, torch {torch.__version__}"
     model = ModelOptions(
         layers=1, hidden_size=options.hidden, heads=options.heads, ffn_size=options.ffn
     )
@@ -183,16 +200,19 @@ def main(options: Options) -> int:
     )
     rungs = climbed(options, device)
     print(
-        f"{where}; {options.batch} × {options.length:,} tokens, hidden {options.hidden:,}, feed-forward {options.ffn:,}, {options.heads} heads\n"
+        f"{where}; {options.batch} × {options.length:,} tokens, hidden {options.hidden:,}, "
+        f"feed-forward {options.ffn:,}, {options.heads} heads\n"
     )
     print(
-        "| rung | ms | model TFLOP | TFLOP/s | × plain | error of output | worst of gradients | |\n|---|---|---|---|---|---|---|---|"
+        "| rung | ms | model TFLOP | TFLOP/s | × plain | error of output | worst of gradients | |\n"
+        "|---|---|---|---|---|---|---|---|"
     )
     for rung in rungs:
-        figures = f"{rung.ms:.2f} | {flops / 1e12:.2f} | {flops / rung.ms / 1e9:.0f} | {rungs[0].ms / rung.ms:.2f}"
-        print(
-            f"| {rung.name} | {figures} | {rung.output_error:.1e} | {rung.gradient_error:.1e} | {rung.failure.partition(chr(10))[0][:150]} |"
-        )
+        speed = f"{flops / rung.ms / 1e9:.0f} | {rungs[0].ms / rung.ms:.2f}"
+        figures = f"{rung.ms:.2f} | {flops / 1e12:.2f} | {speed}"
+        errors = f"{rung.output_error:.1e} | {rung.gradient_error:.1e}"
+        failure = rung.failure.partition("\n")[0][:150]
+        print(f"| {rung.name} | {figures} | {errors} | {failure} |")
     if options.json is not None:
         shape = {name: value for name, value in asdict(options).items() if name != "json"}
         found = [

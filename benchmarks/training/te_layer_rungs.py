@@ -1,4 +1,4 @@
-"""Rungs of benchmarks.training.te_layer: one layer, from plain torch to Transformer Engine's own."""
+"""Rungs of benchmarks.training.te_layer: one layer, from plain torch to Transformer Engine's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Options:
 
 
 class Plain(nn.Module):
-    """The layer in plain torch, with linear maps of choice."""
+    """The layer in plain torch, with a choice of linear maps."""
 
     def __init__(
         self, options: Options, linear: Callable[[int, int], nn.Module] = nn.Linear
@@ -51,12 +51,12 @@ class Plain(nn.Module):
 
 
 def te() -> ModuleType:
-    """Transformer Engine, which cannot be imported without a GPU."""
+    """Return Transformer Engine, which cannot be imported without a GPU."""
     return importlib.import_module("transformer_engine.pytorch")
 
 
 class Fused(nn.Module):
-    """TE's fused modules, put together by hand."""
+    """The layer from fused modules of Transformer Engine."""
 
     def __init__(self, options: Options) -> None:
         super().__init__()
@@ -74,7 +74,9 @@ class Fused(nn.Module):
 
 
 def whole(options: Options) -> nn.Module:
-    """TE's own layer: Q, K and V in one product, heads interleaved as in Plain."""
+    """Return Transformer Engine's own layer: Q, K and V in one product, heads interleaved as in
+    Plain.
+    """
     form = {
         "fuse_qkv_params": True,
         "attn_input_format": "bshd",
@@ -103,7 +105,7 @@ LADDER: Final[dict[str, tuple[Callable[[Options], nn.Module], Precision]]] = {
 
 
 def plain_name(name: str) -> str:
-    """What Plain calls a parameter of any rung."""
+    """Return Plain's name of a parameter of any rung."""
     name = (
         name.removeprefix("self_attention.")
         .replace("layernorm_qkv.layer_norm_", "norm1.")

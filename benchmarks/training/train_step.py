@@ -1,11 +1,20 @@
-"""Speed of the training step on this machine's GPU: real shards through the reader against one resident bucket, in one run.
+"""Speed of the training step on this machine's GPU: real shards through the reader against one
+resident bucket, in one run.
 
-    python -m benchmarks.training.train_step DATASET --presets esm2-650m esm2-3b --precisions bf16 fp8-delayed
+    python -m benchmarks.training.train_step DATASET --presets esm2-650m --precisions bf16
+        fp8-delayed
 
-Each row: the trainer's own step (masking, forward, backward, clipping, fp32 masters), one process, warmed up; blocks of steps on real and
-on resident rows by turns, timed by CUDA events; medians. Unpadded tokens/s. Data wait: the share of the time of real blocks in which the device may have
-waited for a row; host's: what the host spent on getting rows, most of it while the device computes; host ms: what it needs to launch a step. `--json` also
-writes the rows there. Where a step cannot be captured, the row says so: graph is no, with the reason on standard error.
+Each row measures the trainer's own step (masking, forward, backward, clipping, fp32 masters),
+warmed up. Blocks of steps on real rows and on one resident row alternate, timed by CUDA events;
+results are medians.
+
+- tokens/s: without padding.
+- data wait: share of the time of real blocks in which the device may have waited for a row.
+- host's: share that the host spent on rows, mostly while the device computed.
+- host ms: time in which the host launches a step.
+
+`--json` also writes the rows to a file. If a step cannot be captured in a CUDA graph, the row says
+"no" under graph, and the reason is on standard error.
 """
 
 from __future__ import annotations
@@ -26,8 +35,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks.training.ablation import forget
-from trainer.config import PRESETS
+from benchmarks.training.ablation.steps import forget
+from trainer.config import PRESETS, TrainOptions
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
 from trainer.monitoring.flops import model_flops, peak_flops
@@ -37,7 +46,7 @@ from trainer.train import train_step
 RATE = 1e-5
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,7 +67,7 @@ def main() -> None:
         "--micro-batches",
         type=int,
         default=1,
-        help="of each rank (or group that shares buckets) in a step",
+        help="micro-batches of each rank (or group that shares buckets) in a step",
     )
     parser.add_argument("--reshard", default="auto")
     parser.add_argument("--gather-ahead", type=int, default=1)
@@ -71,51 +80,63 @@ def main() -> None:
         "--profile", default="", help="file for a table of the device's time by kernel"
     )
     parser.add_argument("--json", default="", help="file for the rows")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def options_of(
+    arguments: argparse.Namespace,
+    preset: str,
+    precision: str,
+    gelu: str,
+    graph: str,
+    world_size: int,
+) -> TrainOptions:
+    """Return the options of one row, without a folder."""
+    buckets = arguments.buckets * arguments.micro_batches * world_size
+    options = PRESETS[preset][1]
+    return replace(
+        options,
+        model=replace(options.model, gelu=gelu),
+        data=replace(
+            options.data,
+            data=arguments.dataset,
+            buckets_per_step=buckets // arguments.context_parallel,
+            buckets_per_micro_batch=arguments.buckets,
+        ),
+        compute=replace(
+            options.compute,
+            backend=arguments.backend,
+            precision=precision,
+            recompute=arguments.recompute,
+            cuda_graph=graph == "yes",
+            reshard=arguments.reshard,
+            gather_ahead=arguments.gather_ahead,
+            replicate=arguments.replicate,
+            context_parallel=arguments.context_parallel,
+        ),
+    )
+
+
+def main() -> None:
+    arguments = parsed()
     rows = []
     with process_group() as topology:
         say = print if topology.is_main else lambda *_, **__: None
         say(
-            "preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU  data wait   host's  host ms  GiB",
+            "preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU "
+            " data wait   host's  host ms  GiB",
             flush=True,
         )
         for preset, precision, gelu, graph in itertools.product(
             arguments.presets, arguments.precisions, arguments.gelus, arguments.cuda_graphs
         ):
             with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-                options = PRESETS[preset][1]
-                step = (
-                    arguments.buckets
-                    * arguments.micro_batches
-                    * topology.world_size
-                    // arguments.context_parallel
-                )
-                options = replace(
-                    options,
-                    model=replace(options.model, gelu=gelu),
-                    data=replace(
-                        options.data,
-                        data=arguments.dataset,
-                        buckets_per_step=step,
-                        buckets_per_micro_batch=arguments.buckets,
-                    ),
-                    compute=replace(
-                        options.compute,
-                        backend=arguments.backend,
-                        precision=precision,
-                        recompute=arguments.recompute,
-                        cuda_graph=graph == "yes",
-                        reshard=arguments.reshard,
-                        gather_ahead=arguments.gather_ahead,
-                        replicate=arguments.replicate,
-                        context_parallel=arguments.context_parallel,
-                    ),
-                    output=replace(options.output, out=shared(folder, topology)),
-                )
-                run = TrainingRun(options, topology, stack)
+                options = options_of(arguments, preset, precision, gelu, graph, topology.world_size)
+                output = replace(options.output, out=shared(folder, topology))
+                run = TrainingRun(replace(options, output=output), topology, stack)
                 if run.not_captured and topology.is_main:
                     print(
-                        f"{preset} {precision}: no CUDA graph, for {run.not_captured}",
+                        f"{preset} {precision}: no CUDA graph, because {run.not_captured}",
                         file=sys.stderr,
                         flush=True,
                     )
@@ -148,9 +169,10 @@ def main() -> None:
                 }
             )
             say(
-                f"{preset:11} {precision:12} {gelu:5} {'yes' if captured else 'no':5} {row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}"
-                f"  {row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  {row['data_host']:6.3%}"
-                f"  {row['host_ms']:6.1f}  {row['gib']:5.1f}",
+                f"{preset:11} {precision:12} {gelu:5} {'yes' if captured else 'no':5} "
+                f"{row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}  "
+                f"{row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  "
+                f"{row['data_host']:6.3%}  {row['host_ms']:6.1f}  {row['gib']:5.1f}",
                 flush=True,
             )
             del run
@@ -162,14 +184,14 @@ def main() -> None:
 
 
 def shared(folder: str, topology: Topology) -> str:
-    """Rank 0's folder."""
+    """Return rank 0's folder."""
     box = [folder]
     dist.broadcast_object_list(box, src=0, group=topology.checkpoint_group)
     return box[0]
 
 
 def measured(run: TrainingRun, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:
-    """Medians over blocks; tokens of a device, counts over all ranks."""
+    """Return medians over blocks. Tokens are those of one device, counts cover all ranks."""
     alone = run.topology.world_size == 1
     resident = itertools.repeat(next(run.feed))
     for rows in (run.feed, resident) if alone else (run.feed,):
@@ -214,7 +236,9 @@ def measured(run: TrainingRun, *, blocks: int, steps: int, profile: str) -> dict
 
 
 def block(run: TrainingRun, rows: Iterator[Row], steps: int) -> tuple[float, list[float], float]:
-    """Seconds of the device, float64[4] counts summed, seconds until the host had launched it all."""
+    """Return seconds of the device, float64[4] counts summed, and seconds until the host had
+    launched everything.
+    """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     started = time.perf_counter()

@@ -3,6 +3,7 @@
 Imports no torch, so that `--help` is quick. Start at `options.py`.
 """
 
+from trainer.config.checks import flag
 from trainer.config.command_line import parse
 from trainer.config.options import (
     Backend,
@@ -13,7 +14,6 @@ from trainer.config.options import (
     Precision,
     Reshard,
     TrainOptions,
-    flag,
 )
 from trainer.config.presets import PRESETS
 

@@ -8,27 +8,41 @@ from typing import Any, Final, cast
 
 import tyro
 
-from trainer.config.options import TrainOptions
+from schemas.models import ModelOptions
+from schemas.option_help import with_flowing_help
+from trainer.config.options import (
+    ComputeOptions,
+    DataOptions,
+    OptimizerOptions,
+    OutputOptions,
+    TrainOptions,
+)
 from trainer.config.presets import PRESETS
 
 _PROG: Final = "python -m trainer.train"
 
 
 def parse(arguments: Sequence[str]) -> TrainOptions:
-    """The options of a command line: a preset's name, then flags.
+    """Return the options of a command line: a preset's name, then flags.
 
     Raises:
         SystemExit: --help, or wrong usage (code 2).
     """
     _check_repeated(arguments)
+    for section in (ModelOptions, DataOptions, OptimizerOptions, ComputeOptions, OutputOptions):
+        with_flowing_help(section)
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-    description = "Train an ESM-2 on a dataset that `thdpack preprocess` made. PRESET --help lists all options."
+    description = (
+        "Train an ESM-2 on a dataset that `thdpack preprocess` wrote. PRESET --help lists all "
+        "options."
+    )
     options: Any = tyro.extras.overridable_config_cli(
         dict(PRESETS), prog=_PROG, description=description, args=arguments, config=config
     )
     if not options.data.data:
         print(
-            f"{_PROG}: --data DATASET is missing: the folder or URL that `thdpack preprocess` made",
+            f"{_PROG}: --data DATASET is missing: give the folder or URL that `thdpack "
+            "preprocess` wrote",
             file=sys.stderr,
         )
         raise SystemExit(2)
@@ -36,14 +50,18 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
 
 
 def _check_repeated(arguments: Sequence[str]) -> None:
-    """Raises: SystemExit (code 2), for an option that is given twice; the first would be ignored without a word."""
+    """Refuse an option that is given twice: tyro would silently ignore the first.
+
+    Raises:
+        SystemExit: code 2.
+    """
     flags = [
         word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")
     ]
     repeated = next((flag for number, flag in enumerate(flags) if flag in flags[:number]), "")
     if repeated:
         print(
-            f"{_PROG}: {repeated} is given more than once, and takes one value: leave one out",
+            f"{_PROG}: {repeated} is given more than once, but takes one value: remove one",
             file=sys.stderr,
         )
         raise SystemExit(2)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from schemas.models import ModelOptions, Recompute
 from schemas.redact import without_credentials
+from trainer.config.checks import check_local, check_whole
 
 Backend = Literal["auto", "te", "torch"]
 Precision = Literal[
@@ -17,55 +18,37 @@ Schedule = Literal["linear", "cosine", "wsd"]
 Reshard = Literal["auto", "layer", "micro-batch", "step"]
 
 
-def flag(name: str) -> str:
-    """Return the flag of an option, such as --keep-last of keep_last."""
-    return f"--{name.replace('_', '-')}"
-
-
-def _check_local(option: str, path: str) -> None:
-    """Raises: ValueError, if a path is a URL, which would become the name of a local folder."""
-    if "://" in path or "::" in path:
-        raise ValueError(
-            f"{option} is {without_credentials(path)}, a URL: it has to be a folder of a local or mounted file system; copy to or from a store"
-        )
-
-
-def _check_whole(section: Any) -> None:
-    """Raises: ValueError, if a whole number does not fit into int64: floats and tensors could not hold it."""
-    for option in fields(section):
-        value = getattr(section, option.name)
-        if isinstance(value, int) and abs(value) >= 1 << 63:
-            raise ValueError(
-                f"{option.name.replace('_', '-')} is {value}, expected a number below 2^63"
-            )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataOptions:
-    """What is read, and how it is masked."""
+    """Dataset, batch and masks."""
 
     data: str = ""
-    """Dataset: the folder or URL that `thdpack preprocess` made. Required."""
+    """Dataset: folder or URL that `thdpack preprocess` wrote. Required."""
     tokens_per_step: int = 2_097_152
-    """Tokens of the global batch, over all ranks. Rounded to whole buckets for each rank; --buckets-per-step states it exactly."""
+    """Tokens of the global batch, over all ranks, rounded to whole buckets for each rank.
+    --buckets-per-step sets the batch exactly."""
     buckets_per_step: int = 0
-    """Buckets of the global batch; 0: from --tokens-per-step. Stays as it is when a run goes on with other ranks."""
+    """Buckets of the global batch. 0: computed from --tokens-per-step. A resumed run keeps its
+    batch, on any number of ranks."""
     buckets_per_micro_batch: int = 1
-    """Buckets that one rank merges into one THD row; gradients of micro-batches add up to the step's."""
+    """Buckets that a rank merges into one THD row (sequences packed one after the other). Gradients
+    of micro-batches add up to the gradient of the step."""
     seed: int = 0
-    """Of the initial weights, the order and the masks."""
+    """Seed of the initial weights, the order of the data and the masks."""
     mask_probability: float = 0.15
-    """Share of residues to predict: 80 % of them become <mask>, 10 % a random standard residue, 10 % stay."""
+    """Share of residues to predict. Of these, 80 % become <mask>, 10 % a random standard residue,
+    and 10 % stay."""
     cache_dir: str = ""
-    """Folder on a local disk for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack; none for a local dataset."""
+    """Folder on a local disk that caches shards of a remote dataset. Default:
+    $XDG_CACHE_HOME/thdpack. A local dataset is not cached."""
     cache_bytes: int = 32 << 30
-    """Limit of all shards in --cache-dir."""
+    """Largest total size of the shards in --cache-dir, in bytes."""
     prefetch: int = 4
-    """Shards to fetch, verify and map ahead of those in use."""
+    """Shards to fetch, verify and map in advance."""
 
     def __post_init__(self) -> None:
-        _check_whole(self)
-        _check_local("cache-dir", self.cache_dir)
+        check_whole(self)
+        check_local("cache-dir", self.cache_dir)
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed is {self.seed}, expected 0 ≤ seed < 2^63")
         if not 0.0 < self.mask_probability < 1.0:
@@ -76,11 +59,16 @@ class DataOptions:
             or self.tokens_per_step < 1
         ):
             raise ValueError(
-                "tokens-per-step and buckets-per-micro-batch are at least 1, buckets-per-step at least 0"
+                "tokens-per-step and buckets-per-micro-batch are at least 1, buckets-per-step at "
+                "least 0"
             )
 
     def micro_batches(self, data_ranks: int) -> int:
-        """Return the micro-batches of one rank in a step. data_ranks: ranks that read buckets of their own."""
+        """Return the micro-batches of one rank in a step.
+
+        Args:
+            data_ranks: ranks, or groups of ranks, that read buckets of their own.
+        """
         return self.buckets_per_step // (data_ranks * self.buckets_per_micro_batch)
 
 
@@ -91,32 +79,34 @@ class OptimizerOptions:
     steps: int = 500_000
     """Optimizer steps of the run."""
     learning_rate: float = 4e-4
-    """Its peak."""
+    """Peak learning rate."""
     schedule: Schedule = "linear"
-    """After the warm-up: linear or cosine decay, or warmup-stable-decay (the peak until the last --decay-fraction of the run)."""
+    """Learning rate after the warm-up: linear decay, cosine decay, or wsd (warmup-stable-decay: the
+    peak until the last --decay-fraction of the run)."""
     warmup_steps: int = 2_000
-    """Steps of linear rise from 0."""
+    """Steps in which the learning rate rises linearly from 0 to its peak."""
     final_fraction: float = 0.1
-    """The learning rate's end, as a share of its peak."""
+    """Final learning rate, as a share of the peak."""
     decay_until: float = 0.9
-    """Share of the run at which linear and cosine reach that end."""
+    """Share of the run at which the linear and cosine schedules reach the final learning rate."""
     decay_fraction: float = 0.1
-    """Share of the run in which wsd decays."""
+    """Share of the run in which the wsd schedule decays."""
     beta1: float = 0.9
-    """Of AdamW."""
+    """AdamW's decay rate of the mean of gradients."""
     beta2: float = 0.98
-    """Of AdamW."""
+    """AdamW's decay rate of the mean of squared gradients."""
     epsilon: float = 1e-8
-    """Of AdamW."""
+    """AdamW adds this to the denominator, for numerical stability."""
     weight_decay: float = 0.01
-    """Of matrices; vectors (biases, norms) have none."""
+    """Weight decay, applied to matrices only, not to biases and norms."""
     clip_norm: float = 1.0
-    """Gradients longer than this are scaled down to it."""
+    """Largest gradient norm. Longer gradients are scaled down to it."""
     max_bad_steps: int = 5
-    """A step whose loss or gradient is not finite is skipped; the run stops at the line of metrics that finds so many in a row."""
+    """Stop the run after this many steps in a row whose loss or gradient is not finite. Such steps
+    are skipped."""
 
     def __post_init__(self) -> None:
-        _check_whole(self)
+        check_whole(self)
         if (
             self.steps < 1
             or self.warmup_steps < 0
@@ -125,7 +115,8 @@ class OptimizerOptions:
             or self.max_bad_steps < 1
         ):
             raise ValueError(
-                "steps, max-bad-steps, clip-norm and learning-rate are above 0, warmup-steps at least 0"
+                "steps, max-bad-steps, clip-norm and learning-rate are above 0, warmup-steps at "
+                "least 0"
             )
         if not (
             0 < self.decay_until <= 1
@@ -137,101 +128,123 @@ class OptimizerOptions:
             1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until
         ):
             raise ValueError(
-                f"warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} steps: lower it, or raise steps"
+                f"warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} "
+                "steps: lower it, or raise steps"
             )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComputeOptions:
-    """How it is computed. Nothing here changes what is trained, beyond rounding."""
+    """Backend, precision and parallelism. These options change the results by rounding only."""
 
     backend: Backend = "auto"
-    """te: Transformer Engine on NVIDIA GPUs; torch: anywhere. auto: te where there is a GPU and Transformer Engine."""
+    """te: Transformer Engine, on NVIDIA GPUs. torch: plain torch, anywhere. auto: te if the machine
+    has a GPU and Transformer Engine."""
     precision: Precision = "auto"
-    """auto: bf16 on a GPU, fp32 on a CPU. fp8-* need backend te, mxfp8 and nvfp4 a Blackwell GPU too; weights and Adam's state stay fp32 everywhere."""
+    """auto: bf16 on a GPU, fp32 on a CPU. fp8-*, mxfp8 and nvfp4 need backend te; mxfp8 and nvfp4
+    also need a Blackwell GPU. Master weights and Adam's state are always fp32."""
     precision_layers: str = "all"
-    """Layers whose matrix products run in an fp8-*, mxfp8 or nvfp4 precision; the others run in bf16. all, inner:N (all but the first N and the last N),
-    or numbers from 0, such as 2-30 or 0,4,8-20."""
+    """Layers whose matrix products run in an fp8-*, mxfp8 or nvfp4 precision; the other layers run
+    in bf16. all, inner:N (all but the first N and the last N), or numbers from 0, such as 2-30 or
+    0,4,8-20."""
     quantized_init: bool = False
-    """Keep the weights of those layers in FP8 only, beside their fp32 masters: less memory, and no cast in each forward pass. One process only, for now."""
+    """Store the weights of those layers in FP8 only, beside their fp32 masters. Saves memory, and a
+    cast in each forward pass. For one process only."""
     recompute: Recompute = "none"
-    """Activations to compute again in the backward pass instead of keeping them: none, selective (the feed-forward part), full (all but layers' inputs)."""
+    """Activations that the backward pass computes again instead of keeping them: none, selective
+    (the feed-forward part), full (everything but the inputs of layers)."""
     cuda_graph: bool = False
-    """Capture the step in a CUDA graph and replay it: no launch cost. Falls back with a reason where it cannot be used."""
+    """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches.
+    Where that is impossible, the run prints the reason and continues without."""
     compile: bool = False
-    """Compile layers with torch.compile; backend torch only: backend te's layers consist of fused kernels already."""
+    """Compile layers with torch.compile. For backend torch only: the layers of backend te already
+    consist of fused kernels."""
     replicate: int = 1
-    """Copies of the parameters (HSDP): each is sharded over world size / replicate neighbouring ranks, say those of one node. 1: one, over all ranks (FSDP)."""
+    """Copies of the parameters (HSDP). Each copy is sharded over world size / replicate
+    neighbouring ranks, such as those of one node. 1: one copy, over all ranks (FSDP)."""
     context_parallel: int = 1
-    """Neighbouring ranks that share each bucket: a slice of its tokens each and, for attention, some of the heads. For sequences too long for one GPU."""
+    """Neighbouring ranks that share each bucket, for sequences too long for one GPU. Each rank
+    holds a slice of the tokens and computes attention for some of the heads."""
     reshard: Reshard = "auto"
-    """When ranks let go of the parameters that they gathered, and add up gradients: after each layer (least memory), each micro-batch, or each step (least
-    traffic; 6 bytes a parameter more). auto: each step if that takes at most a quarter of a GPU's memory and fits, else each layer."""
+    """When ranks free the parameters that they gathered, and reduce gradients. layer: after each
+    layer (least memory). micro-batch: after each micro-batch. step: after each step (least traffic,
+    6 bytes more per parameter). auto: step if that takes at most a quarter of a GPU's memory and
+    fits, else layer."""
     gather_ahead: int = 1
-    """Layers whose parameters are on their way while one computes."""
+    """Layers whose parameters are prefetched while one layer computes."""
     timeout_minutes: float = 10.0
-    """Longest that ranks wait for one that does not answer; then the run ends and says which."""
+    """Minutes that ranks wait for a rank that does not answer. The run then ends and names that
+    rank."""
 
     def __post_init__(self) -> None:
-        _check_whole(self)
+        check_whole(self)
         if (
             min(self.replicate, self.context_parallel, self.gather_ahead) < 1
             or self.timeout_minutes <= 0
         ):
             raise ValueError(
-                "replicate, context-parallel and gather-ahead are at least 1, timeout-minutes above 0"
+                "replicate, context-parallel and gather-ahead are at least 1, timeout-minutes "
+                "above 0"
             )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputOptions:
-    """What is kept and shown."""
+    """Checkpoints, validation, logs and measurements."""
 
     out: str = ""
-    """Folder of the run. The same command goes on where it stopped."""
+    """Folder of the run. The same command resumes the run in it."""
     init_from: str = ""
-    """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from; its shape replaces the preset's."""
+    """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from. Its
+    shape replaces that of the preset."""
     resume: Literal["auto", "never"] = "auto"
-    """auto: go on from the run's last checkpoint, if there is one; never: refuse to, if there is one."""
+    """auto: resume from the run's last checkpoint, if it has one. never: stop if the folder has a
+    checkpoint."""
     checkpoint_every: int = 1_000
-    """Steps between checkpoints; one more is written at the end. 0: only that one."""
+    """Steps between checkpoints. The last step always writes one. 0: only that one."""
     keep_last: int = 2
     """Checkpoints to keep, beside the one with the best validation loss."""
     validate_every: int = 1_000
-    """Steps between passes over the dataset's valid split; one more at the end. 0: only that one."""
+    """Steps between validations on the dataset's valid split. The last step is always validated. 0:
+    only that one."""
     log_every: int = 10
     """Steps between lines of metrics."""
     tensorboard: bool = False
-    """Also write metrics for TensorBoard into the run's folder."""
+    """Also write metrics for TensorBoard, into the run's folder."""
     wandb_project: str = ""
     """Also send metrics to this project of Weights & Biases."""
     peak_tflops: float = 0.0
-    """Peak of one device, to state model FLOP/s utilization against; 0: the dense bf16 figure of known GPUs, none on CPUs."""
+    """Peak TFLOP/s of one device, for MFU (model FLOP/s utilization). 0: the dense bf16 peak of a
+    known GPU, and no MFU on other devices."""
     profile: bool = False
-    """Write a torch profiler trace of three steps (the 11th to the 13th of this start) to OUT/trace.json."""
+    """Write a torch profiler trace of three steps (the 11th to the 13th of this start) to
+    OUT/trace.json."""
     tensor_statistics: int = 0
-    """Steps between statistics of activations, gradients and weights inside the layers (backend te), in OUT/statistics; 0: none. OUT/statistics/config.yaml
-    is written once, and used as it is from then on."""
+    """Steps between statistics of activations, gradients and weights inside the layers (backend
+    te), written to OUT/statistics. 0: none. OUT/statistics/config.yaml is written if it is missing;
+    an existing file is used as it is."""
 
     def __post_init__(self) -> None:
-        _check_whole(self)
-        _check_local("out", self.out)
-        _check_local("init-from", self.init_from)
+        check_whole(self)
+        check_local("out", self.out)
+        check_local("init-from", self.init_from)
         if (
             min(self.checkpoint_every, self.validate_every, self.tensor_statistics) < 0
             or min(self.keep_last, self.log_every) < 1
         ):
             raise ValueError(
-                "checkpoint-every, validate-every and tensor-statistics are at least 0, keep-last and log-every at least 1"
+                "checkpoint-every, validate-every and tensor-statistics are at least 0, keep-last "
+                "and log-every at least 1"
             )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainOptions:
-    """Train an ESM-2 on a dataset that `thdpack preprocess` made.
+    """Train an ESM-2 on a dataset that `thdpack preprocess` wrote.
 
     Examples: python -m trainer.train esm2-8m --data data/uniref50
-    torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50 --out runs/first
+    torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50 --out
+    runs/first
     """
 
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -241,7 +254,7 @@ class TrainOptions:
     output: OutputOptions = field(default_factory=OutputOptions)
 
     def public(self) -> TrainOptions:
-        """Return the options as they may be written and shown: without credentials."""
+        """Return the options without credentials, so that they may be written and shown."""
 
         def cleaned(section: Any) -> Any:
             texts = {
@@ -256,5 +269,5 @@ class TrainOptions:
         )
 
     def to_json(self) -> str:
-        """Without credentials."""
+        """Return the options as JSON, without credentials."""
         return json.dumps(asdict(self.public()), indent=1) + "\n"

@@ -21,11 +21,17 @@ from trainer.validate import Validation
 
 
 class RunLog:
-    """Where lines go: the terminal, OUT/metrics.jsonl, and TensorBoard and Weights & Biases if asked for. Only rank 0 has one that writes."""
+    """Writes metrics and messages to the terminal, to OUT/metrics.jsonl, and to TensorBoard and
+    Weights & Biases on request.
+
+    Every rank has a log; only that of rank 0 writes.
+    """
 
     def __init__(self, options: TrainOptions, topology: Topology, *, step: int) -> None:
-        """step: of the run so far; lines of later steps, which were written before a crash, are dropped.
+        """Open the log. Lines of steps after `step`, written before a crash, are removed.
 
+        Args:
+            step: steps of the run so far.
         Raises:
             ValueError: TensorBoard or Weights & Biases is not installed.
         """
@@ -70,15 +76,18 @@ class RunLog:
             sink.close()
 
     def say(self, text: str) -> None:
-        """A sentence for whoever watches."""
+        """Print a message to the terminal."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def line(self, line: StepMetrics) -> None:
+    def metrics(self, line: StepMetrics) -> None:
         self._write("train", line.step, asdict(line))
         mfu = "" if line.mfu is None else f" · MFU {line.mfu:.1%}"
         memory = f" · {line.memory / 2**30:.1f} GiB" if line.memory else ""
         skipped = f" · {line.skipped} skipped" if line.skipped else ""
-        text = f"loss {line.loss:.4f} · norm {line.grad_norm:.3f} · lr {line.learning_rate:.2e} · {line.tokens_per_second:,.0f} tokens/s{mfu}"
+        text = (
+            f"loss {line.loss:.4f} · norm {line.grad_norm:.3f} · lr {line.learning_rate:.2e} · "
+            f"{line.tokens_per_second:,.0f} tokens/s{mfu}"
+        )
         text += f" · {line.step_seconds * 1e3:,.0f} ms · data {line.data_wait:.2%}{memory}{skipped}"
         if self._live:
             self._progress.update(self._task, completed=line.step, description=text)
@@ -97,7 +106,8 @@ class RunLog:
             },
         )
         self.say(
-            f"step {step:,} · validation: loss {found.loss:.4f} · perplexity {found.perplexity:.3f} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
+            f"step {step:,} · validation: loss {found.loss:.4f} · perplexity "
+            f"{found.perplexity:.3f} · accuracy {found.accuracy:.2%} of {found.tokens:,} tokens"
         )
 
     def _write(self, kind: str, step: int, values: dict[str, Any]) -> None:

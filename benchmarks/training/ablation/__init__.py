@@ -1,1 +1,1 @@
-"""Ablation of training speed; see `__main__.py`."""
+"""Ablation of the training speed; `__main__.py` describes it."""

@@ -1,21 +1,30 @@
-"""Where the speed comes from, in one run: a padded Hugging Face model, then one change a row, up to packed shards in a CUDA graph in FP8.
+"""Sources of the training speed, in one run: from a padded Hugging Face model, one change per row,
+to packed shards in a CUDA graph in FP8.
 
     python -m benchmarks.training.ablation DATASET --json ablation.json
-    python -m benchmarks.training.ablation --from-json ablation.json --plot docs/images/ablation.svg     # needs matplotlib, and no GPU
+    # the plot needs matplotlib, and no GPU
+    python -m benchmarks.training.ablation --from-json ablation.json --plot docs/images/ablation.svg
 
-DATASET has buckets of 16,384 tokens and sequences of at most 1,024; all rows train on its sequences, a bucket's worth of token slots a step.
+DATASET has buckets (packed rows) of 16,384 tokens and sequences of at most 1,024. All variants
+train on its sequences, with a bucket's worth of token slots per step.
 
-hf-padded          EsmForMaskedLM, SDPA, bf16 autocast, fp32 weights, torch's fused AdamW, clipping. 16 sequences a step, padded to 1,024.
-                   DataLoader workers tokenize (EsmTokenizer), pad, and mask (DataCollatorForLanguageModeling).
-torch-bshd         The same workers and padded sequences; the trainer's own step, --backend torch.
-te-bshd            The same with --backend te.
-te-thd-online      The workers pack next-fit instead of padding; THD attention.
-te-thd-shards      The trainer as it is: packed shards, rows from the reader. Nothing is left for workers to do.
-te-thd-graph       The same in a CUDA graph. te-thd-graph-fp8: and with --precision fp8-delayed.
+- hf-padded: EsmForMaskedLM, SDPA, bf16 autocast, fp32 weights, torch's fused AdamW, clipping. 16
+  sequences per step, padded to 1,024. DataLoader workers tokenize (EsmTokenizer), pad, and mask
+  (DataCollatorForLanguageModeling).
+- torch-bshd: the same workers and padded sequences, and the trainer's own step with --backend
+  torch.
+- te-bshd: the same with --backend te.
+- te-thd-online: workers pack next-fit instead of padding; THD attention (on packed rows).
+- te-thd-shards: the trainer as it is, with packed shards from the reader. Workers have nothing to
+  do.
+- te-thd-graph: the same in a CUDA graph.
+- te-thd-graph-fp8: the same with --precision fp8-delayed.
 
-The trainer masks whatever rows it gets, on the device; from workers it takes the tokens as they were before they masked them, as recipes do. Each
-variant warms up for longer than its workers are ahead. Unpadded tokens/s, specials included; GiB: the most that torch had allocated. A variant that
-fails says why, the others go on, and the exit code is 1. About two minutes on an H200.
+The trainer masks all rows itself, on the device. The workers mask too, as in public recipes; the
+trainer takes the tokens from before that. Each variant warms up for longer than its workers are
+ahead. Results are tokens/s without padding, special tokens included, and GiB, the most that torch
+had allocated. A variant that fails gives its reason, the others continue, and the exit code is 1.
+Takes about two minutes on an H200.
 """
 
 from __future__ import annotations
@@ -42,13 +51,15 @@ from trainer.config import PRESETS
 from trainer.distributed.topology import Topology, process_group
 
 SAMPLE: Final = 128
-"""Buckets whose sequences workers get, again and again."""
+"""Buckets whose sequences the workers repeat."""
 
 
 def measure(
     result: Result, step: Step, arguments: argparse.Namespace, *, slots: int, device: torch.device
 ) -> None:
-    """Blocks of steps until there were enough seconds of them. On a GPU, reading the tokens waits for it."""
+    """Time blocks of steps until they took enough seconds. On a GPU, reading the tokens waits for
+    it.
+    """
     seconds, steps, total = 0.0, 0, 0.0
     for _ in range(arguments.warmup):
         float(step())
@@ -107,7 +118,7 @@ def results(arguments: argparse.Namespace, topology: Topology) -> Iterator[Resul
                 result.note = f"not available: {error}"
             except (
                 Exception
-            ) as error:  # whatever it is: the other variants go on, and this one's row says so
+            ) as error:  # Any error: the other variants continue, and the row of this one names it.
                 result.note = f"failed: {type(error).__name__}: {error}"
             step = None
             first = first or result
@@ -130,22 +141,24 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--steps", type=int, default=20, help="steps of a timed block")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, help="of timed blocks, at least, for a variant"
+        "--seconds", type=float, default=2.0, help="least total time of timed blocks per variant"
     )
     parser.add_argument(
         "--warmup",
         type=int,
         default=20,
-        help="steps before; more than the 2 batches that each worker has ahead",
+        help="steps before timing; more than the 2 batches that each worker is ahead",
     )
-    parser.add_argument("--workers", type=int, default=8, help="of the DataLoader")
+    parser.add_argument("--workers", type=int, default=8, help="workers of the DataLoader")
     parser.add_argument(
         "--without-te",
         action="store_true",
-        help="backend torch in place of te, to try this where there is no GPU",
+        help="use backend torch instead of te, to try this without a GPU",
     )
-    parser.add_argument("--json", type=Path, help="file for the results, written after each")
-    parser.add_argument("--from-json", type=Path, help="results to draw, in place of a run")
+    parser.add_argument(
+        "--json", type=Path, help="file for the results, written after each variant"
+    )
+    parser.add_argument("--from-json", type=Path, help="results to draw, instead of a run")
     parser.add_argument("--plot", type=Path, help="file to draw --from-json into")
     arguments = parser.parse_args()
     if (arguments.plot is None) != (arguments.from_json is None) or (arguments.dataset is None) == (

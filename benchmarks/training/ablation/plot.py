@@ -9,7 +9,7 @@ from benchmarks.training.ablation.variants import VARIANTS, Result
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Tokens/s as bars, a panel for each preset."""
+    """Draw tokens/s as bars, with a panel for each preset."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -59,7 +59,8 @@ def draw(found: dict[str, Any], path: Path) -> None:
         panel.spines[["top", "right", "bottom"]].set_visible(False)
     panels[0][0].invert_yaxis()
     figure.supxlabel(
-        f"unpadded tokens/s · peak memory; {found['device']}, {found['slots']:,} token slots a step",
+        "unpadded tokens/s · peak memory; "
+        f"{found['device']}, {found['slots']:,} token slots a step",
         fontsize=9,
         color="#555555",
     )

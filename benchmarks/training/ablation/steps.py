@@ -31,7 +31,7 @@ Step = Callable[[], Tensor]
 
 
 class NotAvailableError(Exception):
-    """This machine does not have what a variant measures."""
+    """This machine cannot run a variant."""
 
 
 def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
@@ -42,7 +42,9 @@ def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]
 
 
 def rows_of(batches: Iterator[Batch], columns: int) -> Iterator[Row]:
-    """Batches as the trainer's rows, which it masks itself: what the workers hid is in the labels."""
+    """Yield batches as the trainer's rows. The trainer masks them itself, so tokens that the
+    workers masked are restored from the labels.
+    """
     for batch in batches:
         input_ids = (
             torch.where(batch["labels"] == IGNORED, batch["input_ids"], batch["labels"])
@@ -70,10 +72,20 @@ def hugging_face_step(
 
     shape, recipe = options.model, options.optimizer
     config = EsmConfig(
-        vocab_size=len(ESM2), hidden_size=shape.hidden_size, intermediate_size=shape.ffn_size, num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads, mask_token_id=ESM2.id("<mask>"), pad_token_id=ESM2.pad, position_embedding_type="rotary", token_dropout=True,
-        layer_norm_eps=NORM_EPSILON, emb_layer_norm_before=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+        vocab_size=len(ESM2),
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.ffn_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        mask_token_id=ESM2.id("<mask>"),
+        pad_token_id=ESM2.pad,
+        position_embedding_type="rotary",
+        token_dropout=True,
+        layer_norm_eps=NORM_EPSILON,
+        emb_layer_norm_before=False,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     with device:
         model = AutoModelForMaskedLM.from_config(config, attn_implementation="sdpa").train()
     optimizer = torch.optim.AdamW(
@@ -108,10 +120,11 @@ def prepared(
     batches: Callable[[str], Iterator[Batch]],
     stack: ExitStack,
 ) -> Step:
-    """A variant's step.
+    """Return the step of a variant.
 
     Args:
-        batches: of padded or packed rows, from workers that are forked now: before a reader has threads.
+        batches: of padded or packed rows, from workers that are forked now, before a reader starts
+            threads.
     """
     device, rows = topology.device, None
     if variant.backend == "hugging face":
@@ -134,12 +147,13 @@ def prepared(
 
 
 def forget(device: torch.device) -> None:
-    """Free what the variant before had, as if this were a new process."""
+    """Free what the previous variant allocated, as in a new process."""
     if "transformer_engine.pytorch" in sys.modules:
         from transformer_engine.pytorch.quantization import FP8GlobalStateManager
 
-        FP8GlobalStateManager.reset()  # delayed scaling's list of all modules there ever were
-    gc.collect()  # graphs and what they were captured from know each other
+        # delayed scaling keeps a list of all modules that ever existed
+        FP8GlobalStateManager.reset()
+    gc.collect()  # graphs and what they captured refer to each other
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

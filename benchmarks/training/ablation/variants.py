@@ -32,7 +32,12 @@ VARIANTS: Final = {
 
 @dataclass(kw_only=True)
 class Result:
-    """fill: real tokens over slots. speedup: over the first variant of the preset. note: why there are no figures."""
+    """Result of a variant.
+
+    fill: real tokens over token slots.
+    speedup: over the first variant of the preset.
+    note: why there are no figures.
+    """
 
     preset: str
     variant: str
@@ -49,6 +54,10 @@ class Result:
 
     def __str__(self) -> str:
         if self.note:
-            return f"| {self.preset} | {self.variant} | {self.note.partition(chr(10))[0][:200]} | | | | |"
+            note = self.note.partition("\n")[0][:200]
+            return f"| {self.preset} | {self.variant} | {note} | | | | |"
         times = f"{self.speedup:.1f}×" if self.speedup else ""
-        return f"| {self.preset} | {self.variant} | {self.tokens_per_second:,.0f} | {times} | {self.ms:,.1f} | {self.fill:.1%} | {self.gib:.1f} |"
+        return (
+            f"| {self.preset} | {self.variant} | {self.tokens_per_second:,.0f} | {times} "
+            f"| {self.ms:,.1f} | {self.fill:.1%} | {self.gib:.1f} |"
+        )

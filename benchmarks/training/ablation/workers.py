@@ -16,11 +16,13 @@ from pipeline.reader import ShardReader
 from schemas.vocabulary import ESM2
 
 Batch = dict[str, Tensor]
-"""What workers make: input_ids and labels int64; counts int64[2], real tokens and Σ length²; padded: attention_mask int64, packed: cu_seqlens int32."""
+"""Output of workers: input_ids and labels, int64; counts int64[2], real tokens and Σ length². If
+padded, attention_mask int64; if packed, cu_seqlens int32.
+"""
 
 
 def sequences_of(dataset: str, buckets: int) -> list[str]:
-    """The sequences, as letters, of the first buckets that a run reads."""
+    """Return the sequences, as letters, of the first buckets that a run reads."""
     with ShardReader(dataset, prefetch=0) as reader:
         return [
             "".join(ESM2.tokens[i] for i in bucket.input_ids[begin + 1 : end - 1].tolist())
@@ -45,10 +47,12 @@ class Texts(IterableDataset[Any]):
 
 
 class Recipe:
-    """What public training recipes do in DataLoader workers at each step."""
+    """Work of DataLoader workers at each step, as in public training recipes."""
 
     def __init__(self, *, slots: int, columns: int) -> None:
-        """slots: tokens of a row, padding included. columns: tokens that a padded sequence takes; none is longer."""
+        """slots: tokens of a row, padding included. columns: tokens of a padded sequence, and the
+        most of any sequence.
+        """
         from transformers import DataCollatorForLanguageModeling, EsmTokenizer
 
         self._slots, self._columns = slots, columns
@@ -60,7 +64,8 @@ class Recipe:
     def loader(
         self, texts: list[str], rows: str, *, workers: int, pinned: bool
     ) -> DataLoader[Batch]:
-        """Batches of padded or packed rows; a worker that is stuck is an error after a minute."""
+        """Return batches of padded or packed rows. A worker that hangs is an error after a
+        minute."""
         form = {
             "num_workers": workers,
             "pin_memory": pinned,
@@ -91,7 +96,7 @@ class Recipe:
         return {**batch, "counts": counted(batch["attention_mask"].sum(1))}
 
     def _packed(self, texts: Iterator[str]) -> Iterator[Batch]:
-        """Next-fit: a row is closed by the first sequence that has no room in it."""
+        """Pack next-fit: a row is closed by the first sequence that does not fit."""
         row: list[list[int]] = []
         used = 0
         for text in texts:
@@ -103,7 +108,7 @@ class Recipe:
             used += len(ids)
 
     def _flattened(self, row: list[list[int]]) -> Batch:
-        """One row of all sequences and a tail of padding, shorter than the sequence that had no room."""
+        """Return one row of all sequences, and a tail of padding."""
         lengths = torch.tensor([len(ids) for ids in row])
         used = int(lengths.sum())
         ids = torch.tensor(
