@@ -1,6 +1,6 @@
-"""ESM-2's shapes: what the trainer builds, and what plans and reports reckon with.
+"""Shapes of ESM-2 models: the trainer builds them, and plans and reports compute with them.
 
-The published models are those of Lin et al., Science 2023 (tables S1 and S2 of its supplement).
+Source of the published shapes: Lin et al., Science 2023 (tables S1 and S2 of its supplement).
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ Recompute = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelOptions:
-    """The model's shape."""
+    """Shape of the model."""
 
     layers: int = 6
     """Transformer layers."""
     hidden_size: int = 320
     """Width of the residual stream."""
     heads: int = 20
-    """Attention heads; hidden-size is a multiple of it."""
+    """Attention heads. --hidden-size has to be a multiple of it."""
     ffn_size: int = 1280
-    """Width inside the feed-forward part."""
+    """Width of the feed-forward part."""
     gelu: Gelu = "erf"
-    """erf is what ESM-2 and Hugging Face compute; tanh is an approximation of it, a little faster."""
+    """erf: exact GELU, as in ESM-2 and Hugging Face. tanh: its approximation, a little faster."""
 
     def __post_init__(self) -> None:
         if min(self.layers, self.hidden_size, self.heads, self.ffn_size) < 1:
             raise ValueError("layers, hidden-size, heads and ffn-size are at least 1")
         if self.hidden_size % self.heads or self.head_size % 2:
             raise ValueError(
-                f"hidden-size is {self.hidden_size}, not an even multiple of heads, {self.heads}: rotary embeddings turn pairs"
+                f"hidden-size is {self.hidden_size}, not an even multiple of heads, {self.heads}: "
+                "rotary embeddings rotate pairs"
             )
 
     @property
@@ -43,7 +44,7 @@ class ModelOptions:
 
     @property
     def parameters(self) -> int:
-        """Trained numbers, the padding of the vocabulary left out."""
+        """Number of trained parameters, without the padding of the vocabulary."""
         d, f = self.hidden_size, self.ffn_size
         return (
             self.layers * (4 * d * d + 2 * d * f + 9 * d + f) + 33 * d + 2 * d + d * d + 3 * d + 33
@@ -51,9 +52,11 @@ class ModelOptions:
 
 
 def longest_of_our_attention(head_size: int) -> int:
-    """Longest sequences whose attention backend te computes by our kernel.
+    """Return the longest sequences, in tokens, for which backend te uses our attention kernel.
 
-    Up to there it is the faster one; above, cuDNN's is (benchmarks/training/attention.py)."""
+    Up to this length our kernel is faster than cuDNN's, which computes longer ones
+    (benchmarks/training/attention.py measures both).
+    """
     return 2048 if head_size <= 64 else 1024 if head_size <= 128 else 0
 
 
@@ -78,4 +81,4 @@ ESM2_MODELS: Final[Mapping[str, ModelOptions]] = {
     "esm2-3b": ModelOptions(layers=36, hidden_size=2560, heads=40, ffn_size=10240),
     "esm2-15b": ModelOptions(layers=48, hidden_size=5120, heads=40, ffn_size=20480),
 }
-"""The published ones."""
+"""Published models, by preset."""

@@ -1,1 +1,4 @@
-"""The trainer: ESM-2 on Transformer Engine or plain torch, straight from shards. Start at train.py."""
+"""Trainer of ESM-2: buckets in, checkpoints and a Hugging Face model out.
+
+Start at `train.py`. The only package that uses torch.
+"""

@@ -1,7 +1,9 @@
-"""Buckets onto the device: rows are written into pinned memory and copied while the device computes what came before.
+"""Feed of rows: buckets are written into pinned memory, and copied to the device while it computes
+earlier ones.
 
-A row is one copy, into memory that stays where it is, so that a CUDA graph can read it. A ring of three in pinned memory keeps the host at most
-two rows ahead. What a row costs the host: docs/benchmarks.md.
+A row is one copy, into memory that keeps its address, so that a CUDA graph can read it. A ring of
+three stages in pinned memory limits the host to two rows ahead of the device. Cost on the host:
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -24,14 +26,16 @@ from trainer.model.esm2 import SequenceLayout
 
 RING: Final = 3
 _ALIGNMENT: Final = 256
-"""Bytes; what kernels like pointers to be multiples of."""
+"""Bytes: kernels prefer pointers that are multiples of this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """k merged buckets on the device.
 
-    input_ids: uint8[T]. positions: int64[k]. counts: int64[2], real tokens and Σ length² of real sequences.
+    input_ids: uint8[T].
+    positions: int64[k], in the global order.
+    counts: int64[2], real tokens and Σ length² of real sequences.
     """
 
     input_ids: Tensor
@@ -41,35 +45,36 @@ class Row:
 
 
 class Feed:
-    """This rank's rows, endlessly. A row is overwritten by the next one, in order with what the device does with it.
+    """This rank's rows, endlessly. Each row overwrites the previous one, in stream order with the
+    device's work.
 
-    waited: seconds so far for which the device may have waited for rows: those that the host spent on getting one (reading, and copying into pinned
-    memory), if the device had finished all its work by then. spent: those that the host spent in any case; most of them while the device computes.
+    waited: seconds so far for which the device may have waited for rows: those that the host spent
+    on a row (reading, copying into pinned memory) if the device had finished all its work by then.
+    spent: seconds that the host spent on rows in any case, mostly while the device computed.
     """
 
     def __init__(
         self, reader: ShardReader, *, buckets: int, stride: int, device: torch.device
     ) -> None:
-        """
-        Args:
-            buckets: merged into one row.
-            stride: difference of the positions of this rank's consecutive buckets.
+        """Args:
+        buckets: number to merge into one row.
+        stride: difference between the positions of this rank's consecutive buckets.
         """
         self._rows: Iterator[Bucket] = reader.batches(buckets) if buckets > 1 else reader
         self._places = np.arange(buckets, dtype=np.int64) * stride
-        self._landing = RowCopier(device)
+        self._copier = RowCopier(device)
         self._launched = torch.cuda.Event() if device.type == "cuda" else None
         self.waited = self.spent = 0.0
 
     def __next__(self) -> Row:
         if self._launched is not None:
-            self._launched.record()  # behind all that the device has still to do
+            self._launched.record()  # recorded after all work that the device still has to do
         started = time.perf_counter()
         bucket = next(self._rows)
         got = time.perf_counter()
-        self._landing.wait()  # for the device: it is behind, not the data
+        self._copier.wait()  # this wait is for the device, which is behind, and not for data
         free = time.perf_counter()
-        row = self._landing.copy(bucket, bucket.position + self._places)
+        row = self._copier.copy(bucket, bucket.position + self._places)
         spent = got - started + time.perf_counter() - free
         self.spent += spent
         if self._launched is None or self._launched.query():
@@ -81,7 +86,9 @@ class Feed:
 
 
 class RowCopier:
-    """Memory of one row on the device, laid out once (positions, counts, cu_seqlens, tokens), and a ring of pinned memory to fill it from."""
+    """Copies buckets into one row of device memory (positions, counts, cu_seqlens, tokens), through
+    a ring of pinned memory.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -90,14 +97,16 @@ class RowCopier:
         self._row: Row | None = None
 
     def wait(self) -> None:
-        """Until the device has copied what was written RING rows ago."""
+        """Wait until the device has copied what was written RING rows ago."""
         if self._stages:
             self._stages[self._turn].wait()
 
     def copy(self, bucket: Bucket, positions: NDArray[np.int64]) -> Row:
-        """The bucket on the device, always the same Row. The copy may still be under way, in order with what the device does next."""
+        """Return the bucket on the device, always as the same Row. The copy may still be under way,
+        in stream order with later work.
+        """
         if self._row is None:
-            self._row = self._laid_out(bucket, positions.size)
+            self._row = self._allocate_row(bucket, positions.size)
         stage = self._stages[self._turn]
         self._turn = (self._turn + 1) % len(self._stages)
         stage.positions[:] = positions
@@ -107,7 +116,7 @@ class RowCopier:
         stage.copy_to(self._memory)
         return self._row
 
-    def _laid_out(self, bucket: Bucket, buckets: int) -> Row:
+    def _allocate_row(self, bucket: Bucket, buckets: int) -> Row:
         sizes = [8 * buckets, 8 * 2, bucket.cu_seqlens.nbytes, bucket.input_ids.nbytes]
         on_gpu = self._device.type == "cuda"
         self._stages = [_Stage(sizes, pinned=on_gpu) for _ in range(RING if on_gpu else 1)]
@@ -142,12 +151,12 @@ class _Stage:
 
 
 def _ends(sizes: list[int]) -> list[int]:
-    """Where parts of these bytes end, one after the other, aligned."""
+    """Return where consecutive parts of these sizes (bytes) end, aligned."""
     return list(itertools.accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes))
 
 
 def _parts(memory: Tensor, sizes: list[int]) -> list[Tensor]:
-    """Views of positions, counts, cu_seqlens and tokens."""
+    """Return views of positions, counts, cu_seqlens and tokens."""
     kinds = (torch.int64, torch.int64, torch.int32, torch.uint8)
     begins = [0, *_ends(sizes)[:-1]]
     return [
@@ -157,7 +166,9 @@ def _parts(memory: Tensor, sizes: list[int]) -> list[Tensor]:
 
 
 def _squares(bucket: Bucket, buckets: int) -> float:
-    """Σ length² of the real sequences. Tails of padding stand at the end, or between those of merged buckets."""
+    """Return Σ length² of the real sequences. Padding is at the end of the row, or between merged
+    buckets.
+    """
     ends = bucket.cu_seqlens
     if buckets == 1:
         lengths = np.diff(ends[: bucket.num_seqs + 1]).astype(np.float64)

@@ -1,8 +1,12 @@
-"""Masks made on the device: a counter-based hash of (seed, epoch, the bucket's position, offset in it), so that a bucket has the
-same mask on any rank, at any world size, in any backend, and another one in each epoch. About twenty small kernels a micro-batch.
+"""Masks, made on the device by a counter-based hash of seed, epoch, the bucket's position, and the
+offset in the bucket.
 
-Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014); schemas/splitmix.py is the same on numpy. torch has no uint64
-arithmetic to speak of: int64 wraps the same way, only shifts have to be told to be logical.
+So a bucket has the same mask on any rank, with any world size and backend, and another one in each
+epoch. Masking takes about twenty small kernels per micro-batch.
+
+Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014); schemas/splitmix.py has the same
+in numpy. torch supports little uint64 arithmetic, but int64 wraps in the same way; only right
+shifts have to be made logical.
 """
 
 from __future__ import annotations
@@ -22,17 +26,19 @@ _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
 STANDARD_RESIDUES: Final = "ACDEFGHIKLMNPQRSTVWY"
 IGNORED: Final = -100
-"""Label of an index that is filled up: cross_entropy's default."""
+"""Label of unused index entries: the default of cross_entropy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Masked:
-    """A row after masking, and what is to be predicted in this rank's slice of it, which without context parallelism is all of it.
+    """A row after masking, and the tokens to predict in this rank's slice. Without context
+    parallelism the slice is the row.
 
-    input_ids: int64[T], of the whole row, as the model sees them.
-    index: int64[M], places in the slice of the tokens to predict, then 0 repeated.
-    labels: int64[M], the tokens that were there, then IGNORED repeated.
-    overflow: int64[], tokens to predict that found no room in `index`; at mean + 6σ one in 10⁹ rows has any.
+    input_ids: int64[T], the whole row, as the model sees it.
+    index: int64[M], places in the slice of the tokens to predict, followed by zeros.
+    labels: int64[M], the original tokens, followed by IGNORED.
+    overflow: int64[], tokens to predict that had no room in `index`. With room for mean + 6σ this
+    happens in one row of 10⁹.
     """
 
     input_ids: Tensor
@@ -42,13 +48,17 @@ class Masked:
 
 
 def index_size(tokens: int, probability: float) -> int:
-    """M: room for the mean + 6σ of Binomial(tokens, probability), a multiple of 16, at most `tokens`."""
+    """Return M: room for mean + 6σ of Binomial(tokens, probability), a multiple of 16, at most
+    `tokens`.
+    """
     room = tokens * probability + 6 * math.sqrt(tokens * probability * (1 - probability))
     return min(tokens, math.ceil(room / 16) * 16)
 
 
 class Masker:
-    """Chooses tokens to predict and hides them, 80 % behind <mask>, 10 % behind a random standard residue, 10 % not at all."""
+    """Chooses tokens to predict. Of these, 80 % become <mask>, 10 % become a random standard
+    residue, and 10 % stay.
+    """
 
     def __init__(
         self,
@@ -60,12 +70,11 @@ class Masker:
         device: torch.device,
         slices: Slices | None = None,
     ) -> None:
-        """
-        Args:
-            seed: any int64.
-            probability: share of residues to predict.
-            epoch_buckets: buckets of an epoch, to know the epoch of a position.
-            slices: of rows, over ranks.
+        """Args:
+        seed: any int64.
+        probability: share of residues to predict.
+        epoch_buckets: buckets of an epoch, from which the epoch of a position follows.
+        slices: slices of rows, over ranks.
         """
         self._slices = slices or Slices()
         self._mask_id = vocabulary.id("<mask>")
@@ -113,7 +122,7 @@ class Masker:
         )
 
     def _hashes(self, capacity: int, positions: Tensor) -> Tensor:
-        """int64[k, capacity]."""
+        """Return the hash of each token, int64[k, capacity]."""
         epochs = positions // self._epoch_buckets
         keys = mix(mix(self._seed ^ epochs) ^ positions)
         offsets = torch.arange(capacity, dtype=torch.int64, device=positions.device)
@@ -121,7 +130,9 @@ class Masker:
 
 
 def mix(x: Tensor) -> Tensor:
-    """SplitMix64's next output for a state, int64[...], bit for bit that of uint64 arithmetic."""
+    """Return SplitMix64's next output for a state, int64[...], equal bit for bit to uint64
+    arithmetic.
+    """
     x = x + _GAMMA
     x = (x ^ _shift(x, 30)) * _FIRST
     x = (x ^ _shift(x, 27)) * _SECOND
@@ -129,5 +140,5 @@ def mix(x: Tensor) -> Tensor:
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift."""
+    """Shift right logically."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,4 +1,6 @@
-"""Whether a run fits its GPUs, before anything is made: the estimate that `thdpack plan` uses."""
+"""Check that a run fits into the memory of its GPUs, before anything is allocated. Uses the
+estimate of `thdpack plan`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _TOLERANCE = 1.02
 
 
 def setting_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> Setting:
-    """What is estimated of a run whose options are resolved: no `auto`, and the batch in buckets."""
+    """Return the setting to estimate for a run whose options are resolved: without `auto`, and with
+    the batch in buckets.
+    """
     buckets, compute = options.data.buckets_per_micro_batch, options.compute
     return Setting.on(
         manifest,
@@ -35,10 +39,12 @@ def setting_of(options: TrainOptions, manifest: Manifest, topology: Topology) ->
 
 
 def check_memory(setting: Setting, *, available: float) -> str:
-    """How much of a GPU's memory a run will take, in words. available: bytes.
+    """Return how much of a GPU's memory a run will take, in words.
 
+    Args:
+        available: bytes.
     Raises:
-        ValueError: more than there is; says which part is largest, and what makes it smaller.
+        ValueError: more than available; names the largest part, and what makes it smaller.
     """
     parts = memory(setting)
     total = sum(parts.values())
@@ -54,18 +60,21 @@ def check_memory(setting: Setting, *, available: float) -> str:
     fitting = [
         flag for flag, other in changes.items() if sum(memory(other).values()) <= ROOM * available
     ]
-    remedy = (
-        fitting[0]
-        if fitting
-        else "more GPUs (with --replicate, more of them to a copy), fewer --buckets-per-micro-batch, or a dataset of smaller --capacity"
+    more = (
+        "more GPUs (with --replicate, more of them for each copy), fewer "
+        "--buckets-per-micro-batch, or a dataset of smaller --capacity"
     )
+    remedy = fitting[0] if fitting else more
     raise ValueError(
-        f"this run needs {said} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. `thdpack plan` says what fits"
+        f"this run needs {said} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. "
+        "`thdpack plan` shows what fits"
     )
 
 
 def resolve_reshard(setting: Setting, *, available: float) -> Reshard:
-    """What `--reshard auto` stands for: once a step, where that takes at most a quarter of the memory and all of it fits."""
+    """Return the meaning of `--reshard auto`: step, if that takes at most a quarter of the memory
+    and everything fits.
+    """
     held = replace(setting, reshard="step")
     gathered = memory(held)["gathered parameters and gradients"]
     return (
@@ -76,7 +85,9 @@ def resolve_reshard(setting: Setting, *, available: float) -> Reshard:
 
 
 def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> str:
-    """`check_memory` of this machine; empty on a CPU, and for backend torch, whose memory nobody has measured."""
+    """Return `check_memory` for this machine; "" on a CPU and for backend torch, whose memory was
+    never measured.
+    """
     if (
         topology.device.type != "cuda"
         or options.compute.backend != "te"
@@ -89,7 +100,7 @@ def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> 
 
 
 def available_memory(device: torch.device) -> float:
-    """Bytes; no limit on a CPU."""
+    """Return the device's memory in bytes; infinite on a CPU."""
     return (
         float(torch.cuda.get_device_properties(device).total_memory)
         if device.type == "cuda"

@@ -19,10 +19,13 @@ from trainer.distributed.topology import Topology
 def open_readers(
     options: TrainOptions, topology: Topology, stack: ExitStack
 ) -> tuple[ShardReader, ShardReader | None, TrainOptions]:
-    """Readers of both splits (no second one if it is empty), and the options with the batch in buckets.
+    """Return readers of the train and valid splits, and the options with the batch in buckets.
+
+    The second reader is None if the valid split is empty.
 
     Raises:
-        ValueError: a batch that does not divide among ranks, or a dataset that the model cannot take.
+        ValueError: a batch that does not divide among ranks, or a dataset that the model cannot be
+            trained on.
     """
     data = options.data
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
@@ -31,7 +34,7 @@ def open_readers(
     check_same(topology, {"a dataset whose manifest has digest": manifest.digest})
     if manifest.vocabulary != ESM2.name:
         raise ValueError(
-            f"{data.data} has vocabulary {manifest.vocabulary}, this model knows {ESM2.name}"
+            f"{data.data} has vocabulary {manifest.vocabulary}, this model has {ESM2.name}"
         )
     check_length_multiple(data.data, manifest.length_multiple)
     _check_slices(options, manifest)
@@ -62,21 +65,27 @@ def open_readers(
 
 
 def _check_slices(options: TrainOptions, manifest: Manifest) -> None:
-    """Raises: ValueError, if the dataset's buckets or the model's heads cannot be shared out as --context-parallel says."""
+    """Check that buckets and attention heads can be divided as --context-parallel says.
+
+    Raises:
+        ValueError: they cannot.
+    """
     ranks, heads = options.compute.context_parallel, options.model.heads
     if manifest.capacity % ranks:
         raise ValueError(
-            f"{options.data.data} has buckets of {manifest.capacity} tokens, which --context-parallel {ranks} does not divide: "
+            f"{options.data.data} has buckets of {manifest.capacity} tokens, which "
+            f"--context-parallel {ranks} does not divide: "
             f"change it, or build the dataset with a --capacity that is a multiple of it"
         )
     if heads < ranks:
         raise ValueError(
-            f"--context-parallel {ranks} shares out attention heads, and the model has {heads}: use at most that many"
+            f"--context-parallel {ranks} divides attention heads among ranks, and the model has "
+            f"{heads}: use at most that many"
         )
 
 
 def _batch(data: DataOptions, manifest: Manifest, topology: Topology) -> int:
-    """Buckets of a step, over all ranks."""
+    """Return the buckets of a step, over all ranks."""
     unit = topology.data_ranks * data.buckets_per_micro_batch
     if not data.buckets_per_step:
         return max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
@@ -87,7 +96,9 @@ def _batch(data: DataOptions, manifest: Manifest, topology: Topology) -> int:
             else f"{topology.data_ranks} groups of {topology.slices.ranks} ranks"
         )
         raise ValueError(
-            f"{data.buckets_per_step} buckets a step do not divide among {those} × {data.buckets_per_micro_batch} buckets a micro-batch: "
-            f"change the number of ranks, --buckets-per-micro-batch or, for a new run, --buckets-per-step"
+            f"{data.buckets_per_step} buckets a step do not divide among {those} × "
+            f"{data.buckets_per_micro_batch} buckets a micro-batch: "
+            "change the number of ranks, --buckets-per-micro-batch or, for a new run, "
+            "--buckets-per-step"
         )
     return data.buckets_per_step

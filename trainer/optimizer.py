@@ -1,8 +1,10 @@
-"""AdamW on fp32 masters, in which normalisation, clipping and the skipping of bad steps cost no pass over memory and no wait.
+"""AdamW on fp32 masters. Normalisation, clipping and skipping of bad steps cost no pass over memory
+and no wait.
 
-Where parameters are fp32 they are their own masters, and torch's fused AdamW steps them; it takes the scale and the verdict as device
-tensors. Where they are bf16 (backend te), a kernel of ours steps both in one pass; those of FP8 (--quantized-init) are quantized from their
-masters after it. Measured on an H200: docs/decisions/0005-trainer.md.
+Parameters in fp32 are their own masters, and torch's fused AdamW steps them; it takes the scale and
+the decision to skip as device tensors. Parameters in bf16 (backend te) and their masters are
+stepped by a kernel of ours in one pass. Parameters in FP8 (--quantized-init) are quantized from
+their masters afterwards. Measured on an H200: docs/decisions/0005-trainer.md.
 """
 
 from __future__ import annotations
@@ -20,24 +22,25 @@ from trainer.precision import is_quantized
 
 
 class Optimizer:
-    """Steps a model's parameters.
+    """Steps the parameters of a model.
 
-    applied: int64[], steps that were not skipped. bad: int64[], steps skipped in a row. Both on the device.
+    applied: int64[], number of steps that were not skipped. bad: int64[], steps skipped in a row.
+    Both are on the device.
     """
 
     def __init__(
         self, model: Esm2, options: OptimizerOptions, masters: Mapping[str, Tensor]
     ) -> None:
-        """
-        Args:
-            masters: fp32 values of the parameters that are not fp32 themselves, by name, sharded like them.
+        """Args:
+        masters: fp32 values of the parameters that are not fp32 themselves, by name, sharded
+            like them.
         """
         self._options = options
         self._parameters = dict(model.named_weights())
         self._masters = {
             name: masters.get(name, parameter) for name, parameter in self._parameters.items()
         }
-        self._has_masters = bool(masters)  # of all parameters, or of none
+        self._has_masters = bool(masters)  # either all parameters have masters or none has
         self._quantized: list[tuple[Any, Tensor]] = [
             (parameter, self._masters[name].detach())
             for name, parameter in self._parameters.items()
@@ -72,7 +75,9 @@ class Optimizer:
         self._kernel: Any = None
 
     def _make_kernel(self) -> Any:
-        """Made at the first step: until its first forward pass, FSDP2 may still move what it sharded."""
+        """Create the kernel at the first step: until its first forward pass, FSDP2 may move what it
+        sharded.
+        """
         from trainer.kernels.adamw import FusedAdamW
 
         options, states = (
@@ -97,7 +102,11 @@ class Optimizer:
 
     @torch.no_grad()
     def accumulate(self) -> None:
-        """Take the gradients of one micro-batch of several. fp32 ones add up where they are; bf16 ones would lose the last ones in rounding."""
+        """Add the gradients of one of several micro-batches.
+
+        fp32 gradients add up where they are. bf16 gradients would lose the last ones in rounding,
+        so they are added to fp32 sums.
+        """
         if not self._has_masters:
             return
         grads = self._parameter_gradients()
@@ -107,7 +116,7 @@ class Optimizer:
         self._forget_gradients()
 
     def gradient_square(self) -> Tensor:
-        """Sum of squares of this rank's gradients, float32[], of the summed loss."""
+        """Return the sum of squares of this rank's gradients of the summed loss, float32[]."""
         return (
             torch.stack(torch._foreach_norm(self._gradients(), dtype=torch.float32)).square().sum()
         )
@@ -116,13 +125,14 @@ class Optimizer:
     def step(
         self, rate: Tensor, *, loss_sum: Tensor, count: Tensor, gradient_square: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Apply the gradients of a summed loss, normalised by the count and clipped; or skip, if anything is not finite.
+        """Apply the gradients of a summed loss, normalised by the count and clipped; or skip, if a
+        number is not finite.
 
         Args:
             rate: learning rate, float64[] on the device.
             loss_sum, count, gradient_square: of the global batch.
         Returns:
-            mean loss and the mean loss's gradient norm, before clipping.
+            mean loss, and gradient norm of the mean loss before clipping.
         """
         count = count.clamp_min(1.0)
         loss, norm = loss_sum / count, gradient_square.sqrt() / count
@@ -144,16 +154,16 @@ class Optimizer:
         return loss, norm
 
     def locate_gradients(self) -> None:
-        """To be called before `step` is captured in a CUDA graph: what it does on the host happens now."""
+        """Do the host's part of `step`. To be called before `step` is captured in a CUDA graph."""
         for group in self._adam.param_groups:
             group["capturable"] = (
-                True  # not sooner: torch would warn of steps that are not captured
+                True  # not earlier: torch would warn of steps that are not captured
             )
         if self._kernel:
             self._kernel.locate(self._gradients())
 
     def _gradients(self) -> list[Tensor]:
-        """This rank's, of all parameters."""
+        """Return this rank's gradients of all parameters."""
         return self._sums or self._parameter_gradients()
 
     def _parameter_gradients(self) -> list[Tensor]:
@@ -170,7 +180,7 @@ class Optimizer:
             for master, grad in zip(self._masters.values(), self._gradients(), strict=True):
                 master.grad = torch.empty_like(master)
                 local(master.grad).copy_(grad)
-        # the fused step reads two attributes that torch declares nowhere
+        # The fused step reads two attributes that torch does not declare.
         self._adam.grad_scale = divisor.float()  # type: ignore[attr-defined]  # see above
         self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # see above
         self._adam.step()
@@ -178,7 +188,7 @@ class Optimizer:
         self._publish()
 
     def _publish(self) -> None:
-        """Copy masters into the parameters that are not their own."""
+        """Copy masters into the parameters that are not their own masters."""
         if self._has_masters:
             plain = {
                 name: parameter
@@ -192,12 +202,16 @@ class Optimizer:
             self._quantize()
 
     def _quantize(self) -> None:
-        """Write FP8 parameters from their masters. After a step that was skipped too: whether it was is known to the device alone."""
+        """Write FP8 parameters from their masters. Also after a skipped step, because only the
+        device knows that it was skipped.
+        """
         for parameter, master in self._quantized:
             parameter.quantize_(master)
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Masters and Adam's moments, fp32, as `model.*`, `exp_avg.*` and `exp_avg_sq.*`. To be read, or written in place and then `restored`."""
+        """Yield masters and Adam's moments, fp32, as `model.*`, `exp_avg.*` and `exp_avg_sq.*`.
+        Read them, or write them in place and call `restored`.
+        """
         for name, master in self._masters.items():
             yield f"model.{name}", master.detach()
             for moment in ("exp_avg", "exp_avg_sq"):
@@ -205,7 +219,9 @@ class Optimizer:
 
     @torch.no_grad()
     def restored(self, applied: int) -> None:
-        """Take what was written into named_tensors() for our state after `applied` steps."""
+        """Adopt what was written into the tensors of named_tensors() as the state after `applied`
+        steps.
+        """
         self.applied.fill_(applied)
         for master in self._masters.values():
             self._adam.state[master]["step"].fill_(applied)

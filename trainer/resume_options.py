@@ -1,10 +1,13 @@
-"""Which options of a run may change when it resumes.
+"""Options that may change when a run resumes.
 
 | options | at a resume |
 |---|---|
-| the model, --gelu, --init-from, --seed, --mask-probability, --tokens-per-step, --buckets-per-step | refused: it would be another run |
-| steps, learning rate, schedule, betas, decay, clipping; backend, precision and its layers, --quantized-init | announced: what is trained changes from here |
-| data's URL, cache, prefetch; ranks and how they share work, --recompute, --cuda-graph; outputs | as they are given: results differ by rounding only |
+| the model, --gelu, --init-from, --seed, --mask-probability | refused: it would be another run |
+| --tokens-per-step, --buckets-per-step | refused: it would be another run |
+| steps, learning rate, schedule, betas, weight decay, clipping | accepted, and named at the start |
+| backend, precision and its layers, --quantized-init | accepted, and named at the start |
+| data's URL, cache, prefetch, outputs | accepted: results stay the same |
+| ranks and how they share work, --recompute, --cuda-graph | accepted: results differ by rounding |
 """
 
 from __future__ import annotations
@@ -19,19 +22,21 @@ _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_i
 
 
 def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
-    """Options of a run that resumes: its model and its batch are what they were.
+    """Return the options of a run that resumes, with its previous model and batch.
 
     Raises:
-        ValueError: others were asked for.
+        ValueError: the command line asks for others.
     """
     model, data, out = before.model, before.data, options.output.out
     if options.public().output.init_from not in ("", before.output.init_from):
         raise ValueError(
-            f"{out} holds a run that did not start from {options.output.init_from}: choose another --out"
+            f"{out} holds a run that did not start from {options.output.init_from}: choose "
+            "another --out"
         )
     if options.model.gelu != model.gelu:
         raise ValueError(
-            f"{out} holds a run with --gelu {model.gelu}, not {options.model.gelu}: choose another --out"
+            f"{out} holds a run with --gelu {model.gelu}, not {options.model.gelu}: choose "
+            "another --out"
         )
     if model != options.model and not options.output.init_from:
         raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
@@ -44,7 +49,8 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
     batch = data.buckets_per_step
     if options.data.buckets_per_step not in (0, batch):
         raise ValueError(
-            f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: choose another --out"
+            f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: "
+            "choose another --out"
         )
     output = replace(options.output, init_from=before.output.init_from)
     return replace(
@@ -53,8 +59,9 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
 
 
 def changes(options: TrainOptions, before: TrainOptions) -> str:
-    """Return what trains otherwise from here on, in words; empty if nothing does. Both options are
-    resolved: no `auto`."""
+    """Return what is trained differently from now on, in words; "" if nothing is. Both options are
+    resolved: without `auto`.
+    """
     now, then = asdict(options.optimizer), asdict(before.optimizer)
     for name in _OF_COMPUTING:
         now[name], then[name] = getattr(options.compute, name), getattr(before.compute, name)

@@ -1,4 +1,4 @@
-"""The learning rate at each step, as a pure function: nothing to save, nothing to restore."""
+"""Learning rate of each step, as a pure function: there is nothing to save or restore."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from trainer.config import OptimizerOptions
 
 
 def learning_rate(step: int, options: OptimizerOptions) -> float:
-    """Learning rate of optimizer step `step`, counted from 0.
+    """Return the learning rate of optimizer step `step`, counted from 0.
 
-    Warm-up rises linearly and reaches the peak at step warmup_steps; linear and cosine then fall to final_fraction of it at
-    decay_until of the run; wsd (Hu et al., MiniCPM, 2024) stays at the peak until the last decay_fraction of the run.
+    The warm-up rises linearly and reaches the peak at step warmup_steps. The linear and cosine
+    schedules then fall to final_fraction of the peak at decay_until of the run. wsd stays at the
+    peak until the last decay_fraction of the run.
+
+    Source of wsd: Hu et al., MiniCPM, 2024.
     """
     if step < options.warmup_steps:
         return options.learning_rate * (step + 1) / (options.warmup_steps + 1)

@@ -1,7 +1,9 @@
-"""One optimizer step: launched kernel by kernel, or captured in CUDA graphs once and replayed.
+"""One optimizer step: launched kernel by kernel, or captured once in CUDA graphs and replayed.
 
-There are two graphs, one of a micro-batch (masking, forward, backward) and one of the update (gradient norm, clipping, AdamW), which share their memory.
-All they read from outside stands still on the device: the row that the feed fills, the learning rate, the state of optimizer and scaling.
+There are two graphs, which share their memory: one of a micro-batch (masking, forward, backward)
+and one of the update (gradient norm, clipping, AdamW). Everything that they read from outside stays
+at its place on the device: the row that the feed fills, the learning rate, the state of optimizer
+and scaling.
 """
 
 from __future__ import annotations
@@ -23,32 +25,40 @@ from trainer.model.esm2 import Esm2
 from trainer.optimizer import Optimizer
 
 WARM_UP: Final = 3
-"""Calls before a capture: kernels are compiled and chosen, and state that comes with the first step is there."""
+"""Calls before a capture, in which kernels are compiled and chosen, and state is created."""
 
 Result = TypeVar("Result")
 
 
 class CaptureError(ThdpackError):
-    """A step could not be captured in a CUDA graph, though nothing was known to be against it."""
+    """A step could not be captured in a CUDA graph, for a reason that `why_not_captured` does not
+    know.
+    """
 
 
 def why_not_captured(options: ComputeOptions, topology: Topology, micro_batches: int) -> str:
-    """Why a step of these options, of so many micro-batches, cannot be captured in a CUDA graph; empty if it can."""
+    """Return why a step of these options cannot be captured in a CUDA graph; "" if it can."""
     if topology.device.type != "cuda":
         return "there is no NVIDIA GPU"
     if topology.world_size > 1:
-        return "parameters are sharded over several ranks, and their collectives are launched from the host"
+        return (
+            "parameters are sharded over several ranks, and their collectives are launched from "
+            "the host"
+        )
     if options.backend != "te":
         return "backend torch waits for the GPU in its attention"
     if options.recompute != "none":
         return "recomputation keeps the state of random number generators on the host"
     if options.precision == "fp32" and micro_batches > 1:
-        return "fp32 gradients of several micro-batches add up where the first one's are, and a graph would write over them"
+        return (
+            "fp32 gradients of several micro-batches add up in the memory of the first one's, "
+            "which a graph would overwrite"
+        )
     return ""
 
 
 class Step:
-    """Steps a model, one micro-batch after the other, then its optimizer."""
+    """Runs a model on one micro-batch after the other, then its optimizer."""
 
     def __init__(
         self,
@@ -63,12 +73,12 @@ class Step:
         captured: bool,
         backward_in_autocast: bool,
     ) -> None:
-        """
-        Args:
-            micro_batches: of this rank, in a step.
-            reduced_once: ranks add up their gradients after the last of them only (`--reshard step`).
-            captured: replay CUDA graphs; then all rows have to be the same one, filled anew.
-            backward_in_autocast: `precision.backward_in_autocast`.
+        """Args:
+        micro_batches: of this rank, in a step.
+        reduced_once: reduce gradients over ranks only after the last micro-batch (`--reshard
+            step`).
+        captured: replay CUDA graphs. Then all rows have to be the same object, filled anew.
+        backward_in_autocast: as `precision.backward_in_autocast` says.
         """
         self._model, self._optimizer, self._masker, self._autocast, self._topology = (
             model,
@@ -79,9 +89,8 @@ class Step:
         )
         self._micro_batches = micro_batches
         self._held = reduced_once and micro_batches > 1 and topology.world_size > 1
-        self._counted = float(
-            topology.slices.rank == 0
-        )  # one rank counts for all that read the same bucket
+        # one rank counts for all ranks that read the same bucket
+        self._counted = float(topology.slices.rank == 0)
         self._rate = torch.zeros((), dtype=torch.float64, device=topology.device)
         self._sums = torch.zeros(5, dtype=torch.float64, device=topology.device)
         self._row: Row | None = None
@@ -99,8 +108,9 @@ class Step:
         """Launch a step, and wait for nothing.
 
         Returns:
-            float64[4]: mean loss, gradient norm, steps applied so far, steps skipped in a row; and float64[4]: predicted tokens, overflow,
-            tokens, Σ length². Both of the global batch, and until the next step.
+            float64[4]: mean loss, gradient norm, steps applied so far, steps skipped in a row; and
+                float64[4]: predicted tokens, overflow, tokens, Σ length² (over sequences). Both
+                cover the global batch, and are valid until the next step.
         """
         self._rate.fill_(rate)
         for number in range(self._micro_batches):
@@ -109,14 +119,16 @@ class Step:
                 set_gradient_sync(self._model, last=number == self._micro_batches - 1)
             if self._captured and self._row is not None and self._row is not row:
                 raise ValueError(
-                    "a captured step reads one row, where it stands: give it the feed's"
+                    "a captured step always reads the same row: pass the row of the feed"
                 )
             self._row = row
             self._run_micro_batch()
         return self._run_update()
 
     def _micro_batch(self) -> None:
-        """Add the row's gradients of the summed loss, and to the sums: loss, predicted tokens, overflow, tokens, Σ length²."""
+        """Add the gradients of the summed loss of the row. Add to the sums: loss, predicted tokens,
+        overflow, tokens, Σ length².
+        """
         assert self._row is not None
         masked = self._masker(self._row.input_ids, self._row.positions)
         with self._autocast():
@@ -135,15 +147,14 @@ class Step:
         )
 
     def _micro_batch_in_autocast(self) -> None:
-        """The same with an autocast that is left after the backward pass."""
+        """Run a micro-batch in an autocast that ends after the backward pass."""
         with self._autocast():
             self._micro_batch()
 
     def _update(self) -> tuple[Tensor, Tensor]:
-        # the only all-reduce besides those of gradients and of delayed scaling
-        square = (
-            self._optimizer.gradient_square().double().reshape(1) / self._topology.replicate
-        )  # each copy has them all
+        # the only all-reduce, apart from those of gradients and of delayed scaling
+        # each copy has all gradients
+        square = self._optimizer.gradient_square().double().reshape(1) / self._topology.replicate
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(
@@ -155,24 +166,27 @@ class Step:
 
 
 class GraphReplay(Generic[Result]):
-    """A function that launches the same kernels on the same memory each time: called a few times, then captured, then replayed."""
+    """A function that launches the same kernels on the same memory each time: called a few times,
+    then captured, then replayed.
+    """
 
     def __init__(
         self, function: Callable[[], Result], pool: Any, *, before: Callable[[], None] | None = None
     ) -> None:
-        """
-        Args:
-            pool: memory of graphs that run one after the other.
-            before: called before the capture.
+        """Args:
+        pool: memory of graphs that run one after the other.
+        before: called before the capture.
         """
         self._function, self._pool, self._before = function, pool, before
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> Result:
-        """
+        """Call or replay the function.
+
         Raises:
-            CaptureError: it cannot be captured. Gradients and sums are then in any state: nothing can go on.
+            CaptureError: it cannot be captured. Gradients and sums are then undefined, so that the
+                run cannot continue.
         """
         if self._calls < WARM_UP:
             self._calls += 1
@@ -187,14 +201,16 @@ class GraphReplay(Generic[Result]):
         try:
             if self._before is not None:
                 self._before()
-            # other threads go on as they like: a checkpoint may be on its way to the disk
+            # other threads may use CUDA: a checkpoint may be on its way to the disk
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 self._result = self._function()
         except (
             RuntimeError
-        ) as error:  # torch's for all that CUDA refuses, too little memory included
+            # torch raises this for everything that CUDA refuses, too little memory included
+        ) as error:
             what = str(error).partition("\n")[0]
             raise CaptureError(
-                f"the step cannot be captured in a CUDA graph ({what}): run the same command without --cuda-graph"
+                f"the step cannot be captured in a CUDA graph ({what}): run the same command "
+                "without --cuda-graph"
             ) from error
         return graph

@@ -1,4 +1,6 @@
-"""Validation: masked-token loss, perplexity and accuracy, exact over the valid split, with the same masks each time and in each run."""
+"""Validation: loss, perplexity and accuracy on masked tokens of the whole valid split. All runs and
+all validations use the same masks.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ from trainer.masking import Masker
 from trainer.model.esm2 import Esm2
 
 MASK_SEED: Final = 0
-"""Not the run's: so that runs with different seeds are measured alike."""
+"""Not the run's seed, so that runs with different seeds are measured in the same way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Validation:
-    """loss: mean over all masked tokens, in nats. accuracy: share of them whose likeliest token is the right one."""
+    """loss: mean over all masked tokens, in nats. accuracy: share of them for which the likeliest
+    token is right. tokens: number of masked tokens.
+    """
 
     loss: float
     accuracy: float
@@ -48,18 +52,19 @@ def validate(
     topology: Topology,
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> Validation:
-    """Go through the split once, a bucket at a time, ranks by turns.
+    """Validate on the split once; ranks take buckets in turn.
 
     Args:
-        masker: of MASK_SEED and this split's number of buckets.
+        masker: with MASK_SEED and this split's number of buckets.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
-    landing = RowCopier(topology.device)
+    copier = RowCopier(topology.device)
     for first in range(0, len(reader), topology.data_ranks):
-        # every rank runs the model equally often, for its layers are gathered from all; what is beyond the end is not counted
+        # All ranks run the model equally often, because its layers are gathered from all of them.
+        # Buckets beyond the end are not counted.
         number = min(first + topology.data_rank, len(reader) - 1)
-        landing.wait()
-        row = landing.copy(reader[number], np.array([number], dtype=np.int64))
+        copier.wait()
+        row = copier.copy(reader[number], np.array([number], dtype=np.int64))
         masked = masker(row.input_ids, row.positions)
         with autocast():
             logits = model(masked.input_ids, row.sequences, masked.index)

@@ -74,7 +74,7 @@ def test_the_message_names_the_newest_whole_checkpoint_and_following_it_resumes_
     for step in (12, 16):
         flip(out / "checkpoints" / f"step-{step:08}" / "__0_0.distcp", 100_000)
     said = refused(many_shards, out, capsys)
-    assert "The newest checkpoint that is whole is step-00000008" in said
+    assert "The newest complete checkpoint is step-00000008" in said
     subprocess.run(said.split("run `")[1].split("`")[0], shell=True, check=True)
     train(many_shards, out)
     assert losses(out) == losses(whole)
@@ -94,7 +94,7 @@ def test_where_no_checkpoint_is_whole_the_run_says_so(many_shards: Path, whole: 
     [
         (
             lambda folder: (folder / HASHES).unlink(),
-            "has no hashes.json: an older thdpack wrote it, or it was copied in part",
+            "has no hashes.json: an older thdpack wrote it, or it was only partly copied",
         ),
         (lambda folder: (folder / HASHES).write_text("[" * 100_000), "hashes.json is damaged"),
         (lambda folder: (folder / HASHES).write_bytes(b"\xff"), "hashes.json is damaged"),
@@ -120,7 +120,7 @@ def test_where_no_checkpoint_is_whole_the_run_says_so(many_shards: Path, whole: 
             lambda folder: (folder / "hashes.json").write_bytes(b'{"version": 1, "files": {"\xff": 1}}'),
             "hashes.json is damaged",
         ),
-        (lambda folder: shutil.rmtree(folder), "there is no such checkpoint"),
+        (lambda folder: shutil.rmtree(folder), "no such checkpoint exists"),
     ],
 )
 def test_checkpoints_that_lack_something_are_refused(
@@ -145,7 +145,7 @@ def test_what_one_rank_finds_damaged_all_ranks_refuse(many_shards: Path, whole: 
     with start(many_shards, out, ranks=2) as job:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
-    assert job.said.count("__0_0.distcp does not hold what was written") == 2
+    assert job.said.count("__0_0.distcp differs from what was written") == 2
     assert job.said.count("echo step-00000004 > ") == 2
 
 
@@ -157,7 +157,7 @@ def test_files_of_all_ranks_are_hashed(many_shards: Path, tmp_path: Path, capsys
     assert {"__0_0.distcp", "__1_0.distcp"} < files
     assert set(read_hashes(checkpoint)) == files - {HASHES}
     flip(checkpoint / "__1_0.distcp", 100_000)
-    assert "__1_0.distcp does not hold what was written" in refused(many_shards, out, capsys, "--warmup-steps", "0")
+    assert "__1_0.distcp differs from what was written" in refused(many_shards, out, capsys, "--warmup-steps", "0")
 
 
 def test_a_checkpoint_under_another_s_name_is_refused(many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

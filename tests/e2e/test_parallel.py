@@ -145,5 +145,5 @@ def test_after_a_killed_rank_all_nodes_start_again_and_no_bucket_is_lost_or_read
     os.kill(workers(nodes[1])[0], signal.SIGKILL)  # of one node: only that one's torchrun counts a restart
     said = "".join(node.finish() for node in nodes)
     assert re.search(r"trainer(, rank 1)?: (rank [01]|the node of rank 0) does not answer: ", said)
-    assert re.search(r"going on from step (4|8|12)", said)
+    assert re.search(r"resuming from step (4|8|12)", said)
     check_equal(out, whole)

@@ -39,7 +39,7 @@ def test_killed_at_each_point_of_the_first_publication(
     assert Job(KILLED_AFTER, [renamed, *arguments(many_shards, out)]).wait() == -9
     train(many_shards, out)
     said = capsys.readouterr().err
-    assert (f"going on from step {resumed}:" if resumed else "starting:") in said
+    assert (f"resuming from step {resumed}:" if resumed else "starting:") in said
     assert losses(out) == losses(whole)
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == sorted(path.name for path in (whole / "checkpoints").iterdir())
 
@@ -77,6 +77,6 @@ def test_what_a_crash_interrupted_is_finished_unless_somebody_chose_another(
         "2",
         steps=9,
     )
-    assert f"going on from step {resumed}," in capsys.readouterr().err
+    assert f"resuming from step {resumed}," in capsys.readouterr().err
     assert not (folder / "latest.next").exists()
     assert (folder / "step-00000008").exists() == (resumed == 8)

@@ -38,7 +38,7 @@ def refused(program: str, words: list[str]) -> str:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
     host = socket.gethostname()
-    assert job.said.count(f"rank 1 on {host} is not like rank 0 on {host}: it has ") == 2, job.said
+    assert job.said.count(f"rank 1 on {host} differs from rank 0 on {host}: it has ") == 2, job.said
     return job.said
 
 

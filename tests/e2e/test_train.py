@@ -115,7 +115,7 @@ def test_a_signal_saves_and_exits_0(many_shards: Path, tmp_path: Path, capsys: p
     sender.start()
     train(many_shards, out, "--checkpoint-every", "0", "--validate-every", "0", steps=100_000)
     sender.join()
-    assert "the same command goes on from here" in capsys.readouterr().err
+    assert "run the same command to resume" in capsys.readouterr().err
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
     assert not (out / "export").exists()
@@ -128,7 +128,7 @@ def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(many_shards: Path,
         await_step(job, out, 3)
         job.ranks[0].send(signal.SIGUSR1)
         job.wait()  # torchrun itself exits 1: it was signalled
-    assert "the same command goes on from here" in job.said
+    assert "run the same command to resume" in job.said
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
     assert not list((out / "checkpoints").glob("*.partial"))
@@ -237,9 +237,9 @@ def test_a_run_does_not_go_on_as_another(
         (("--backend", "te"), "needs an NVIDIA GPU"),
         (("--precision", "fp8-delayed", "--backend", "torch"), "needs --backend te"),
         (("--precision", "mxfp8"), "--precision mxfp8 needs a GPU of compute capability 10.0 to below 12.0 (Blackwell), and this machine has"),
-        (("--precision", "fp32", "--precision-layers", "inner:1"), "--precision fp32 is none: leave it out"),
+        (("--precision", "fp32", "--precision-layers", "inner:1"), "--precision fp32 is not one: leave it out"),
         (("--precision", "fp32", "--quantized-init"), "--quantized-init keeps weights in FP8"),
-        (("--backend", "torch", "--tensor-statistics", "2"), "--tensor-statistics looks into Transformer Engine's layers"),
+        (("--backend", "torch", "--tensor-statistics", "2"), "--tensor-statistics measures Transformer Engine's layers"),
         (("--init-from", "/nowhere"), "hf download"),
         (("--hidden-size", "30"), "hidden-size is 30, not an even multiple of heads, 4"),
     ],
@@ -299,7 +299,7 @@ def test_validation_is_exact_over_the_split(many_shards: Path, whole: Path) -> N
 
 def test_without_a_gpu_a_cuda_graph_is_left_out_and_the_run_says_so(many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = train(many_shards, tmp_path / "run", "--cuda-graph", "--warmup-steps", "1", steps=2)
-    assert "no CUDA graph, for there is no NVIDIA GPU" in capsys.readouterr().err
+    assert "no CUDA graph, because there is no NVIDIA GPU" in capsys.readouterr().err
     assert set(losses(out)) == {1, 2}
 
 

@@ -92,8 +92,8 @@ def test_auto_is_what_the_machine_has(capability: Capability | None, has_te: boo
         ({"precision": "fp8-current"}, False, "the extra gpu"),
         ({"precision": "fp8-current", "backend": "torch"}, True, "--precision fp8-current needs --backend te"),
         ({"compile": True}, True, "--compile is for --backend torch"),
-        ({"precision_layers": "inner:1"}, True, "--precision bf16 is none"),
-        ({"precision_layers": "inner:1", "precision": "fp32"}, True, "--precision fp32 is none"),
+        ({"precision_layers": "inner:1"}, True, "--precision bf16 is not one"),
+        ({"precision_layers": "inner:1", "precision": "fp32"}, True, "--precision fp32 is not one"),
         ({"quantized_init": True}, True, "--precision bf16 is not FP8: leave it out, or use one of fp8-delayed"),
         ({"quantized_init": True, "backend": "torch"}, True, "is not FP8"),
         ({"quantized_init": True, "cuda_graph": True, "precision": "fp8-current"}, True, "--quantized-init and --cuda-graph do not go together: FP8 weights"),
@@ -125,7 +125,7 @@ def test_sizes_are_multiples_of_what_the_precision_needs(numbers: str, multiple:
         say(hidden_size=multiple // 2)
     with pytest.raises(ValueError, match=f"--ffn-size is {multiple + 8}"):
         say(ffn_size=multiple + 8)
-    with pytest.raises(ValueError, match=f"d has {multiple + 8} tokens.*--capacity"):
+    with pytest.raises(ValueError, match=f"d gives each rank {multiple + 8} tokens.*--capacity"):
         say(slice_tokens=multiple + 8)
     with pytest.raises(ValueError, match="leaves none"):
         say(precision_layers="inner:2")
@@ -139,7 +139,7 @@ def test_other_precisions_take_any_size(numbers: str) -> None:
 def test_fp8_weights_are_for_one_process() -> None:
     options = compute(precision="fp8-current", quantized_init=True)
     precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=1)
-    with pytest.raises(ValueError, match="--quantized-init is for one process, for now, and there are 2"):
+    with pytest.raises(ValueError, match="--quantized-init supports one process only, and there are 2"):
         precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=2)
 
 
@@ -175,7 +175,7 @@ def test_layers_that_cannot_be_understood_are_an_error_that_says_what_can(text: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("7", "--precision-layers 7: 7 names no layers; this model's are 0 to 6"),
+        ("7", "--precision-layers 7: 7 names no layers; this model has layers 0 to 6"),
         ("0,5-7", "5-7 names no layers"),
         ("5-2", "5-2 names no layers"),
         ("inner:4", "--precision-layers inner:4 leaves none of 7 layers: N is at most 3"),

@@ -1,4 +1,5 @@
-"""Checkpoints: written atomically with hashes, checked before they are loaded, one run at a time in a folder.
+"""Checkpoints: written atomically with hashes, and verified before they are loaded. A lock lets one
+run at a time write into a folder.
 
 Start at `checkpoint.py`.
 """

@@ -1,4 +1,6 @@
-"""Files that survive a power cut: written under another name, fsynced, renamed, and their folder fsynced."""
+"""Files that survive a power cut: written under another name, fsynced and renamed; then their
+folder is fsynced.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""hashes.json: size and xxh3_128 of each file of a checkpoint, taken from what was handed to the disk, and
-compared before anything is read.
+"""hashes.json: size and xxh3_128 of each file of a checkpoint, computed while the file was written.
 
-    {"version": 1, "files": {"__0_0.distcp": {"bytes": 1234, "xxh3_128": "…"}, ".metadata": …, "state.json": …}, "digest": "…"}
+    {"version": 1, "files": {"__0_0.distcp": {"bytes": 1234, "xxh3_128": "…"}, ".metadata": …},
+        "digest": "…"}
 
-`digest` is the xxh3_128 of the canonical JSON of the rest. This finds damage, not malice: whoever can
-write the files can write the hashes. Ranks compare a share of the files each, in threads.
+All files are compared with it before any is read. `digest` is the xxh3_128 of the canonical JSON of
+the rest. This finds damage, not malice: an attacker who can write the files can write the hashes.
+Each rank compares a share of the files, in threads.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from trainer.distributed.topology import Topology
 HASHES: Final = "hashes.json"
 _VERSION: Final = 1
 _BLOCK: Final = 4 << 20
-"""Bytes read at once."""
+"""Bytes to read at a time."""
 _AT_ONCE: Final = 8
-"""Files that a rank reads at once: more than most disks need to be busy."""
+"""Files that a rank reads at a time: enough to keep most disks busy."""
 _NAME: Final = re.compile(r"[\w.-]*\w")
-"""Of a file of the checkpoint's own folder."""
+"""Name of a file in the checkpoint's own folder."""
 
 
 class FileHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file holds, in short."""
+    """Size and hash of a file."""
 
     bytes: int
     xxh3_128: str
@@ -71,9 +72,9 @@ def read_hashes(folder: Path) -> dict[str, FileHash]:
         found = decoded(path.read_bytes(), _Hashes)
     except FileNotFoundError as error:
         reason = (
-            "an older thdpack wrote it, or it was copied in part"
+            "an older thdpack wrote it, or it was only partly copied"
             if folder.is_dir()
-            else "there is no such checkpoint"
+            else "no such checkpoint exists"
         )
         raise CheckpointError(f"{folder} has no {HASHES}: {reason}") from error
     except (OSError, ValueError) as error:
@@ -86,11 +87,11 @@ def read_hashes(folder: Path) -> dict[str, FileHash]:
 
 
 def damage(folder: Path, topology: Topology) -> str:
-    """Compare a checkpoint's files with their hashes. To be called by all ranks, each of which reads a
-    share of the files.
+    """Compare a checkpoint's files with their hashes. To be called by all ranks, each of which
+    reads a share of the files.
 
     Returns:
-        what is wrong, the same text on all ranks; empty if nothing is.
+        description of the damage, the same on all ranks; "" if there is none.
     """
     try:
         files: dict[str, FileHash] = run_on_main(topology, partial(read_hashes, folder))
@@ -110,7 +111,11 @@ def damage(folder: Path, topology: Topology) -> str:
 
 
 def hash_file(path: Path) -> FileHash:
-    """Read a file once. Raises: OSError."""
+    """Read a file once and return its hash.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     found, size, block = xxhash.xxh3_128(), 0, memoryview(bytearray(_BLOCK))
     with open(path, "rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
@@ -128,7 +133,7 @@ def _compare(folder: Path, file: tuple[str, FileHash]) -> str:
         return f"{name} cannot be read ({error.strerror})"
     if found.bytes != expected.bytes:
         return f"{name} has {found.bytes:,} bytes, {expected.bytes:,} were written"
-    return "" if found == expected else f"{name} does not hold what was written"
+    return "" if found == expected else f"{name} differs from what was written"
 
 
 def _digest(files: dict[str, FileHash]) -> str:

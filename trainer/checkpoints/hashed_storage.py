@@ -1,8 +1,8 @@
-"""torch.distributed.checkpoint with hashes: what is written is hashed on its way to the disk, and metadata
+"""torch.distributed.checkpoint with hashes. Files are hashed while they are written, and metadata
 is read as data, not as a program.
 
-Everything here runs in the thread of the save, beside training. xxh3_128 takes a tenth of a second a GB,
-without the interpreter's lock.
+All of this runs in the thread of a save, beside training. xxh3_128 takes a tenth of a second per GB
+and releases the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -49,20 +49,24 @@ _OF_METADATA: Final = frozenset(
         ),
     }
 )
-"""All that the metadata of our checkpoints is made of; none of it does anything."""
+"""All names that the metadata of our checkpoints refers to. None of them has side effects."""
 
 
 class HashedWriter(FileSystemWriter):
-    """Writes one rank's file; rank 0 also writes metadata, other files, and last the hashes of all."""
+    """Writes one rank's file. Rank 0 also writes metadata, other files, and finally the hashes of
+    all files.
+    """
 
     def __init__(self, folder: Path, others: Mapping[str, bytes]) -> None:
-        """others: files beside the tensors, by name; rank 0's are written."""
+        """others: files beside the tensors, by name; rank 0 writes its own."""
         super().__init__(folder, sync_files=True)
         self._folder, self._others = folder, others
         self.fs = self._files = _HashedFiles()
 
     def write_data(self, *arguments: Any, **options: Any) -> Any:
-        """Write this rank's tensors. The results carry their files' hashes to rank 0, in `finish`."""
+        """Write this rank's tensors. The results carry the hashes of their files to rank 0, for
+        `finish`.
+        """
         written = _Results(super().write_data(*arguments, **options).wait())
         written.hashes = dict(self._files.hashes)
         future: Future[Any] = Future()
@@ -70,7 +74,7 @@ class HashedWriter(FileSystemWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[Any]) -> None:
-        """Write what rank 0 adds, when all ranks' files are on the disk."""
+        """Write rank 0's other files, when the files of all ranks are on the disk."""
         super().finish(metadata, results)
         written = self._files.hashes
         hashes = {_METADATA: written[_METADATA + ".tmp"]}
@@ -84,14 +88,18 @@ class HashedWriter(FileSystemWriter):
 
 
 class CheckedReader(FileSystemReader):
-    """Reads files whose hashes were compared. shapes: of all tensors, by name, once metadata was read."""
+    """Reads files whose hashes were compared. shapes: of all tensors, by name, after metadata was
+    read.
+    """
 
     shapes: Mapping[str, tuple[int, ...]]
 
     def read_metadata(self, *arguments: Any, **options: Any) -> Metadata:
-        """
+        """Read metadata, and accept only what our checkpoints contain.
+
         Raises:
-            CheckpointError: it cannot be read, or names what no checkpoint of ours holds.
+            CheckpointError: it cannot be read, or refers to a name that no checkpoint of ours
+                contains.
         """
         path = Path(self.path) / _METADATA
         try:
@@ -102,7 +110,7 @@ class CheckedReader(FileSystemReader):
             entries = metadata.state_dict_metadata.items()
             self.shapes = {key: tuple(getattr(entry, "size", ())) for key, entry in entries}
             metadata.storage_meta.load_id = self.load_id
-        except Exception as error:  # a pickle raises anything
+        except Exception as error:  # a pickle may raise anything
             raise CheckpointError(
                 f"{path} cannot be read: {type(error).__name__}: {error}"
             ) from error
@@ -112,13 +120,13 @@ class CheckedReader(FileSystemReader):
 
 
 class _Results(list[Any]):
-    """Results of a rank's writing, and hashes of the files, by name."""
+    """Results of a rank's writing, with the hashes of its files by name."""
 
     hashes: dict[str, FileHash]
 
 
 class _HashedFiles(FileSystem):
-    """The local file system. hashes: of files written so far, by name."""
+    """The local file system. hashes: of the files written so far, by name."""
 
     def __init__(self) -> None:
         self.hashes: dict[str, FileHash] = {}
@@ -134,7 +142,7 @@ class _HashedFiles(FileSystem):
 
 
 class _HashedFile:
-    """A file open for writing from begin to end."""
+    """A file that is written from beginning to end."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -154,7 +162,7 @@ class _HashedFile:
         self._file.flush()
 
     def fileno(self) -> int:
-        """Return what torch fsyncs; it does not flush the metadata before."""
+        """Return the descriptor that torch fsyncs. torch does not flush the metadata before."""
         self._file.flush()
         return int(self._file.fileno())
 

@@ -1,10 +1,13 @@
-"""OUT/lock: one run at a time trains into a folder. The file names its holder, and its modification time
-is the holder's heartbeat.
+"""OUT/lock: one run at a time trains into a folder. The file names its holder, and its modification
+time is the holder's heartbeat.
 
-A holder on this machine lives if its process does. A holder elsewhere lives if the heartbeat goes on: it
-is old at once if the storage's own clock says so, else it is watched. So a requeued job never waits for a
-process of the same machine, and at most STALE_SECONDS for one of another. The file system has to create
-files exclusively; flock is used where it is there, but holds nothing, for many shared mounts have none.
+A holder on this machine is alive if its process is. A holder on another machine is alive if its
+heartbeat continues. A heartbeat that is old by the storage's own clock is dead at once; otherwise
+this process waits for the next one. So a requeued job never waits for a process of the same
+machine, and at most STALE_SECONDS for one of another.
+
+The file system has to create files exclusively. flock is used where it works, but the lock does not
+depend on it, because many shared mounts lack it.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ from trainer.distributed.topology import Topology
 
 LOCK: Final = "lock"
 EVERY_SECONDS = 10.0
-"""Between heartbeats."""
+"""Time between heartbeats."""
 STALE_SECONDS = 120.0
-"""A heartbeat older than this is none. NFS clients may know a file's time a minute late."""
+"""Age at which a heartbeat is dead. NFS clients may see a file's time a minute late."""
 _LOOK_SECONDS: Final = 0.5
 _LONGEST: Final = 8192
-"""Bytes of a lock file that are looked at."""
+"""Bytes of a lock file to read."""
 _NO_FLOCK: Final = (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL)
 
 
@@ -46,11 +49,11 @@ class LockError(ThdpackError):
 
 
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The process of rank 0 that holds a folder.
+    """Process of rank 0 that holds a folder.
 
-    machine: identifies the running system and its process ids; "" where that is not known. started: the
-    process's start, in ticks of that machine.
-    folder: what it holds. A copy of the folder brings a copy of the lock.
+    machine: identifies the running system and its process ids; "" where that is not known.
+    started: start time of the process, in ticks of that machine.
+    folder: the folder that it holds. A copied folder contains a copy of the lock.
     """
 
     host: str
@@ -62,7 +65,9 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: str
 
     def lives(self, folder: Path) -> bool | None:
-        """Whether the process lives and holds this folder; None if that cannot be seen from here."""
+        """Return whether the process is alive and holds this folder; None if that cannot be seen
+        from here.
+        """
         if not self.machine or self.machine != _machine():
             return None
         if _started(self.pid) != self.started:
@@ -76,10 +81,10 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunLock:
-    """A folder that is held by this process, or, on ranks other than 0, by rank 0's."""
+    """A folder that is held by this process or, on other ranks, by rank 0's."""
 
     def __init__(self, path: Path, content: bytes = b"") -> None:
-        """content: of the file; empty on ranks that hold nothing themselves."""
+        """content: of the lock file; empty on ranks that hold nothing themselves."""
         self._path, self._content = path, content
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="thdpack-lock", daemon=True)
@@ -87,7 +92,7 @@ class RunLock:
             self._thread.start()
 
     def check(self) -> None:
-        """To be called before something is published.
+        """Check that the lock is still ours. To be called before something is published.
 
         Raises:
             LockError: another run has taken the folder over.
@@ -99,7 +104,8 @@ class RunLock:
         if self._content:
             self._ended.set()
             self._thread.join(timeout=EVERY_SECONDS)
-            with suppress(OSError):  # the storage is gone: the heartbeat ends, which says the same
+            # the storage is gone: the heartbeat ends too, which has the same effect
+            with suppress(OSError):
                 if _read(self._path)[0] == self._content:
                     self._path.unlink()
 
@@ -110,7 +116,9 @@ class RunLock:
                     say(0, self._lost())
                     os._exit(1)  # at once: two runs must not write into one folder
                 os.utime(self._path)
-            except OSError:  # the storage may come back. If it stays away for too long, another run takes over, and the next look finds that
+            # The storage may come back. If it does not, another run takes over, and a later
+            # heartbeat finds that.
+            except OSError:
                 continue
 
     def _is_ours(self) -> bool:
@@ -120,16 +128,20 @@ class RunLock:
 
     def _lost(self) -> str:
         with suppress(OSError):
-            return f"{self._path.parent} was taken over by another run ({_named(_read(self._path)[0])}), which saw no sign of this one: this one ends"
-        return f"{self._path} was removed: this run ends, for another one may begin"
+            return (
+                f"{self._path.parent} was taken over by another run "
+                f"({_named(_read(self._path)[0])}), which saw no heartbeat of this one: this run "
+                "ends"
+            )
+        return f"{self._path} was removed: this run ends, because another one may start"
 
 
 @contextmanager
 def run_lock(out: Path, topology: Topology) -> Iterator[RunLock]:
-    """Hold a run's folder, made if it is not there. To be called by all ranks.
+    """Hold a run's folder, which is created if it does not exist. To be called by all ranks.
 
     Raises:
-        ValueError: another run holds it, or it cannot be written; on all ranks.
+        ValueError: another run holds it, or it cannot be written; raised on all ranks.
     """
     content: bytes = run_on_main(topology, lambda: take(out))
     lock = RunLock(out / LOCK, content if topology.is_main else b"")
@@ -140,7 +152,7 @@ def run_lock(out: Path, topology: Topology) -> Iterator[RunLock]:
 
 
 def take(out: Path) -> bytes:
-    """Take a folder for this process; return what its lock file says.
+    """Take a folder for this process and return the content of its lock file.
 
     Raises:
         LockError: another run holds it.
@@ -169,14 +181,16 @@ def take(out: Path) -> bytes:
             found = _read(path)[0]
             if _lives(path, found):
                 raise LockError(
-                    f"{out}: another run trains here ({_named(found)}): wait until it ends, or choose another --out"
+                    f"{out}: another run trains here ({_named(found)}): wait until it ends, or "
+                    "choose another --out"
                 )
             _remove(path, found)
 
 
 def _lives(path: Path, content: bytes) -> bool:
-    """Whether the holder that a lock file names is alive. Takes up to STALE_SECONDS for one that
-    cannot be seen."""
+    """Return whether the holder that a lock file names is alive. Takes up to STALE_SECONDS for a
+    holder that cannot be seen from here.
+    """
     holder = _parsed(content)
     seen = holder.lives(path.parent) if holder else None
     if seen is not None:
@@ -186,7 +200,8 @@ def _lives(path: Path, content: bytes) -> bool:
         return False
     say(
         0,
-        f"{path.parent} was held by {_named(content)} a moment ago: waiting up to {STALE_SECONDS:.0f} s to see whether that still runs",
+        f"{path.parent} was held by {_named(content)} a moment ago: waiting up to "
+        f"{STALE_SECONDS:.0f} s to see whether it still runs",
     )
     deadline = time.monotonic() + STALE_SECONDS
     while time.monotonic() < deadline:
@@ -197,11 +212,11 @@ def _lives(path: Path, content: bytes) -> bool:
 
 
 def _remove(path: Path, dead: bytes) -> None:
-    """Remove a dead holder's lock, and no other that has taken its place meanwhile.
+    """Remove the lock of a dead holder, but not a lock that has replaced it meanwhile.
 
-    Several starts may do so at once: flock lets one at a time look and remove. On storage without it, two
-    that do so within the same milliseconds may both go on; the heartbeat of one then finds the other's
-    lock, and ends it.
+    Several starts may do this at the same time. flock lets one of them at a time compare and
+    remove. On storage without flock, two starts within the same milliseconds may both proceed; then
+    the heartbeat of one finds the lock of the other, and ends its run.
     """
     with open(path, "rb+") as file:
         try:
@@ -217,13 +232,15 @@ def _remove(path: Path, dead: bytes) -> None:
 
 
 def _read(path: Path) -> tuple[bytes, float]:
-    """Content and modification time; opened each time, for NFS asks the server then."""
+    """Return content and modification time. The file is opened each time, because only then does
+    NFS ask the server.
+    """
     with open(path, "rb") as file:
         return file.read(_LONGEST), os.fstat(file.fileno()).st_mtime
 
 
 def _now(folder: Path) -> float:
-    """Time of the storage's own clock, in seconds."""
+    """Return the time of the storage's own clock, in seconds."""
     probe = folder / f"{LOCK}.{secrets.token_hex(8)}"
     probe.touch()
     try:
@@ -236,7 +253,7 @@ def _parsed(content: bytes) -> Holder | None:
     try:
         return decoded(content, Holder)
     except ValueError:
-        return None  # being written, or by another version: its heartbeat counts
+        return None  # it is being written, or another version wrote it: its heartbeat decides
 
 
 def _named(content: bytes) -> str:
@@ -244,7 +261,9 @@ def _named(content: bytes) -> str:
 
 
 def _machine() -> str:
-    """Identify the running system, and its space of process ids: containers have their own."""
+    """Return an identifier of the running system and its space of process ids: containers have
+    their own.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.stat('/proc/self/ns/pid').st_ino} {socket.gethostname()}"
@@ -253,7 +272,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since the system did; "" if there is none that lives."""
+    """Return the start time of a process, in ticks since boot; "" if no such process is alive."""
     try:
         state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,6 @@
-"""state.json: what a checkpoint holds beside tensors, each field checked by type as it is read."""
+"""state.json: the part of a checkpoint that is not tensors. The type of each field is checked when
+it is read.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,20 @@ STATE_VERSION: Final = 1
 
 
 class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The best validation so far. loss: None, and checkpoint: "", if there was none."""
+    """Best validation so far. Before the first one, loss is None and checkpoint is ""."""
 
     loss: float | None = None
     checkpoint: Annotated[str, msgspec.Meta(pattern=r"^(step-\d{8,})?$")] = ""
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run after so many steps.
+    """State of a run after a number of steps.
 
-    tokens: unpadded, so far. applied: steps that were not skipped. sound: the last validation, if any, was
-    finite. reader: its `state_dict`.
-    options: as they were resolved.
+    tokens: without padding, so far.
+    applied: steps that were not skipped.
+    sound: the last validation, if there was one, was finite.
+    reader: `state_dict` of the reader.
+    options: with `auto` resolved.
     """
 
     version: int = STATE_VERSION
@@ -47,8 +51,8 @@ def read_state(checkpoint: Path) -> RunState:
     """Read state.json of a checkpoint.
 
     Raises:
-        CheckpointError: it cannot be read, is another version's, or a field is not what it should be; says
-        which.
+        CheckpointError: it cannot be read, has another version, or a field has a wrong type; says
+            which.
     """
     path = checkpoint / STATE
     try:

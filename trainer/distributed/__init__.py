@@ -1,4 +1,4 @@
-"""Several processes: topology and FSDP2, context parallelism, agreement of ranks, lost ranks, stop signals.
+"""Several processes: topology and FSDP2, context parallelism, agreement, lost ranks, stop signals.
 
 Start at `topology.py`.
 """

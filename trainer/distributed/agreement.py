@@ -1,4 +1,6 @@
-"""What all ranks have to know alike before a run begins."""
+"""Agreement of ranks: values of rank 0 on all ranks, and facts that have to be equal before a run
+starts.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,14 @@ from trainer.config import TrainOptions, flag
 from trainer.distributed.topology import Topology
 
 _OF_A_NODE: Final = ("data", "cache_dir", "out")
-"""Paths, which nodes may see under names of their own. The dataset's manifest and the run's folder are
-compared by what is in them."""
+"""Paths, which may differ between nodes. The dataset's manifest and the run's folder are compared
+by content.
+"""
 _PACKAGES: Final = ("schemas", "pipeline", "trainer")
 
 
 def run_on_main(topology: Topology, ask: Callable[[], Any]) -> Any:
-    """Return what rank 0 finds, on all ranks. To be called by all ranks.
+    """Run a function on rank 0 and return its result on all ranks. To be called by all ranks.
 
     Raises:
         CheckpointError, ValueError: rank 0 found an error.
@@ -54,8 +57,8 @@ def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
     """Compare facts, by name, with those of rank 0. To be called by all ranks.
 
     Raises:
-        ValueError: a rank differs, the same on all ranks; names the first, its host, and all in which it
-        differs.
+        ValueError: a rank differs; raised on all ranks. Names the first such rank, its host, and
+            all differences.
     """
     if topology.world_size == 1:
         return
@@ -68,12 +71,15 @@ def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
         what = "; ".join(f"{name} {found.get(name)}, there {expected.get(name)}" for name in names)
         others = f"; {len(differing)} ranks differ from rank 0" if differing[1:] else ""
         raise ValueError(
-            f"rank {differing[0]} on {where} is not like rank 0 on {host}: it has {what}{others}. All ranks need the same"
+            f"rank {differing[0]} on {where} differs from rank 0 on {host}: it has "
+            f"{what}{others}. All ranks need the same"
         )
 
 
 def versions() -> dict[str, str]:
-    """Return what computes: versions, and a digest of our source, which says more than its version."""
+    """Return versions of packages, and a digest of our source code, which says more than its
+    version.
+    """
     return {
         "thdpack": f"{schemas.__version__} (code {code_digest(*_PACKAGES)})",
         "torch": torch.__version__,
@@ -82,7 +88,7 @@ def versions() -> dict[str, str]:
 
 
 def options_of(options: TrainOptions) -> dict[str, str]:
-    """Return the options that all ranks share, by flag, without credentials."""
+    """Return the options that have to be equal on all ranks, by flag, without credentials."""
     sections: dict[str, dict[str, Any]] = asdict(options.public())
     return {
         flag(name): str(value)

@@ -1,8 +1,12 @@
-"""Context parallelism: neighbouring ranks share a row. Each holds a slice of its tokens, and attends with a share of its heads to all of them.
+"""Context parallelism: neighbouring ranks share a row. Each holds a slice of its tokens, and
+computes attention over all tokens for a share of the heads.
 
-Before attention an all-to-all turns slices of all heads into all tokens of some heads, after it another one turns them back (DeepSpeed-Ulysses, Jacobs
-et al., 2023). Attention itself sees an ordinary packed row: nothing depends on where sequences begin, and none needs padding. Heads that do not divide
-are shared out unevenly. Masks, token dropout and angles come from the whole row, which every rank of the group reads.
+An all-to-all before attention turns slices of all heads into all tokens of some heads; another one
+after attention turns them back. Attention itself sees an ordinary packed row, so sequences may
+begin anywhere and need no padding. Heads that do not divide evenly are shared unevenly. Masks,
+token dropout and angles are computed from the whole row, which every rank of the group reads.
+
+Source: DeepSpeed-Ulysses (Jacobs et al., 2023).
 """
 
 from __future__ import annotations
@@ -16,32 +20,40 @@ from torch import Tensor
 
 
 def shares(whole: int, ranks: int) -> list[int]:
-    """`whole` divided among ranks, as evenly as it goes, the larger ones first."""
+    """Divide `whole` among ranks as evenly as possible, larger shares first."""
     return [whole // ranks + (rank < whole % ranks) for rank in range(ranks)]
 
 
 class Slices:
-    """A row over the ranks of a group. Without arguments: over one, which holds all of it."""
+    """A row divided over the ranks of a group. Without arguments: one rank, which holds the whole
+    row.
+    """
 
     def __init__(self, *, rank: int = 0, ranks: int = 1, group: Any = None) -> None:
-        """rank: of this process in the group. ranks: of the group."""
+        """rank: of this process in the group. ranks: size of the group."""
         self.rank, self.ranks, self._group = rank, ranks, group
 
     def heads(self, heads: int) -> int:
-        """Heads that this rank attends with."""
+        """Return the number of heads for which this rank computes attention."""
         return shares(heads, self.ranks)[self.rank]
 
     def own(self, x_T: Tensor) -> Tensor:
-        """This rank's slice of what is there of each token; a view. T is a multiple of the number of ranks."""
+        """Return this rank's slice of a tensor with one entry per token, as a view. T is a multiple
+        of the number of ranks.
+        """
         length = x_T.shape[0] // self.ranks
         return x_T.narrow(0, self.rank * length, length)
 
     def to_heads(self, x_tH: Tensor) -> Tensor:
-        """[t, H, …] of this rank's tokens, all heads → [T, h, …] of all tokens, this rank's heads."""
+        """Turn [t, H, …] of this rank's tokens and all heads into [T, h, …] of all tokens and this
+        rank's heads.
+        """
         return x_tH if self.ranks == 1 else _ToHeads.apply(x_tH, self)
 
     def to_tokens(self, x_Th: Tensor, heads: int) -> Tensor:
-        """[T, h, …] of all tokens, this rank's heads → [t, H, …] of this rank's tokens, all heads; H is `heads`."""
+        """Turn [T, h, …] of all tokens and this rank's heads into [t, H, …] of this rank's tokens
+        and all heads. H is `heads`.
+        """
         return x_Th if self.ranks == 1 else _ToTokens.apply(x_Th, heads, self)
 
     def exchange_to_heads(self, x_tH: Tensor) -> Tensor:

@@ -1,8 +1,11 @@
-"""Who is lost: when ranks stop hearing of each other, each finds out which ones do not answer, says so, and ends.
+"""Lost ranks: when ranks stop hearing from each other, each finds out which ranks do not answer,
+says so, and ends.
 
-A thread of each rank looks at the last vote (stop_signals.py), which breaks when a process dies and times out when one hangs, and at a note in torchrun's
-store that says that somebody else's broke. Then there is a roll call in the store. Threads answer for main threads that wait in a collective, or for
-a GPU that waits in one: only processes that are gone, stopped, or cut off are silent.
+A thread of each rank looks at the last vote (stop_signals.py), which fails when a process dies and
+times out when one hangs. It also looks at a note in torchrun's store, which says that the vote of
+another rank failed. Then the ranks hold a roll call in the store. Threads answer even if their main
+thread, or its GPU, waits in a collective. Only processes that are gone, stopped, or cut off are
+silent.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from trainer.distributed.rank_message import say
 
 _EVERY_SECONDS: Final = 0.5
 _ROLL_CALL_SECONDS: Final = 5.0
-_GO_ON: Final = (
-    "The last checkpoint is whole: the same command goes on from it, on these ranks or on others"
+_RESUME: Final = (
+    "The last checkpoint is complete: run the same command to resume from it, on these ranks or "
+    "others"
 )
 
 
@@ -31,38 +35,37 @@ class LostRankError(ThdpackError):
 
 
 class Watch:
-    """Of one rank, over the others."""
+    """One rank's watch over the other ranks."""
 
     def __init__(self, store: Any, rank: int, world_size: int) -> None:
-        """store: where ranks leave each other notes; of this start of the job only."""
+        """store: where ranks leave notes for each other; used by this start of the job only."""
         self._store, self._rank, self._world_size = store, rank, world_size
         self._vote: Any = None
         self._main_waits = threading.Event()
         self._called, self._ended = threading.Event(), threading.Event()
-        self._speaker = (
-            threading.Lock()
-        )  # held by the one thread of this rank that says who is lost
-        self._said = ""  # who is lost, once that is known
+        # held by the thread of this rank that reports who is lost
+        self._speaker = threading.Lock()
+        self._said = ""  # the message that names the lost ranks, once they are known
         self._thread = threading.Thread(target=self._run, name="thdpack-watch", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """All ranks have done what they do together."""
+        """Stop watching, after the last collective of all ranks."""
         self._ended.set()
         self._thread.join(timeout=10)
 
     def vote(self, work: Any) -> None:
-        """Look at this collective, which all ranks take part in, from now on."""
+        """Look at this collective, in which all ranks take part, from now on."""
         self._vote = work
 
     @contextmanager
     def over(self) -> Iterator[None]:
-        """Where a collective fails because a rank is gone or silent, say which.
+        """Turn the failure of a collective into an error that names the lost ranks.
 
         Raises:
-            LostRankError: names those that do not answer.
+            LostRankError: names the ranks that do not answer.
         """
         try:
             yield
@@ -73,7 +76,7 @@ class Watch:
             while not self._called.wait(timeout=_ROLL_CALL_SECONDS) and self._thread.is_alive():
                 pass
             if not self._speaker.acquire(blocking=False):
-                self._thread.join()  # it is saying so, and ends this process
+                self._thread.join()  # that thread is reporting, and ends this process
             if not self._said:
                 raise
             raise LostRankError(self._said) from error
@@ -87,23 +90,28 @@ class Watch:
                     break
             else:
                 return
-        except dist.DistError:  # torchrun's store went, with the torchrun of rank 0's node: that ends when a rank of its own does
-            self._said = f"the node of rank 0 does not answer: a rank of it was killed or ended by an error of its own, or the node is gone. {_GO_ON}"
+        # torchrun's store is gone, and with it the torchrun of rank 0's node, which ends when one
+        # of its ranks does
+        except dist.DistError:
+            self._said = (
+                "the node of rank 0 does not answer: a rank on it was killed or ended with an "
+                f"error of its own, or the node is gone. {_RESUME}"
+            )
         self._called.set()
         if self._main_waits.wait(timeout=_EVERY_SECONDS) or not self._speaker.acquire(
             blocking=False
         ):
             return
-        # the main thread waits for the others, perhaps on a GPU, and for ever
+        # the main thread waits for the others, perhaps on a GPU, and would wait for ever
         said = (
             self._said
-            or f"a collective failed, though all ranks answer: the first error says why. {_GO_ON}"
+            or f"a collective failed, though all ranks answer: the first error says why. {_RESUME}"
         )
         say(self._rank, said)
         os._exit(1)
 
     def _silent(self) -> list[int]:
-        """Ranks that do not answer within a few seconds."""
+        """Return the ranks that do not answer within a few seconds."""
         self._store.set("alarm", "")
         self._store.set(f"here/{self._rank}", "")
         deadline = time.monotonic() + _ROLL_CALL_SECONDS
@@ -118,7 +126,7 @@ def _broke(work: Any) -> bool:
     if work is None or not work.is_completed():
         return False
     try:
-        work.wait()  # it has ended: says how
+        work.wait()  # the collective has ended: raise its error
     except RuntimeError:
         return True
     return False
@@ -126,14 +134,17 @@ def _broke(work: Any) -> bool:
 
 def _names(lost: list[int]) -> str:
     who = f"rank {lost[0]} does" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} do"
-    return f"{who} not answer: killed, out of memory, its machine gone, or ended by an error of its own, which it says itself. {_GO_ON}"
+    return (
+        f"{who} not answer: killed, out of memory, its machine gone, or ended with an error of its "
+        f"own, which it prints itself. {_RESUME}"
+    )
 
 
 def _is_of_a_collective(error: BaseException | None) -> bool:
-    """Whether a collective that failed is what an error began with.
+    """Return whether an error was caused by a failed collective.
 
-    A checkpoint that breaks off because a rank is lost is a CheckpointError, raised from the error of the collective.
-    gloo raises plain RuntimeErrors.
+    A checkpoint that fails because a rank is lost raises CheckpointError from the error of the
+    collective. gloo raises plain RuntimeErrors.
     """
     while error is not None:
         if isinstance(error, dist.DistError):

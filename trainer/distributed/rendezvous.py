@@ -1,4 +1,7 @@
-"""Which start of a job this is. torchrun's store may outlive the starts before, and its count of restarts differs between nodes."""
+"""Rendezvous: ranks agree on the start of the job that they belong to.
+
+torchrun's store may outlive earlier starts, and its count of restarts differs between nodes.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,21 @@ import torch.distributed as dist
 
 _EVERY_SECONDS: Final = 0.02
 JOIN_MINUTES: Final = 10.0
-"""How long ranks wait for each other to start, at least. Importing torch takes seconds on an idle machine and minutes on a
-busy one or over a network file system, whatever --timeout-minutes says about ranks that already run."""
+"""Shortest time that ranks wait for each other to start. Importing torch takes seconds on an idle
+machine and minutes on a busy one or over a network file system, whatever --timeout-minutes says
+about ranks that already run.
+"""
 
 
 def this_start(store: Any, rank: int, world_size: int, *, timeout: timedelta) -> Any:
     """Return the store, under a prefix that belongs to this start of the job.
 
-    Rank 0 draws the prefix; each other rank recognises its answer by a number of its own.
+    Rank 0 draws the prefix. Every other rank recognises the answer to itself by a random number of
+    its own.
 
     Args:
-        timeout: longest that ranks wait for each other once they run. To start they have at least JOIN_MINUTES.
+        timeout: longest that running ranks wait for each other. Ranks that start have at least
+            JOIN_MINUTES.
     Raises:
         DistNetworkError: ranks are missing for longer than that.
     """
@@ -36,9 +43,8 @@ def _name_it(store: Any, world_size: int, deadline: float) -> str:
     while store.add(f"joined/{name}", 0) < world_size - 1:
         for rank in range(1, world_size):
             if store.check([f"hello/{rank}"]):
-                hello = store.get(
-                    f"hello/{rank}"
-                )  # perhaps of a start before; then another one follows
+                # This may be the greeting of an earlier start; then another one follows.
+                hello = store.get(f"hello/{rank}")
                 if answered.get(rank) != hello:
                     answered[rank] = hello
                     store.set(f"welcome/{rank}", hello.decode() + " " + name)

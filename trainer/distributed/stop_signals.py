@@ -1,7 +1,9 @@
-"""Stopping in time: SIGTERM (schedulers, Ctrl-C's big sister) and SIGUSR1 (Slurm's warning) end a run after the step at hand, on all ranks.
+"""Stop signals: SIGTERM (from schedulers), SIGUSR1 (Slurm's warning) and Ctrl-C end a run after the
+current step, on all ranks.
 
-Ranks get a signal at different steps, and must not go different numbers of steps. So each votes at each step, in an all-reduce on the
-CPU that runs beside the step and is read one step later: nothing waits.
+Ranks get a signal at different steps, but have to stop after the same one. So each rank votes at
+each step, in an all-reduce on the CPU that runs beside the step and is read one step later: nothing
+waits.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopRequest:
-    """Whether to stop, the same answer on all ranks at the same step. A second Ctrl-C interrupts at once."""
+    """Signal handler that tells all ranks at the same step whether to stop. A second Ctrl-C
+    interrupts at once.
+    """
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -42,7 +46,7 @@ class StopRequest:
             self._vote[0].wait()
         if (
             kind is None or self._topology.world_size == 1
-        ):  # else torchrun's SIGTERM would end us before we have said what is wrong
+        ):  # Otherwise torchrun's SIGTERM would end this process before it has printed its error.
             for number, handler in self._before.items():
                 signal.signal(number, handler)
 
@@ -52,7 +56,9 @@ class StopRequest:
         self._wanted = True
 
     def agreed(self) -> bool:
-        """Cast this step's vote, and say what the last one came to. To be called once a step, by all ranks."""
+        """Cast this step's vote and return the result of the last one. To be called once a step, by
+        all ranks.
+        """
         if self._topology.world_size == 1:
             return self._wanted
         before = self._vote

@@ -1,7 +1,9 @@
-"""Processes, devices and FSDP2. One process is the ordinary case with nothing wrapped: FSDP2 costs a fifth of a step on one GPU.
+"""Process topology and FSDP2: ranks, devices, process groups, sharded parameters.
 
-Under torchrun the environment says who we are; without it we are alone. Collectives of training run on NCCL (gloo on CPUs);
-checkpoints and the vote on stopping have gloo groups of their own, for they run beside training.
+torchrun's environment says which rank a process is; without torchrun there is one process. A single
+process wraps nothing in FSDP2, which would cost a fifth of a step on one GPU. Collectives of
+training run on NCCL (gloo on CPUs). Checkpoints and the vote on stopping have gloo groups of their
+own, because they run at the same time as training.
 """
 
 from __future__ import annotations
@@ -29,17 +31,23 @@ from trainer.distributed.lost_ranks import Watch
 from trainer.distributed.rendezvous import this_start
 
 _NCCL_GRACE: Final = timedelta(minutes=1)
-"""NCCL ends a process without asking who is lost: the watch comes first."""
+"""NCCL ends a process without finding out which rank is lost, so the watch gets this much time
+before.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
-    """Who we are among how many, and where we compute.
+    """Process topology: rank, world size, device, and how ranks share parameters and buckets.
 
-    Ranks that share a bucket (context parallelism) are neighbours, and so are those that share a copy of the parameters, which are more or the same.
+    Ranks that share a bucket (context parallelism) are neighbours. So are ranks that share a copy
+    of the parameters; a copy has whole groups of the former.
 
-    checkpoint_group, vote_group: gloo process groups of all ranks. timeout: longest that ranks wait for each other. watch: over the other ranks, if there are
-    any. replicate: copies of the parameters. slices: of each bucket, over ranks.
+    checkpoint_group, vote_group: gloo process groups of all ranks.
+    timeout: longest that ranks wait for each other.
+    watch: looks for lost ranks; None if there is only one rank.
+    replicate: copies of the parameters.
+    slices: slices of each bucket, over ranks.
     """
 
     rank: int
@@ -53,10 +61,10 @@ class Topology:
     slices: Slices = field(default_factory=Slices)
 
     def for_options(self, options: ComputeOptions) -> Self:
-        """The same ranks, divided as the options say. To be called by all ranks.
+        """Return the topology with ranks divided as the options say. To be called by all ranks.
 
         Raises:
-            ValueError: they cannot be; says what to change.
+            ValueError: they cannot be divided so; says what to change.
         """
         check_arrangement(options, self.world_size)
         if options.context_parallel == 1:
@@ -70,11 +78,13 @@ class Topology:
         return replace(self, replicate=options.replicate, slices=slices)
 
     def _group(self, ranks: Tensor) -> Any:
-        """This rank's process group; each row of `ranks` is one. To be called by all ranks."""
+        """Return this rank's process group; each row of `ranks` is one group. To be called by all
+        ranks.
+        """
         return dist.new_subgroups_by_enumeration(ranks.tolist(), timeout=self.timeout)[0]
 
     def _mesh(self) -> DeviceMesh:
-        """(replicate, shard), or (shard) alone where there is one copy."""
+        """Return the mesh (replicate, shard), or (shard) if there is one copy."""
         if self.replicate == 1:
             return init_device_mesh(self.device.type, (self.world_size,), mesh_dim_names=("shard",))
         copies = torch.arange(self.world_size).view(self.replicate, -1)
@@ -89,7 +99,9 @@ class Topology:
 
     @property
     def data_ranks(self) -> int:
-        """How many read buckets of their own: ranks, or groups that share a bucket."""
+        """Number of ranks, or of groups of ranks that share buckets, that read buckets of their
+        own.
+        """
         return self.world_size // self.slices.ranks
 
     @property
@@ -97,17 +109,23 @@ class Topology:
         return self.rank // self.slices.ranks
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        """The tensor, summed in place over all ranks."""
+        """Sum a tensor over all ranks, in place, and return it."""
         if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def watching(self) -> AbstractContextManager[None]:
-        """Where a collective fails, LostRankError says which ranks do not answer."""
+        """Return a context in which a failed collective raises LostRankError, which names the ranks
+        that do not answer.
+        """
         return self.watch.over() if self.watch else nullcontext()
 
     def exit_process(self, code: int) -> NoReturn:
-        """End this process after an error. Among others, at once: groups and threads would wait for ranks that wait for us."""
+        """End this process after an error.
+
+        One of several ranks ends at once, because its process groups and threads would wait for
+        ranks that wait for it.
+        """
         sys.stdout.flush()
         sys.stderr.flush()
         if self.world_size > 1:
@@ -115,7 +133,9 @@ class Topology:
         sys.exit(code)
 
     def broadcast_from_main(self, tensor: Tensor) -> Tensor:
-        """Rank 0's tensor, on all ranks' devices; the others' give shape and dtype."""
+        """Return rank 0's tensor on the devices of all ranks. The other ranks' tensors give shape
+        and dtype.
+        """
         there = (
             tensor.to(self.device) if self.is_main else torch.empty_like(tensor, device=self.device)
         )
@@ -126,13 +146,15 @@ class Topology:
     def shard(
         self, model: nn.Module, *, compute_dtype: torch.dtype, reshard: Reshard, gather_ahead: int
     ) -> None:
-        """Shard a model's parameters, and with them gradients and optimizer state, over the ranks of each copy; each layer is gathered as it is used.
+        """Shard parameters, gradients and optimizer state over the ranks of each copy; layers are
+        gathered as they are used.
 
-        Gradients are reduced in fp32 and summed, not averaged: the loss is normalised over the global batch, by the optimizer.
-        Forward inputs are not cast: the angles of rotary embeddings would become bf16.
+        Gradients are reduced in fp32 and summed, not averaged: the optimizer normalises the loss
+        over the global batch. Forward inputs are not cast: the angles of rotary embeddings would
+        become bf16.
 
         Args:
-            reshard, gather_ahead: as the options say.
+            reshard, gather_ahead: as in the options.
         """
         if self.world_size == 1:
             return
@@ -153,55 +175,68 @@ class Topology:
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
-                module.set_force_sum_reduction_for_comms(True)  # gloo knows no pre-multiplied sum
+                module.set_force_sum_reduction_for_comms(True)  # gloo has no pre-multiplied sum
 
 
 def check_arrangement(options: ComputeOptions, world_size: int) -> None:
-    """Raises: ValueError, if so many ranks cannot be divided as the options say; tells what to change."""
+    """Check that this many ranks can be divided as the options say.
+
+    Raises:
+        ValueError: they cannot; says what to change.
+    """
     if world_size % options.replicate:
         raise ValueError(
-            f"{world_size} ranks do not divide into --replicate {options.replicate} copies of the parameters: change either"
+            f"{world_size} ranks do not divide into --replicate {options.replicate} copies of the "
+            "parameters: change either"
         )
     if world_size % options.context_parallel:
         raise ValueError(
-            f"{world_size} ranks do not divide into groups of --context-parallel {options.context_parallel}: change either"
+            f"{world_size} ranks do not divide into groups of --context-parallel "
+            f"{options.context_parallel}: change either"
         )
     of_a_copy = world_size // options.replicate
     if of_a_copy % options.context_parallel:
         raise ValueError(
-            f"--replicate {options.replicate} leaves {of_a_copy} ranks to a copy of the parameters, no multiple of "
-            f"--context-parallel {options.context_parallel}, whose ranks have to be of one copy: change either"
+            f"--replicate {options.replicate} leaves {of_a_copy} ranks for each copy of the "
+            "parameters, not a multiple of "
+            f"--context-parallel {options.context_parallel}, whose ranks have to belong to one "
+            "copy: change either"
         )
 
 
 def set_gradient_sync(model: nn.Module, *, last: bool) -> None:
-    """Keep gathered parameters and unreduced gradients over a sharded model's next backward pass, unless it is the step's last."""
+    """Keep gathered parameters and unreduced gradients during a sharded model's next backward pass,
+    unless it is the last of the step.
+    """
     assert isinstance(model, FSDPModule)
     model.set_requires_gradient_sync(last)
     model.set_reshard_after_backward(last)
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor."""
+    """Return this rank's part of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """A tensor put together from all ranks' parts; all ranks have to ask for it."""
+    """Return a tensor assembled from the parts of all ranks. To be called by all ranks."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def single_process(device: torch.device) -> Topology:
-    """For who needs no process group: no checkpoints, no votes."""
+    """Return the topology of one process without process groups: for work without checkpoints and
+    votes.
+    """
     return Topology(rank=0, world_size=1, device=device, checkpoint_group=None, vote_group=None)
 
 
 @contextmanager
 def process_group(*, timeout_minutes: float = 10.0) -> Iterator[Topology]:
-    """Join the job that torchrun started, or be one of one; leave it at the end.
+    """Join the job that torchrun started, or form a job of one process; leave it at the end.
 
     Args:
-        timeout_minutes: longest that ranks wait for each other in training. Checkpoints have half an hour.
+        timeout_minutes: longest that ranks wait for each other in training. Checkpoints have half
+            an hour.
     """
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device("cpu")
@@ -243,7 +278,7 @@ def process_group(*, timeout_minutes: float = 10.0) -> Iterator[Topology]:
         if watch:
             watch.stop()
     except BaseException:
-        if world_size > 1:  # see `leave`; torchrun ends all when one exits
+        if world_size > 1:  # see `exit_process`; torchrun ends all ranks when one exits
             sys.stderr.write(without_credentials(traceback.format_exc()))
             sys.stderr.flush()
             os._exit(1)

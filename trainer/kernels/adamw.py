@@ -1,8 +1,12 @@
-"""AdamW over fp32 masters, bf16 gradients and bf16 parameters in one launch and one pass over memory: 28 bytes a parameter.
+"""AdamW over fp32 masters, bf16 gradients and bf16 parameters, in one launch and one pass over
+memory: 28 bytes per parameter.
 
-torch's fused AdamW wants gradients, parameters and moments of one dtype, so that bf16 gradients are copied to fp32 first and masters to
-bf16 after: 8.4 ms for 650 M parameters on an H200; Transformer Engine's FusedAdam with masters takes 8.8 with a device-side scale.
-The arithmetic is that of torch.optim.AdamW (Loshchilov & Hutter, 2019), which the tests compare it with.
+torch's fused AdamW requires gradients, parameters and moments of one dtype, so bf16 gradients are
+first copied to fp32 and masters then to bf16: 8.4 ms for 650 M parameters on an H200. Transformer
+Engine's FusedAdam with masters takes 8.8 ms with a scale on the device.
+
+Source of the arithmetic: torch.optim.AdamW (Loshchilov & Hutter, 2019), with which the tests
+compare it.
 """
 
 from __future__ import annotations
@@ -36,7 +40,9 @@ def _update(
     beta2: tl.constexpr,
     epsilon: tl.constexpr,
 ):
-    """One block. w: masters, p: parameters, if they are `stored`; `inside` masks what is beyond a tensor's end, or is None."""
+    """Update one block. w: masters. p: parameters, written if `stored`. inside: mask of what is
+    within the tensor, or None.
+    """
     grad = tl.load(g + at, mask=inside).to(tl.float32) * scale
     moment = tl.load(m + at, mask=inside)
     moment += (1 - beta1) * (grad - moment)
@@ -65,9 +71,13 @@ def _step(
     beta2: tl.constexpr,
     epsilon: tl.constexpr,
 ):
-    """grads: int64[n] addresses; tensors: int64[n, 4], of parameters (or 0), masters and moments; blocks: int32[programs, 2], tensor and block in it.
+    """Update all tensors; each program updates one block.
 
-    numbers: float32[5], 1 to skip, scale, learning rate, learning rate / bias correction, 1 / √(second bias correction).
+    grads: int64[n], addresses.
+    tensors: int64[n, 4], addresses of parameters (or 0), masters and moments.
+    blocks: int32[programs, 2], tensor and block in it.
+    numbers: float32[5]: 1 to skip, scale, learning rate, learning rate / bias correction, 1 /
+    √(second bias correction).
     """
     if tl.load(numbers) != 0:
         return
@@ -96,7 +106,7 @@ def _step(
     size = tl.load(sizes + i)
     decay = rate * tl.load(decays + i)
     at = start + tl.arange(0, block)
-    if start + block <= size:  # no mask: whole blocks are read and written 16 bytes at a time
+    if start + block <= size:  # no mask: complete blocks are read and written 16 bytes at a time
         _update(
             g, p, w, m, v, at, None, stored, scale, step_size, root, decay, beta1, beta2, epsilon
         )
@@ -121,7 +131,9 @@ def _step(
 
 
 class FusedAdamW:
-    """Steps bf16 parameters and their masters. Tensors stay where they are; gradients may be other tensors each time, bf16 or all fp32."""
+    """Steps bf16 parameters and their masters. Tensors keep their addresses; gradients may be other
+    tensors each time, all bf16 or all fp32.
+    """
 
     def __init__(
         self,
@@ -134,10 +146,10 @@ class FusedAdamW:
         beta2: float,
         epsilon: float,
     ) -> None:
-        """
-        Args:
-            parameters: bf16, contiguous, on one GPU, as the others; this rank's parts. None: whoever calls writes that one from its masters.
-            decays: weight decay of each.
+        """Args:
+        parameters: this rank's parts, bf16, contiguous, on one GPU, like the others. None: the
+            caller writes that parameter from its master.
+        decays: weight decay of each parameter.
         """
         device = masters[0].device
         self._kept = [(p, w, *mv) for p, w, mv in zip(parameters, masters, moments, strict=True)]
@@ -158,7 +170,9 @@ class FusedAdamW:
         self._grads = torch.empty(0, dtype=torch.int64)
 
     def locate(self, grads: Sequence[Tensor]) -> None:
-        """Tell the device where gradients are, if they are not where they were. Not possible while a CUDA graph is captured."""
+        """Tell the device the addresses of gradients, if they have changed. Impossible while a CUDA
+        graph is captured.
+        """
         where = [grad.data_ptr() for grad in grads]
         if where != self._where:
             self._where = where
@@ -171,7 +185,12 @@ class FusedAdamW:
     def step(
         self, grads: Sequence[Tensor], *, rate: Tensor, scale: Tensor, skip: Tensor, applied: Tensor
     ) -> None:
-        """One step on gradients times `scale`, unless `skip`; all of them device scalars, and `applied` the number of steps before."""
+        """Run one step on gradients times `scale`, unless `skip` is true.
+
+        Args:
+            rate, scale, skip: scalars on the device.
+            applied: number of steps before, on the device.
+        """
         self.locate(grads)
         count = applied.double() + 1
         first, second = 1 - self._beta1**count, 1 - self._beta2**count

@@ -1,11 +1,15 @@
-"""Attention of packed sequences by Triton kernels, with the rotary embedding: made for many short sequences in a row.
+"""Attention of packed sequences by Triton kernels, with the rotary embedding; made for many short
+sequences in a row.
 
-cuDNN's THD attention is made for long ones. On a row of 16,384 tokens in sequences of 350 it spends more time beside its two main kernels than
-they do work: it fills gradients, converts dQ, and computes Σ dO·O at a fraction of the memory's speed (docs/decisions/0006-speed.md has the figures).
-Here the backward pass is two kernels (dQ, then dK and dV) that write the gradient of fused QKV where it belongs, already rotated back. Nothing is
-added up in an order that may change, so a step gives the same bits each time.
+cuDNN's THD attention is made for long sequences. On a row of 16,384 tokens in sequences of 350 it
+spends more time outside its two main kernels than in them: it fills gradients, converts dQ, and
+computes Σ dO·O at a fraction of the memory's speed (docs/decisions/0006-speed.md has the figures).
+Here the backward pass is two kernels (dQ, then dK and dV), which write the gradient of fused QKV to
+its place, already rotated back. All sums are in a fixed order, so a step gives the same bits each
+time.
 
-Forward: online softmax by blocks of queries (Dao, FlashAttention-2, 2023); backward: recomputed from the logarithm of the softmax's sum, as there.
+Source: online softmax by blocks of queries, and a backward pass that recomputes it from the
+logarithm of its sum (Dao, FlashAttention-2, 2023).
 """
 
 from __future__ import annotations
@@ -27,13 +31,17 @@ BLOCK: Final = 64
 """Rows of a program's own block."""
 FORWARD_BLOCK: Final = 64
 BACKWARD_BLOCK: Final = 32
-"""Rows of the blocks that a program goes through. These, warps and stages are the best for heads of 16 to 64 of all that were tried, within a few percent."""
+"""Rows of the blocks that a program iterates over. These, and the numbers of warps and stages, were
+the best of all that were tried for heads of 16 to 64, within a few percent.
+"""
 WARPS: Final = 4
 STAGES: Final = 3
 
 
 def tiles(cu_seqlens: Tensor, tokens: int) -> Tensor:
-    """int32[tokens / BLOCK + slots, 3]: begin and end of a sequence and the first row of a block in it; what is left over is empty (zeros)."""
+    """Return int32[tokens / BLOCK + slots, 3]: begin and end of a sequence, and the first row of a
+    block in it. Unused entries are zeros.
+    """
     begins, ends = cu_seqlens[:-1], cu_seqlens[1:]
     blocks = (ends - begins + BLOCK - 1) // BLOCK
     through = blocks.cumsum(0, dtype=torch.int32)
@@ -48,10 +56,14 @@ def tiles(cu_seqlens: Tensor, tokens: int) -> Tensor:
 
 
 class Attention(torch.autograd.Function):
-    """Rotary embedding and attention of fused QKV [T, H, 3, R], which is rotated where it is; output [T, H, R].
+    """Rotary embedding and attention of fused QKV [T, H, 3, R], which is rotated in place; output
+    [T, H, R].
 
-    Whoever made QKV must not need it for a backward pass; linear maps do not. cos, sin: float32[T, R / 2]. of_tiles: `tiles` of sequences that
-    cover the row: what belongs to none would have no gradient written.
+    The operation that made QKV must not need it for its backward pass; linear maps do not.
+
+    cos, sin: float32[T, R / 2].
+    of_tiles: `tiles` of sequences that cover the row. Tokens outside of all sequences would get no
+    gradient.
     """
 
     @staticmethod

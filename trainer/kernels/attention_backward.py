@@ -10,9 +10,24 @@ from trainer.kernels.attention_rows import _columns, _load, _store_rotated_back
 
 @triton.jit
 def _queries_block(
-    q, grad, k, v, start, end, columns, there, row_stride, scale, logsum, delta, total,
-    half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
-):  # fmt: skip
+    q,
+    grad,
+    k,
+    v,
+    start,
+    end,
+    columns,
+    there,
+    row_stride,
+    scale,
+    logsum,
+    delta,
+    total,
+    half: tl.constexpr,
+    padded: tl.constexpr,
+    other: tl.constexpr,
+    masked: tl.constexpr,
+):
     rows = start + tl.arange(0, other)
     if masked:
         beyond = rows >= end
@@ -28,10 +43,25 @@ def _queries_block(
 
 @triton.jit
 def _attention_backward_queries(
-    qkv, out, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale,
-    heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
-):  # fmt: skip
-    """dQ of a block of queries, and their Σ dO·O for the other kernel."""
+    qkv,
+    out,
+    grad,
+    dqkv,
+    logsum,
+    delta,
+    cos,
+    sin,
+    tiles,
+    tokens,
+    scale,
+    softmax_scale,
+    heads: tl.constexpr,
+    half: tl.constexpr,
+    padded: tl.constexpr,
+    own: tl.constexpr,
+    other: tl.constexpr,
+):
+    """Compute dQ of a block of queries, and Σ dO·O of each query for the other kernel."""
     tile, head = tl.program_id(0), tl.program_id(1)
     begin, end, first = (
         tl.load(tiles + 3 * tile),
@@ -110,9 +140,26 @@ def _attention_backward_queries(
 
 @triton.jit
 def _keys_block(
-    q, grad, keys, values, start, end, columns, there, row_stride, out_stride, scale, logsum, delta, dk, dv,
-    half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
-):  # fmt: skip
+    q,
+    grad,
+    keys,
+    values,
+    start,
+    end,
+    columns,
+    there,
+    row_stride,
+    out_stride,
+    scale,
+    logsum,
+    delta,
+    dk,
+    dv,
+    half: tl.constexpr,
+    padded: tl.constexpr,
+    other: tl.constexpr,
+    masked: tl.constexpr,
+):
     rows = start + tl.arange(0, other)
     if masked:
         beyond = rows >= end
@@ -130,10 +177,24 @@ def _keys_block(
 
 @triton.jit
 def _attention_backward_keys(
-    qkv, grad, dqkv, logsum, delta, cos, sin, tiles, tokens, scale, softmax_scale,
-    heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
-):  # fmt: skip
-    """dK and dV of a block of keys."""
+    qkv,
+    grad,
+    dqkv,
+    logsum,
+    delta,
+    cos,
+    sin,
+    tiles,
+    tokens,
+    scale,
+    softmax_scale,
+    heads: tl.constexpr,
+    half: tl.constexpr,
+    padded: tl.constexpr,
+    own: tl.constexpr,
+    other: tl.constexpr,
+):
+    """Compute dK and dV of a block of keys."""
     tile, head = tl.program_id(0), tl.program_id(1)
     begin, end, first = (
         tl.load(tiles + 3 * tile),

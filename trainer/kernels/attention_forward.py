@@ -10,10 +10,26 @@ from trainer.kernels.attention_rows import _columns, _load
 
 @triton.jit
 def _forward_block(
-    q, k, v, start, end, columns, there, row_stride, scale, total, top, sums,
-    half: tl.constexpr, padded: tl.constexpr, other: tl.constexpr, masked: tl.constexpr,
-):  # fmt: skip
-    """One block of keys: the running output, largest score and sum of the softmax."""
+    q,
+    k,
+    v,
+    start,
+    end,
+    columns,
+    there,
+    row_stride,
+    scale,
+    total,
+    top,
+    sums,
+    half: tl.constexpr,
+    padded: tl.constexpr,
+    other: tl.constexpr,
+    masked: tl.constexpr,
+):
+    """Process one block of keys; return the running output, the largest score, and the sum of the
+    softmax.
+    """
     rows = start + tl.arange(0, other)
     if masked:
         beyond = rows >= end
@@ -33,8 +49,18 @@ def _forward_block(
 
 @triton.jit
 def _attention_forward(
-    qkv, out, logsum, tiles, tokens, scale, heads: tl.constexpr, half: tl.constexpr, padded: tl.constexpr, own: tl.constexpr, other: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    out,
+    logsum,
+    tiles,
+    tokens,
+    scale,
+    heads: tl.constexpr,
+    half: tl.constexpr,
+    padded: tl.constexpr,
+    own: tl.constexpr,
+    other: tl.constexpr,
+):
     tile, head = tl.program_id(0), tl.program_id(1)
     begin, end, first = (
         tl.load(tiles + 3 * tile),

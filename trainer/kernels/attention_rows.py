@@ -1,4 +1,4 @@
-"""Triton functions that forward and backward attention share: load rows of a head, store gradients."""
+"""Triton functions that both passes of attention use: load rows of a head, store gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import triton.language as tl
 
 @triton.jit
 def _columns(half: tl.constexpr, padded: tl.constexpr):
-    """Where the numbers of a head stand, its halves padded to powers of two: places, and which of them exist."""
+    """Return the columns of a head, whose halves are padded to powers of two, and a mask of those
+    that exist.
+    """
     c = tl.arange(0, 2 * padded)
     if half == padded:
         return c, c < 2 * padded
@@ -27,7 +29,9 @@ def _load(base, rows, columns, there, row_stride, half: tl.constexpr, padded: tl
 def _store_rotated_back(
     base, x, rows, inside, row_stride, cos, sin, half: tl.constexpr, padded: tl.constexpr
 ):
-    """x: [rows, 2 × padded], a gradient with respect to what was rotated; stored as that with respect to what was not."""
+    """Store x [rows, 2 × padded], a gradient with respect to rotated values, as the gradient with
+    respect to the values before rotation.
+    """
     first, second = tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, padded)), (0, 2, 1)))
     column = tl.arange(0, padded)[None, :]
     mask = inside[:, None] & (column < half)

@@ -1,8 +1,13 @@
-"""Bias and GELU in one pass over memory each way, by Triton kernels; the bias's gradient is summed up on the way.
+"""Bias and GELU in one pass over memory each way, by Triton kernels. The backward pass also sums
+the bias's gradient.
 
-Transformer Engine fuses the tanh approximation only, and ESM-2 is trained with the exact function (Hendrycks & Gimpel, 2016). torch's kernels for that
-take 0.11 and 0.15 ms for 16,384 × 5,120 in bf16 on an H200, and the bias's gradient, in cuBLAS, 0.08; reading and writing once takes 0.07 and 0.11.
-The normal distribution is formula 26.2.17 of Abramowitz & Stegun, 1964 (Hastings), right to 7.5e-8: CUDA's erf costs a third more than the memory does.
+Transformer Engine fuses only the tanh approximation, and ESM-2 is trained with the exact function
+(Hendrycks & Gimpel, 2016). torch's kernels for that take 0.11 and 0.15 ms for 16,384 × 5,120 in
+bf16 on an H200, and the bias's gradient, in cuBLAS, 0.08. Reading and writing once takes 0.07 and
+0.11.
+
+Source of the normal distribution: formula 26.2.17 of Abramowitz & Stegun, 1964 (Hastings), accurate
+to 7.5e-8. CUDA's erf takes a third more time than the memory does.
 """
 
 from __future__ import annotations
@@ -17,12 +22,12 @@ from torch import Tensor
 _ROWS: Final = 8
 _COLUMNS: Final = 128
 _CHUNK: Final = 128
-"""Rows that a program of the backward pass goes through, to sum up the bias's gradient."""
+"""Rows over which a program of the backward pass sums the bias's gradient."""
 
 
 @triton.jit
 def _gate(x, tanh: tl.constexpr):
-    """GELU(x) / x, and the normal distribution's density at x times √2π (0 for tanh)."""
+    """Return GELU(x) / x, and the normal distribution's density at x times √2π (0 for tanh)."""
     if tanh:  # (1 + tanh(u)) / 2 is the logistic function of 2u
         return tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)), x * 0.0
     bell = tl.exp(-0.5 * x * x)
@@ -40,7 +45,7 @@ def _gate(x, tanh: tl.constexpr):
 
 @triton.jit
 def _slope(x, tanh: tl.constexpr):
-    """GELU's derivative."""
+    """Return GELU's derivative."""
     gate, bell = _gate(x, tanh)
     if tanh:
         return gate + x * gate * (1 - gate) * 1.5957691216057308 * (1 + 0.134145 * x * x)
@@ -71,8 +76,18 @@ def _gelu_forward(
 
 @triton.jit
 def _gelu_backward(
-    x, bias, grad_out, grad, sums, tokens, size: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, chunk: tl.constexpr, tanh: tl.constexpr,
-):  # fmt: skip
+    x,
+    bias,
+    grad_out,
+    grad,
+    sums,
+    tokens,
+    size: tl.constexpr,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    chunk: tl.constexpr,
+    tanh: tl.constexpr,
+):
     """sums: float32[tokens / chunk, size]."""
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     shift = tl.load(bias + column, mask=column < size, other=0.0).to(tl.float32)[None, :]
@@ -89,7 +104,7 @@ def _gelu_backward(
 
 
 class BiasGelu(torch.autograd.Function):
-    """GELU(x + bias) of x [T, F]: exact, or the approximation by tanh."""
+    """GELU(x + bias) of x [T, F]: exact, or approximated by tanh."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, tanh: bool) -> Tensor:

@@ -1,7 +1,8 @@
-"""The rotary embedding of fused QKV, in place, by a Triton kernel: what Transformer Engine has costs three times its bytes.
+"""Rotary embedding of fused QKV, in place, by a Triton kernel.
 
-TE's kernel for fused QKV computes sine and cosine of each element again for each head, and copies V: 195 µs a layer and direction for
-16,384 × 3 × 1,280 in bf16 on an H200, where reading and writing Q and K once takes 40.
+Transformer Engine's kernel for fused QKV computes sine and cosine of each element again for each
+head, and copies V: 195 µs per layer and direction for 16,384 × 3 × 1,280 in bf16 on an H200.
+Reading and writing Q and K once takes 40.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ def _rotate(
     block: tl.constexpr,
     inverse: tl.constexpr,
 ):
-    """One token's Q and K of block / 2 heads. qkv: [T, heads, 3, 2 × half]; cos, sin: float32[T, half]."""
+    """Rotate one token's Q and K of block / 2 heads. qkv: [T, heads, 3, 2 × half]; cos, sin:
+    float32[T, half].
+    """
     token = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * block + tl.arange(0, block)[:, None]  # Q and K of each head by turns
+    row = tl.program_id(1) * block + tl.arange(0, block)[:, None]  # Q and K of each head in turn
     column = tl.arange(0, half_padded)[None, :]
     inside = (row < 2 * heads) & (column < half)
     c = tl.load(cos + token * half + column, mask=column < half, other=0.0)
@@ -44,7 +47,7 @@ def _rotate(
 
 
 def rotate_(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> None:
-    """Q and K of [T, H, 3, R], where they are. cos, sin: float32[T, R / 2]."""
+    """Rotate Q and K of [T, H, 3, R] in place. cos, sin: float32[T, R / 2]."""
     tokens, heads, _, size = qkv.shape
     block = min(triton.next_power_of_2(2 * heads), 64)
     _rotate[(tokens, triton.cdiv(2 * heads, block))](
@@ -53,7 +56,10 @@ def rotate_(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> 
 
 
 class RotateQKV(torch.autograd.Function):
-    """Q, K and V as views of one [T, H, 3, R], rotated where they are. Whoever made that tensor must not need it for a backward pass; linear maps do not."""
+    """Q, K and V as views of one [T, H, 3, R], rotated in place.
+
+    The operation that made that tensor must not need it for its backward pass; linear maps do not.
+    """
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
@@ -64,7 +70,8 @@ class RotateQKV(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, None, None]:
-        # attention gives the three as views of one tensor if it got them so; then there is nothing to put together
+        # Attention returns the three gradients as views of one tensor if it got Q, K and V so. Then
+        # nothing has to be copied.
         tokens, heads, size = dq.shape
         strides, step = (3 * heads * size, 3 * size, 1), size * dq.element_size()
         together = (

@@ -1,4 +1,5 @@
-"""ESM-2: its layers in Transformer Engine and in plain torch, initialization, and Hugging Face's format.
+"""ESM-2: layers in Transformer Engine and in plain torch, initialization, and Hugging Face's
+format.
 
 Start at `esm2.py`.
 """

@@ -1,11 +1,14 @@
-"""ESM-2, on rows of packed sequences (THD) or padded ones (BSHD). Both backends have the same parameters under the same names, state dicts' keys included.
+"""ESM-2 on rows of packed sequences (THD) or padded ones (BSHD). Both backends have the same
+parameters under the same names, also in state dicts.
 
-What a published checkpoint computes, this computes (Hugging Face's EsmForMaskedLM is the oracle of the tests): pre-norm layers,
-rotary embeddings in fp32 from the `inv_freq` that the checkpoint carries, exact GELU, token dropout scaled per sequence with the
-constant 0.12 whatever the mask rate, in evaluation too, and a decoder tied to the embedding with a bias of its own.
+The model computes what a published checkpoint does; the tests compare it with Hugging Face's
+EsmForMaskedLM. It has pre-norm layers, rotary embeddings in fp32 from the `inv_freq` of the
+checkpoint, exact GELU, and a decoder tied to the embedding with a bias of its own. Token dropout is
+scaled per sequence with the constant 0.12, whatever the mask rate, in evaluation too.
 
-Shapes: T = tokens in a row, t = those of this rank's slice (all, without context parallelism), M = tokens to predict, D = hidden size,
-F = feed-forward size, H = heads, V = vocabulary padded to 64.
+Shapes: T = tokens in a row, t = tokens of this rank's slice (all, without context parallelism), M =
+tokens to predict, D = hidden size, F = feed-forward size, H = heads, V = vocabulary padded to 64, R
+= size of a head.
 """
 
 from __future__ import annotations
@@ -27,20 +30,24 @@ from trainer.distributed.context_parallel import Slices
 
 VOCABULARY: Final = len(ESM2)
 PADDED_VOCABULARY: Final = 64
-"""The decoder's GEMM wants a multiple of 16; the logits of what does not exist are -inf."""
+"""The matrix product of the decoder needs a multiple of 16. Logits of tokens that do not exist are
+-inf.
+"""
 NORM_EPSILON: Final = 1e-5
 MASK_RATIO_OF_TRAINING: Final = 0.15 * 0.8
-"""Fixed in ESM-2, and hard-coded in Hugging Face, whatever the rate one masks with."""
+"""Constant of ESM-2, hard-coded in Hugging Face too, whatever the actual mask rate."""
 INIT_STD: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceLayout:
-    """Where sequences stand in a row of T tokens.
+    """Places of the sequences in a row of T tokens.
 
-    cu_seqlens: int32[S + 1], their spans; each attends to itself only. The end may be repeated.
+    cu_seqlens: int32[S + 1], cumulative lengths: span i is cu_seqlens[i] to cu_seqlens[i + 1], and
+    attends to itself only. The end may be repeated.
     max_seqlen: no span is longer; a Python int, so that no kernel launch waits for the GPU.
-    lengths: int32[S], real tokens of each span, if spans are padded rows of max_seqlen tokens each (BSHD); else None (THD).
+    lengths: int32[S], real tokens of each span, if spans are padded rows of max_seqlen tokens each
+    (BSHD); None if sequences are packed (THD).
     """
 
     cu_seqlens: Tensor
@@ -49,7 +56,8 @@ class SequenceLayout:
 
     @staticmethod
     def padded(lengths: Tensor, columns: int) -> SequenceLayout:
-        """S rows of `columns` tokens, row i with its first lengths[i] real."""
+        """Return the layout of S rows of `columns` tokens, whose first lengths[i] tokens are
+        real."""
         return SequenceLayout(
             torch.arange(lengths.numel() + 1, dtype=torch.int32, device=lengths.device) * columns,
             columns,
@@ -58,7 +66,11 @@ class SequenceLayout:
 
 
 class Esm2(nn.Module):
-    """The masked language model. `layer` is the backend's module: trainer.model.layer_te or trainer.model.layer_torch. slices: of a row, over ranks."""
+    """The masked language model.
+
+    layer: module of the backend, trainer.model.layer_te or trainer.model.layer_torch.
+    slices: slices of a row, over ranks.
+    """
 
     inv_freq: Tensor
 
@@ -80,7 +92,8 @@ class Esm2(nn.Module):
         self.norm = nn.LayerNorm(d, eps=NORM_EPSILON)
         self.head = Head(d)
         self.register_buffer("inv_freq", torch.empty(options.head_size // 2, dtype=torch.float32))
-        # for contacts from attention maps, which are fitted after training: kept for who imports and exports, never computed here
+        # Predicts contacts from attention maps, and is fitted after training. Kept for import and
+        # export, never computed here.
         self.contact_head = nn.Module()
         self.contact_head.register_buffer(
             "weight", torch.empty(1, options.layers * options.heads, dtype=torch.float32)
@@ -90,44 +103,48 @@ class Esm2(nn.Module):
     def forward(
         self, input_ids_T: Tensor, sequences: SequenceLayout, index_M: Tensor | None = None
     ) -> Tensor:
-        """Logits float32[M, V] at index_M, places in this rank's slice, or float32[t, V] at every token of it.
+        """Return logits, float32[M, V] at index_M (places in this rank's slice), or float32[t, V]
+        at every token of the slice.
 
         Args:
             input_ids_T, sequences: of the whole row.
         """
-        # place[t] counts the spans that end at or before t: the number of t's own span
+        # span_T counts the spans that end at or before a token: the number of the token's own span
         tokens_T = torch.arange(input_ids_T.numel(), dtype=torch.int32, device=input_ids_T.device)
         span_T = torch.searchsorted(sequences.cu_seqlens[1:], tokens_T, right=True)
         x_tD = self._embed(input_ids_T, sequences, span_T)
         with torch.autocast(x_tD.device.type, enabled=False):
             angles_TR = (tokens_T - sequences.cu_seqlens[span_T]).float()[:, None] * self.inv_freq
         context = self._backend.Context(sequences, angles_TR, self._slices)
-        # the residual stream, and what is still to be added to it: the next layer does that, and normalises, in one pass
+        # the residual stream and the update to add to it: the next layer adds and normalises in one
+        # pass
         x_tD, update_tD = torch.zeros_like(x_tD), x_tD
         for layer in self.layers:
             x_tD, update_tD = layer(x_tD, update_tD, context)
         x_tD = x_tD + update_tD
         if index_M is not None:
-            x_tD = x_tD.index_select(
-                0, index_M
-            )  # normalising and projecting 15 % of the tokens is enough to train
+            # training needs the head for 15 % of the tokens only
+            x_tD = x_tD.index_select(0, index_M)
         return self.head(self.norm(x_tD), self.embedding)
 
     def _embed(self, input_ids_T: Tensor, sequences: SequenceLayout, span_T: Tensor) -> Tensor:
-        """Embeddings of this rank's slice with token dropout: <mask> is zero, and the rest of its sequence is scaled up for what is missing."""
+        """Return embeddings of this rank's slice with token dropout: <mask> is zero, and the rest
+        of its sequence is scaled up to make up for it.
+        """
         masked_T = input_ids_T == ESM2.id("<mask>")
         before = F.pad(masked_T.cumsum(0, dtype=torch.int32), (1, 0))
         masked_S = before[sequences.cu_seqlens[1:]] - before[sequences.cu_seqlens[:-1]]
         lengths_S = sequences.cu_seqlens.diff() if sequences.lengths is None else sequences.lengths
-        scale_S = (1 - MASK_RATIO_OF_TRAINING) / (
-            1 - masked_S / lengths_S
-        )  # an empty span's is NaN and belongs to no token
+        # NaN for an empty span, which has no tokens
+        scale_S = (1 - MASK_RATIO_OF_TRAINING) / (1 - masked_S / lengths_S)
         scale_T = scale_S[span_T].masked_fill(masked_T, 0.0)
         x_tD = F.embedding(self._slices.own(input_ids_T), self.embedding)
         return (x_tD * self._slices.own(scale_T)[:, None]).to(x_tD.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """`.to(torch.bfloat16)` and its like leave inv_freq in fp32: rounded, it is a radian off after some hundred residues."""
+        """Keep inv_freq in fp32 in `.to(torch.bfloat16)` and similar calls: rounded, it is a radian
+        off after some hundred residues.
+        """
         kept = self.inv_freq
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has no types here
         if self.inv_freq.dtype != torch.float32:
@@ -135,17 +152,19 @@ class Esm2(nn.Module):
         return self
 
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """What is trained, by names that are the same in every backend and under every wrapping."""
+        """Return the trained parameters, by names that are the same in every backend and under
+        every wrapper.
+        """
         return ((tensor_name(name), parameter) for name, parameter in self.named_parameters())
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """All tensors of the model, what is trained first."""
+        """Yield all tensors of the model, trained ones first."""
         yield from self.named_weights()
         yield from self.named_buffers()
 
 
 class Head(nn.Module):
-    """Dense, GELU, norm, and the embedding as decoder."""
+    """Language-model head: dense, GELU, norm, and the embedding as decoder."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -160,7 +179,9 @@ class Head(nn.Module):
 
 
 def tensor_name(name: str) -> str:
-    """A parameter's name as Transformer Engine's LayerNormLinear and LayerNormMLP have it, whatever modules those parts are built of."""
+    """Return a parameter's name as in Transformer Engine's LayerNormLinear and LayerNormMLP,
+    whatever modules the layer consists of.
+    """
     return re.sub(
         r"\.fc1\.(layer_norm_\w+)$",
         r".\1",
@@ -169,5 +190,8 @@ def tensor_name(name: str) -> str:
 
 
 def rope_frequencies(head_size: int) -> Tensor:
-    """float32[head_size / 2], as Su et al. (RoFormer, 2021) define them."""
+    """Return the frequencies of the rotary embedding, float32[head_size / 2].
+
+    Source: Su et al., RoFormer, 2021.
+    """
     return 1.0 / (10_000 ** (torch.arange(0, head_size, 2, dtype=torch.float32) / head_size))

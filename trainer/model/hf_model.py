@@ -1,13 +1,16 @@
-"""The model as a transformers PreTrainedModel, with backend te's layers inside where there is a GPU for them. Needs the extra hf.
+"""The model as a transformers PreTrainedModel, with backend te's layers on a GPU. Needs the extra
+`hf`.
 
     import trainer.model.hf_model  # registers it with the Auto classes
     from transformers import AutoModelForMaskedLM
 
-    model = trainer.model.hf_model.ThdpackEsmForMaskedLM.from_esm("esm2_t6_8M_UR50D")  # a folder of published weights
+    # a folder of published weights
+    model = trainer.model.hf_model.ThdpackEsmForMaskedLM.from_esm("esm2_t6_8M_UR50D")
     model.save_pretrained("mine")
     model = AutoModelForMaskedLM.from_pretrained("mine")
 
-For fine-tuning inside a Hugging Face program. What `trainer.train` exports is a plain EsmForMaskedLM and needs none of this.
+For fine-tuning in a Hugging Face program. `trainer.train` exports a plain EsmForMaskedLM, which
+needs none of this.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from trainer.model.initialize import build, draw, fill
 
 
 class ThdpackEsmConfig(PreTrainedConfig):
-    """backend: te, torch, or auto, which is te where there is a GPU and Transformer Engine."""
+    """backend: te, torch, or auto, which is te if the machine has a GPU and Transformer Engine."""
 
     model_type = "thdpack_esm"
 
@@ -56,7 +59,7 @@ class ThdpackEsmConfig(PreTrainedConfig):
 
 
 class ThdpackEsmForMaskedLM(PreTrainedModel):
-    """ESM-2 on padded rows, or on a packed one. With Transformer Engine, on a GPU only."""
+    """ESM-2 on padded rows, or on one packed row. With Transformer Engine, on a GPU only."""
 
     config_class = ThdpackEsmConfig
     config: ThdpackEsmConfig
@@ -71,7 +74,8 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
             ComputeOptions(backend=config.backend, precision="fp32"), target
         )
         self.model = build(config.options, compute)
-        if device.type != "meta":  # from_pretrained makes models there, and fills them itself
+        # from_pretrained builds models on it, and gives them values itself
+        if device.type != "meta":
             fill(
                 self.model,
                 {},
@@ -81,7 +85,7 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]  # transformers has no types here
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Values of what a checkpoint lacks."""
+        """Give values to tensors that a checkpoint lacks."""
         if module is self.model:
             for name, tensor in self.model.named_tensors():
                 if not getattr(tensor, "_is_hf_initialized", False):
@@ -98,10 +102,10 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
 
     @classmethod
     def from_esm(cls, folder: str | Path, **config: Any) -> Self:
-        """Weights of an EsmForMaskedLM in a folder.
+        """Return a model with the weights of an EsmForMaskedLM in a folder.
 
         Raises:
-            InputError: there is none, or it is not ESM-2.
+            InputError: the folder has no such model, or the model is not ESM-2.
         """
         options, tensors = huggingface.load(folder)
         model = cls(
@@ -119,13 +123,13 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         return model
 
     def export_esm(self, folder: str | Path, *, max_seq_len: int = 1024) -> None:
-        """Write a plain EsmForMaskedLM, which needs nothing of ours."""
+        """Write a plain EsmForMaskedLM, which loads without this package."""
         tensors = {name: tensor.detach().cpu() for name, tensor in self.model.named_tensors()}
         huggingface.export(folder, tensors, self.config.options, max_seq_len=max_seq_len)
 
     # torch declares overloads by the type of `destination`, which nobody passes here
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # see above
-        """Without Transformer Engine's `_extra_state`, which is a pickle."""
+        """Return the tensors without Transformer Engine's `_extra_state`, which is a pickle."""
         return {
             name: value
             for name, value in super().state_dict(*args, **kwargs).items()
@@ -141,14 +145,16 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         max_length_q: int | None = None,
         **_: Any,
     ) -> MaskedLMOutput:
-        """
+        """Return logits, and the loss if labels are given.
+
         Args:
             input_ids: int64[B, S].
             attention_mask: int64[B, S], 1 at tokens; padding on the right.
-            labels: int64[B, S], -100 where there is nothing to predict.
-            cu_seq_lens_q, max_length_q: the row (B = 1) is packed, with sequences there, as `pipeline.reader.hugging_face` gives them.
+            labels: int64[B, S], -100 at tokens that are not predicted.
+            cu_seq_lens_q, max_length_q: given if the row (B = 1) is packed, as by
+                `pipeline.reader.hugging_face`: cumulative lengths, and longest sequence.
         Raises:
-            ValueError: padding on the left, or a packed row among others.
+            ValueError: padding on the left, or several packed rows.
         """
         rows, columns = input_ids.shape
         if cu_seq_lens_q is not None:
@@ -164,7 +170,7 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
             sequences = SequenceLayout.padded(mask.sum(1), columns)
         with torch.cuda.device_of(
             input_ids
-        ):  # Triton launches kernels on the current device, wherever tensors are
+        ):  # Triton launches kernels on the current device, whatever the device of the tensors.
             logits = self.model(input_ids.flatten(), sequences)[:, :VOCABULARY].unflatten(
                 0, (rows, columns)
             )

@@ -1,7 +1,9 @@
-"""From and to Hugging Face's EsmForMaskedLM: names, config.json, safetensors. Needs neither transformers nor a network.
+"""Import and export of Hugging Face's EsmForMaskedLM: names, config.json, safetensors. Needs
+neither transformers nor a network.
 
-A folder that `export` writes loads with plain transformers (5.17 and newer), without remote code. `load` reads safetensors only, for
-it executes nothing; the values go through unchanged, `inv_freq` included, which published checkpoints carry rounded to fp16.
+A folder that `export` writes loads with plain transformers (5.17 and newer), without remote code.
+`load` reads safetensors only, because they execute nothing. All values stay unchanged, also
+`inv_freq`, which published checkpoints carry rounded to fp16.
 """
 
 from __future__ import annotations
@@ -65,10 +67,10 @@ _QKV: Final = ("query", "key", "value")
 
 
 def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Tensor]:
-    """Our tensors, float32, out of EsmForMaskedLM's.
+    """Return our tensors, float32, from EsmForMaskedLM's.
 
     Raises:
-        KeyError: one is missing.
+        KeyError: a tensor is missing.
     """
     ours = {
         "embedding": F.pad(
@@ -79,7 +81,7 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
     for name, theirs in _WHOLE.items():
         if theirs in tensors or not name.startswith(
             "contact_head"
-        ):  # a checkpoint may have been saved without
+        ):  # a checkpoint may lack the contact head
             ours[name] = tensors[theirs].float()
     for i in range(options.layers):
         layer = f"esm.encoder.layer.{i}."
@@ -92,7 +94,8 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
             # [3, H × R, …] → [H, 3, R, …]: a head's query, key and value stand together
             by_head = parts.unflatten(1, (options.heads, options.head_size)).transpose(0, 1)
             ours[f"layers.{i}.layernorm_qkv.{kind}"] = by_head.flatten(0, 2).contiguous()
-    # once for the model, once a layer, or with a literal "*" for the layer: as transformers of different ages wrote it
+    # One for the model, one per layer, or one with a literal "*" for the layer, depending on the
+    # version of transformers.
     rotary = [
         tensors[name].float()
         for name in sorted(tensors)
@@ -106,7 +109,7 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
 
 
 def to_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Tensor]:
-    """EsmForMaskedLM's tensors out of ours, whole ones."""
+    """Return EsmForMaskedLM's tensors from ours, which have to be whole."""
     theirs = {
         "esm.embeddings.word_embeddings.weight": tensors["embedding"][:VOCABULARY].clone(),
         _INV_FREQ: tensors["inv_freq"],
@@ -127,17 +130,21 @@ def to_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Te
 
 
 def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
-    """Shape and tensors (ours, float32, on the CPU) of an EsmForMaskedLM in a folder.
+    """Return shape and tensors (ours, float32, on the CPU) of an EsmForMaskedLM in a folder.
 
     Raises:
-        InputError: no such model there, one that is not ESM-2, or no safetensors; says what to do.
+        InputError: the folder has no such model or no safetensors, or the model is not ESM-2; says
+            what to do.
     """
     folder = Path(folder)
     source = str(folder)
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
-        hint = "it has to be a local folder: download a hub's model with `hf download NAME --local-dir FOLDER`"
+        hint = (
+            "it has to be a local folder: download a hub's model with `hf download NAME "
+            "--local-dir FOLDER`"
+        )
         raise InputError(f"no readable config.json ({error}); {hint}", source=source) from error
     options = options_of(config, source)
     try:
@@ -166,7 +173,7 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
 
 
 class _Noted(dict[str, Tensor]):
-    """Tensors by name. used: names of those that were asked for."""
+    """Tensors by name. used: names of the tensors that were read."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -188,33 +195,41 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
         files = sorted(folder / check_name(name, folder) for name in names)
     for file in files:
         if not file.exists():
-            remedy = "AutoModelForMaskedLM.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it from other formats"
+            remedy = (
+                "AutoModelForMaskedLM.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it "
+                "from other formats"
+            )
             raise InputError(f"no {file.name}; {remedy}", source=str(folder))
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 (not a dict)
-                # a plain EsmModel, saved without its head, lacks the prefix; it lacks the head too, which the caller will name
+                # A plain EsmModel, saved without its head, lacks the prefix. It lacks the head too,
+                # which the caller reports.
                 yield name, tensors.get_tensor(name)
 
 
 def export(
     folder: str | Path, tensors: Mapping[str, Tensor], options: ModelOptions, *, max_seq_len: int
 ) -> None:
-    """Write a folder that `AutoModelForMaskedLM.from_pretrained` and `AutoTokenizer.from_pretrained` load.
+    """Write a folder that `AutoModelForMaskedLM.from_pretrained` and
+    `AutoTokenizer.from_pretrained` load.
 
     Args:
         tensors: ours, whole.
-        max_seq_len: tokens; what config.json's max_position_embeddings and the tokenizer's limit say.
+        max_seq_len: limit in tokens, for max_position_embeddings in config.json and for the
+            tokenizer.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _save_weights(folder, to_esm(tensors, options))
     for name, content in _texts(options, max_seq_len).items():
         write(folder / name, content)
-    sync_folder(folder.parent)  # else the folder's own name may be lost
+    sync_folder(folder.parent)  # otherwise a power cut may lose the folder's own name
 
 
 def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """One file, or several of at most 5 GB and an index, as transformers names them."""
+    """Write one file, or several of at most 5 GB and an index, with the names that transformers
+    uses.
+    """
     parts: list[dict[str, Tensor]] = [{}]
     for name, tensor in tensors.items():
         if parts[-1] and sum(t.nbytes for t in parts[-1].values()) + tensor.nbytes > _SHARD_BYTES:
@@ -258,7 +273,7 @@ def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:
         "intermediate_size": options.ffn_size,
         "is_folding_model": False,
         "max_position_embeddings": max_seq_len
-        + 2,  # of learned positions, which start at 2; nothing is sized by it here
+        + 2,  # Learned positions start at 2. Nothing here depends on it.
         "num_attention_heads": options.heads,
         "num_hidden_layers": options.layers,
         "dtype": "float32",

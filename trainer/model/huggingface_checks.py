@@ -1,5 +1,6 @@
-"""What a Hugging Face folder may hold: everything that ESM-2 computes differently with is refused by
-name, and nothing is dropped without a word."""
+"""Checks of a Hugging Face folder: everything that ESM-2 computes differently is refused by name,
+and nothing is silently left out.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ REQUIRED: Final[Mapping[str, Any]] = {
     "mask_token_id": ESM2.id("<mask>"),
     "pad_token_id": ESM2.pad,
 }
-"""What config.json has to say."""
+"""Keys and values that config.json has to have."""
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "emb_layer_norm_before": False,
     "is_decoder": False,
@@ -37,7 +38,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "rope_scaling": None,
     "pruned_heads": None,
 }
-"""What transformers takes a key for that config.json lacks."""
+"""Values that transformers assumes for keys that config.json lacks."""
 _COMPUTED: Final[Mapping[str, tuple[Any, str]]] = {
     "emb_layer_norm_before": (False, "ESM-2 has no norm there"),
     "is_decoder": (False, "this trainer's attention looks both ways"),
@@ -45,24 +46,28 @@ _COMPUTED: Final[Mapping[str, tuple[Any, str]]] = {
     "is_folding_model": (False, "this trainer trains language models"),
     "hidden_dropout_prob": (
         0.0,
-        "this trainer has no dropout: set it to 0.0 in config.json, if training without is what you want",
+        "this trainer has no dropout: set it to 0.0 in config.json, if training without is what "
+        "you want",
     ),
     "attention_probs_dropout_prob": (
         0.0,
-        "this trainer has no dropout: set it to 0.0 in config.json, if training without is what you want",
+        "this trainer has no dropout: set it to 0.0 in config.json, if training without is what "
+        "you want",
     ),
     "rope_scaling": (None, "this trainer scales no rotary embedding"),
     "pruned_heads": (None, "all layers have all heads here"),
 }
-"""Key → the one value that is computed here, and what to say of others. An empty object or null is as
-good as false."""
+"""Key → the one value that this trainer computes, and why it refuses others. An empty object or
+null counts as false.
+"""
 _EMBEDDING: Final = "esm.embeddings.word_embeddings.weight"
 _DECODER: Final = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 _UNUSED: Final = re.compile(
     r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq"
 )
-"""Tensors that transformers does not compute with either, in a model with rotary embeddings; but for
-inv_freq, which is taken separately."""
+"""Tensors that transformers does not use either, in a model with rotary embeddings. inv_freq is
+imported separately.
+"""
 _FREQUENCIES: Final = 10_000.0
 
 
@@ -75,7 +80,7 @@ class _Shape(msgspec.Struct, frozen=True):
 
 
 def options_of(config: Any, source: str) -> ModelOptions:
-    """The model's shape, of config.json.
+    """Return the shape of the model in config.json.
 
     Raises:
         InputError: it is not ESM-2's; names the key.
@@ -109,8 +114,9 @@ def options_of(config: Any, source: str) -> ModelOptions:
 
 
 def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """The tensors by the names that modules have: some versions of transformers write norms' weight and
-    bias as gamma and beta.
+    """Return the tensors by the names that modules have.
+
+    Some versions of transformers write weight and bias of norms as gamma and beta.
 
     Raises:
         InputError: a tensor has both names.
@@ -129,11 +135,12 @@ def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
 def check_tensors(
     tensors: Mapping[str, Tensor], used: set[str], config: Mapping[str, Any], source: str
 ) -> None:
-    """Raises: InputError, for a tensor that would be left out though the model computes with it, or that
-    is not finite.
+    """Check that no tensor that the model computes with is left out, and that all are finite.
 
     Args:
-        used: names of those that are imported.
+        used: names of the tensors that are imported.
+    Raises:
+        InputError: names the tensor.
     """
     embedding = tensors[_EMBEDDING]
     decoder = tensors.get(
@@ -143,7 +150,8 @@ def check_tensors(
         decoder.shape == embedding.shape and torch.equal(decoder, embedding)
     ):
         raise InputError(
-            "its decoder is not tied to its embedding (tie_word_embeddings, lm_head.decoder.weight), as ESM-2's is",
+            "its decoder is not tied to its embedding (tie_word_embeddings, "
+            "lm_head.decoder.weight), as ESM-2's is",
             source=source,
         )
     bias = tensors.get(_DECODER[1])
@@ -157,14 +165,16 @@ def check_tensors(
     )
     if left:
         raise InputError(
-            f"its weights hold {left[0]} and {len(left) - 1} more that ESM-2 does not have: what they do would be lost",
+            f"its weights hold {left[0]} and {len(left) - 1} more that ESM-2 does not have: what "
+            "they do would be lost",
             source=source,
         )
     if (config.get("rope_theta") or _FREQUENCIES) != _FREQUENCIES and not any(
         name.endswith("inv_freq") for name in tensors
     ):
         raise InputError(
-            f"config.json has rope_theta {config['rope_theta']}, ESM-2 has {_FREQUENCIES}, and the weights hold no inv_freq",
+            f"config.json has rope_theta {config['rope_theta']}, ESM-2 has {_FREQUENCIES}, and "
+            "the weights hold no inv_freq",
             source=source,
         )
     for name in sorted(used):
@@ -175,17 +185,26 @@ def check_tensors(
 def check_shapes(
     found: Mapping[str, Tensor], expected: Mapping[str, torch.Size], source: str
 ) -> None:
-    """Raises: InputError, for a tensor of ours whose shape is not the one that config.json means."""
+    """Check that our tensors have the shapes that follow from config.json.
+
+    Raises:
+        InputError: names the tensor.
+    """
     for name, tensor in found.items():
         if tensor.shape != expected.get(name):
             raise InputError(
-                f"{name} has shape {list(tensor.shape)}, config.json means {list(expected.get(name, ()))}",
+                f"{name} has shape {list(tensor.shape)}, config.json means "
+                f"{list(expected.get(name, ()))}",
                 source=source,
             )
 
 
 def check_name(name: Any, folder: Path) -> str:
-    """Raises: InputError, if an index names a file outside of its folder."""
+    """Return a file name of an index, if it names a file of the folder.
+
+    Raises:
+        InputError: it does not.
+    """
     if not isinstance(name, str) or Path(name).name != name:
         raise InputError(f"its index names {name!r}, no file of the folder", source=str(folder))
     return name

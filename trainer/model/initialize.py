@@ -1,7 +1,8 @@
-"""Building a model: on the meta device, then sharded, then given values that depend on the seed and a tensor's name alone.
+"""Build a model: on the meta device, then sharded, then given values that depend only on the seed
+and the name of a tensor.
 
-Each tensor is drawn whole, on the device it lives on, and cut after: drawing shards would make values depend on the number of ranks.
-The largest tensor of the 15B model takes 0.4 GB meanwhile.
+Each tensor is drawn whole, on its device, and then cut: if shards were drawn, values would depend
+on the number of ranks. The largest tensor of the 15B model takes 0.4 GB meanwhile.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from trainer.model.esm2 import INIT_STD, VOCABULARY, Esm2, rope_frequencies
 
 
 def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None = None) -> Esm2:
-    """A model without values, on the meta device. `compute.backend` is te or torch. slices: of rows, over ranks.
+    """Return a model without values, on the meta device.
 
+    Args:
+        compute: its backend is te or torch.
+        slices: slices of rows, over ranks.
     Raises:
-        ImportError: backend te where Transformer Engine or a GPU is missing.
+        ImportError: backend te without Transformer Engine or without a GPU.
     """
     if compute.backend == "te":
         from trainer.model import layer_te as layer
@@ -43,7 +47,9 @@ def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None 
 def draw(
     name: str, shape: torch.Size, options: ModelOptions, *, seed: int, device: torch.device
 ) -> Tensor:
-    """Initial value of a tensor, float32: matrices N(0, 0.02²), norms 1, biases 0, and 0 for tokens that do not exist or are padding."""
+    """Return the initial value of a tensor, float32: matrices N(0, 0.02²), norms 1, biases 0, and 0
+    for padding and for tokens that do not exist.
+    """
     if name == "inv_freq":
         return rope_frequencies(options.head_size).to(device)
     if name.endswith(("norm_weight", "norm.weight")):
@@ -64,12 +70,14 @@ def draw(
 def fill(
     model: Esm2, values: Mapping[str, Tensor], *, seed: int, topology: Topology
 ) -> dict[str, Tensor]:
-    """Give a model of the meta device memory and values, on the device of `topology`.
+    """Give a model on the meta device memory and values, on the device of `topology`.
 
     Args:
-        values: float32, whole, by name: what was imported, on rank 0; the others get it from there. The rest is drawn.
+        values: imported tensors by name, float32, whole, on rank 0, which sends them to the others.
+            All other tensors are drawn.
     Returns:
-        fp32 values of all parameters whose own dtype is another, by name, sharded as they are: what an optimizer starts its masters with.
+        fp32 values of all parameters that have another dtype, by name, sharded like them: the
+            initial masters of an optimizer.
     """
     device = topology.device
     model.to_empty(device=device)

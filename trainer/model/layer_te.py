@@ -1,6 +1,8 @@
-"""A transformer layer for NVIDIA GPUs: Transformer Engine's linear maps, in all its precisions, and kernels of ours for what is between them.
+"""Transformer layer for NVIDIA GPUs: linear maps of Transformer Engine, in all its precisions, and
+kernels of ours between them.
 
-Transformer Engine cannot be imported without a GPU. Which of its parts were replaced, and what that gave: docs/decisions/0006-speed.md.
+Transformer Engine cannot be imported without a GPU. docs/decisions/0006-speed.md says which of its
+parts were replaced, and what that gained.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from trainer.kernels.rope import RotateQKV
 from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
 
 OUR_NUMBERS = 2**31
-"""Fused QKV has fewer: our kernel's offsets have 32 bits."""
+"""Fused QKV has to have fewer elements than this: our kernel's offsets have 32 bits."""
 
 
 class Context:
-    """What all layers need to know of a row: angles of the rotary embedding, and who attends to whom."""
+    """Angles of the rotary embedding and layout of the sequences of a row, for all layers."""
 
     def __init__(self, sequences: SequenceLayout, angles_TR: Tensor, slices: Slices) -> None:
         self.slices = slices
@@ -34,17 +36,20 @@ class Context:
         self.sequences = sequences
         self.tiles = tiles(sequences.cu_seqlens, angles_TR.shape[0])
         self.cu_seqlens = sequences.cu_seqlens
-        if sequences.lengths is not None:  # of real tokens: what BSHD's padding mask is made of
+        # lengths without padding, from which the padding mask of BSHD is made
+        if sequences.lengths is not None:
             self.cu_seqlens = F.pad(sequences.lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
     def attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
-        """Attention output [t, D] of each sequence on itself, from fused QKV [t, H, 3, R] before the rotary embedding."""
+        """Return the attention output [t, D] of each sequence on itself, from fused QKV [t, H, 3,
+        R] before the rotary embedding.
+        """
         heads, size = qkv.shape[1], qkv.shape[3]
         out = self._attend(attention, self.slices.to_heads(qkv))
         return self.slices.to_tokens(out.view(out.shape[0], -1, size), heads).flatten(1)
 
     def _attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
-        """The same, of all tokens and this rank's heads."""
+        """Return the attention output of all tokens and this rank's heads."""
         tokens = qkv.shape[0]
         longest = self.sequences.max_seqlen
         if is_ours(qkv, self.sequences):
@@ -66,7 +71,9 @@ class Context:
 
 
 def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
-    """Whether our attention kernel takes this QKV [T, H, 3, R], or Transformer Engine's does."""
+    """Return whether our attention kernel takes this QKV [T, H, 3, R]; otherwise Transformer
+    Engine's does.
+    """
     fits = (
         sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS
     )
@@ -74,9 +81,11 @@ def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
 
 
 class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no types here
-    """Adds to the residual stream, normalises it, and maps it linearly; parameters named as in Transformer Engine's LayerNormLinear.
+    """Adds to the residual stream, normalises it, and maps it linearly. Parameters are named as in
+    Transformer Engine's LayerNormLinear.
 
-    A te.Linear, not a module around one: so state dicts have the same keys with backend torch.
+    It is a te.Linear, not a module around one, so that state dicts have the same keys as with
+    backend torch.
     """
 
     def __init__(self, features: int, out_features: int, *, return_bias: bool = False) -> None:
@@ -87,7 +96,9 @@ class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no 
     def forward(
         self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor | None = None
     ) -> tuple[Tensor, Any]:
-        """x + update + bias, and what is made of it; with `return_bias`, a pair of that and the bias which is still to be added."""
+        """Return x + update + bias, and the linear map of its norm. With `return_bias`, the latter
+        is a pair: output, and bias still to be added.
+        """
         x_tD, normal_tD = AddNorm.apply(
             x_tD, update_tD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON
         )
@@ -108,7 +119,7 @@ class FeedForward(nn.Module):
 
 class Layer(nn.Module):
     stays_bf16 = False
-    """Whether it computes in bf16 though the model runs in a lower precision."""
+    """Whether the layer computes in bf16 although the model runs in a lower precision."""
 
     def __init__(self, options: ModelOptions, recompute: Recompute, slices: Slices) -> None:
         super().__init__()
@@ -121,7 +132,7 @@ class Layer(nn.Module):
         self.layernorm_mlp = FeedForward(options)
 
     def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """The residual stream and what is still to be added to it, before and after this layer."""
+        """Return the residual stream, and the update still to be added to it."""
         with te.autocast(enabled=False) if self.stays_bf16 else nullcontext():
             if self.recompute == "full" and torch.is_grad_enabled():
                 return te.checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)

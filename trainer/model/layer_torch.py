@@ -1,7 +1,8 @@
-"""A transformer layer in plain torch: runs anywhere, and says what the fused one computes.
+"""Transformer layer in plain torch. It runs anywhere, and is the reference of the fused layer.
 
-Attention is `torch.nn.attention.varlen` in half precision on a GPU, one call of scaled_dot_product_attention a sequence elsewhere
-(so that on a CPU no sequence's rounding depends on another), and one masked call for padded rows.
+Attention is `torch.nn.attention.varlen` in half precision on a GPU, and one masked call for padded
+rows. Elsewhere it is one call of scaled_dot_product_attention per sequence, so that on a CPU the
+rounding of a sequence does not depend on other sequences.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
 
 
 class Context:
-    """What all layers need to know of a row: angles of the rotary embedding, and who attends to whom."""
+    """Angles of the rotary embedding and layout of the sequences of a row, for all layers."""
 
     def __init__(self, sequences: SequenceLayout, angles_TR: Tensor, slices: Slices) -> None:
         self.slices = slices
@@ -34,14 +35,17 @@ class Context:
             self.lengths = sequences.cu_seqlens.diff().tolist()
 
     def attend(self, qkv_tH3R: Tensor) -> Tensor:
-        """Attention output [t, H, R] of each sequence on itself, softmax scale 1/√R, from fused QKV before the rotary embedding."""
+        """Return the attention output [t, H, R] of each sequence on itself, softmax scale 1/√R,
+        from fused QKV before the rotary embedding.
+        """
         heads = qkv_tH3R.shape[1]
         q_THR, k_THR, v_THR = self.slices.to_heads(qkv_tH3R).unbind(2)
         half = q_THR.dtype in (torch.bfloat16, torch.float16)
         if self.mask is None and q_THR.is_cuda and half:
             out_THR = self._varlen(self.rotate(q_THR), self.rotate(k_THR), v_THR)
         else:
-            # scaled here, in fp32: a kernel would scale the scores, which rounds each of them once more
+            # Scaled here, in fp32: a kernel would scale the scores, which rounds each of them once
+            # more.
             q_THR = self.rotate(q_THR, scale=q_THR.shape[-1] ** -0.5)
             out_THR = self._attend(q_THR, self.rotate(k_THR), v_THR)
         return self.slices.to_tokens(out_THR, heads)
@@ -58,7 +62,8 @@ class Context:
     # Not compiled, for the same reason.
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types here
     def _attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
-        """Attention with scaled_dot_product_attention, on queries that are scaled already."""
+        """Return the output of scaled_dot_product_attention, from queries that are already
+        scaled."""
         if self.mask is not None:
             q, k, v = (
                 x.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2)
@@ -67,17 +72,19 @@ class Context:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, scale=1.0)
             return out.transpose(1, 2).flatten(0, 1)
         if not self.lengths:
-            self.lengths = (
-                self.sequences.cu_seqlens.diff().tolist()
-            )  # on a GPU in fp32: waits for it, once a row
+            # on a GPU in fp32: this waits for the GPU, once per row
+            self.lengths = self.sequences.cu_seqlens.diff().tolist()
         each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
-        # with a batch of one: without a batch, torch writes out all scores, 4 GB a head for the longest proteins
+        # With a batch dimension of one: without it, torch writes out all scores, 4 GB per head for
+        # the longest proteins.
         batches = ((t.transpose(0, 1)[None] for t in qkv) for qkv in each if qkv[0].numel())
         parts = [F.scaled_dot_product_attention(q, k, v, scale=1.0) for q, k, v in batches]
         return torch.cat([part[0].transpose(0, 1) for part in parts])
 
     def rotate(self, x_THR: Tensor, *, scale: float = 1.0) -> Tensor:
-        """Rotary embedding in fp32, times `scale`: first half of a head against its second half."""
+        """Return the rotary embedding in fp32, times `scale`. It rotates the first half of a head
+        against the second.
+        """
         with torch.autocast(x_THR.device.type, enabled=False):
             first, second = x_THR.float().chunk(2, dim=-1)
             turned = torch.cat(
@@ -89,7 +96,9 @@ class Context:
 
 
 class NormLinear(nn.Module):
-    """LayerNorm, then a linear map; parameters named as in Transformer Engine's LayerNormLinear."""
+    """LayerNorm, then a linear map. Parameters are named as in Transformer Engine's
+    LayerNormLinear.
+    """
 
     def __init__(self, features: int, out_features: int) -> None:
         super().__init__()
@@ -128,7 +137,7 @@ class Layer(nn.Module):
         self.layernorm_mlp = FeedForward(options)
 
     def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """The residual stream and what is still to be added to it, before and after this layer."""
+        """Return the residual stream, and the update still to be added to it."""
         if self.recompute == "full" and torch.is_grad_enabled():
             return checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)
         return self._forward(x_tD, update_tD, context)

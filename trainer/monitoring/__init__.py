@@ -1,1 +1,4 @@
-"""What a run reports: metrics, statistics of layers, and traces for a profiler."""
+"""Observation of a run: metrics, statistics of layers, and profiler traces.
+
+Start at `meter.py`, which measures, and `run_log.py`, which writes.
+"""

@@ -28,11 +28,13 @@ PEAK_TFLOPS: Final = {
     "GB200": 2500.0,
     "L40S": 362.0,
 }
-"""Dense bf16, SXM where there are several. The longest name that a device's name contains counts."""
+"""Dense bf16 peak, of the SXM version where there are several. The longest name that is part of a
+device's name counts.
+"""
 
 
 def model_flops(model: ModelOptions, *, tokens: float, squares: float, predicted: float) -> float:
-    """FLOPs of forward and backward. squares: Σ length²."""
+    """Return the FLOPs of forward and backward pass. squares: Σ length², over sequences."""
     d = model.hidden_size
     layer = 4 * d * d + 2 * d * model.ffn_size
     return (
@@ -43,7 +45,7 @@ def model_flops(model: ModelOptions, *, tokens: float, squares: float, predicted
 
 
 def peak_flops(options: TrainOptions, device: torch.device) -> float:
-    """Of one device a second; 0 if unknown."""
+    """Return the peak FLOP/s of one device; 0 if unknown."""
     if options.output.peak_tflops or device.type != "cuda":
         return options.output.peak_tflops * 1e12
     name = torch.cuda.get_device_name(device)

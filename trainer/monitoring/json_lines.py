@@ -10,7 +10,11 @@ from trainer.checkpoints.atomic_write import write
 
 
 def open_json_lines(path: Path, step: int) -> TextIO:
-    """A file of JSON lines, open at its end, without lines of steps after `step`, or one that a crash cut off."""
+    """Open a file of JSON lines to append to it.
+
+    Lines of steps after `step`, and a line that a crash cut off, are removed: the resumed run
+    writes them again.
+    """
     kept = []
     if path.exists():
         for line in path.read_text(errors="replace").splitlines():

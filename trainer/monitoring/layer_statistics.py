@@ -1,11 +1,15 @@
-"""Statistics of activations, gradients and weights inside the layers, every N steps, by Transformer Engine's instruments (nvdlfw_inspect).
+"""Statistics of activations, gradients and weights inside the layers, every N steps.
 
-    OUT/statistics/config.yaml        what is taken of which layers; ours if there is none, and used as it is if there is one
-    OUT/statistics/statistics.jsonl   {"step", "layer", "tensor", "statistic", "value"}, a line each; of all ranks together, written by rank 0
-    OUT/statistics/nvdlfw_inspect_logs/   what the instruments say of themselves, a file a rank
+Transformer Engine's instruments (nvdlfw_inspect) compute them.
 
-For looking into a run whose loss misbehaves in a low precision. A step that is looked at takes several times as long, for each statistic is one more
-pass over a tensor, and the host waits for it; the others cost next to nothing. With --recompute, activations that are computed again count twice.
+    OUT/statistics/config.yaml            which statistics of which layers; written if missing
+    OUT/statistics/statistics.jsonl       {"step", "layer", "tensor", "statistic", "value"} per line
+                                          over all ranks; rank 0 writes it
+    OUT/statistics/nvdlfw_inspect_logs/   messages of the instruments, one file per rank
+
+Use it to examine a run whose loss misbehaves in a low precision. A measured step takes several
+times as long: each statistic is one more pass over a tensor, and the host waits for it. Other steps
+cost almost nothing. With --recompute, activations that are computed again count twice.
 """
 
 from __future__ import annotations
@@ -30,10 +34,12 @@ from trainer.monitoring.json_lines import open_json_lines
 
 _TENSORS: Final = ("activation", "gradient", "weight")
 _NAME: Final = re.compile(r"(?:model\.)?(.+?)_(activation|gradient|weight|output|wgrad|dgrad)_(.+)")
-"""How nvdlfw_inspect names a number: layer, tensor, statistic."""
+"""Name of a number in nvdlfw_inspect: layer, tensor, statistic."""
 _HEADER: Final = """\
-# What --tensor-statistics takes, of which layers. Change it, and the same command goes on with it; remove it, and it is written again.
-# activation: what goes into a matrix product; gradient: of what comes out. Other statistics: Transformer Engine's LogTensorStats and Log*TensorStats.
+# Which statistics --tensor-statistics takes of which layers. A resumed run uses this file as it is;
+# if it is removed, it is written again.
+# activation: input of a matrix product; gradient: gradient of its output.
+# Other statistics: LogTensorStats and Log*TensorStats of Transformer Engine.
 """
 
 
@@ -52,7 +58,10 @@ class LayerStatistics:
         self._file: Any = None
 
     def begin(self, model: nn.Module, step: int) -> None:
-        """Name the model's layers, and go on after `step`; lines of later steps, which were written before a crash, are dropped."""
+        """Name the layers of the model, and continue after `step`.
+
+        Lines of later steps, written before a crash, are removed.
+        """
         import nvdlfw_inspect.api as inspect
 
         inspect.infer_and_assign_layer_names(model)
@@ -61,7 +70,7 @@ class LayerStatistics:
             self._file = open_json_lines(self._folder / "statistics.jsonl", step)
 
     def step(self) -> None:
-        """To be called by all ranks after each step: what was taken is put together and written."""
+        """Collect and write the statistics of a step. To be called by all ranks after each step."""
         import nvdlfw_inspect.api as inspect
 
         inspect.step()
@@ -70,7 +79,8 @@ class LayerStatistics:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """For validation: its activations are not the next step's."""
+        """Collect nothing inside this context: validation has other activations than the next
+        step."""
         from transformer_engine.debug.pytorch.debug_state import TEDebugState
 
         TEDebugState.debug_enabled = False
@@ -102,12 +112,16 @@ class LayerStatistics:
 def layer_statistics(
     options: TrainOptions, topology: Topology
 ) -> Iterator[LayerStatistics | NoStatistics]:
-    """Something to `begin` with a model that is made in here, to `step` after each step, and to be `paused` for what is no step.
+    """Collect statistics of the layers of a model that is built inside this context.
+
+    Call `begin` with the model, `step` after each step, and enter `paused` for everything that is
+    not a step.
 
     Args:
         options: with `auto` resolved.
     Raises:
-        ValueError: --tensor-statistics does not go together with other options, its package is missing, or its configuration cannot be read.
+        ValueError: --tensor-statistics does not go together with other options, its package is
+            missing, or its configuration cannot be read.
     """
     if not options.output.tensor_statistics:
         yield NoStatistics()
@@ -130,14 +144,21 @@ def layer_statistics(
 
 
 def check(options: TrainOptions, *, installed: bool) -> None:
-    """Raises: ValueError, if the options do not go together or nvdlfw_inspect is not installed; says what to do."""
+    """Refuse --tensor-statistics where it cannot work.
+
+    Raises:
+        ValueError: the options do not go together, or nvdlfw_inspect is not installed; says what to
+            do.
+    """
     if options.compute.backend != "te":
         raise ValueError(
-            f"--tensor-statistics looks into Transformer Engine's layers, and --backend {options.compute.backend} has none: leave it out"
+            "--tensor-statistics measures Transformer Engine's layers, and --backend "
+            f"{options.compute.backend} has none: leave it out"
         )
     if options.compute.cuda_graph:
         raise ValueError(
-            "--tensor-statistics and --cuda-graph do not go together: a graph replays kernels and asks nobody; leave one out"
+            "--tensor-statistics and --cuda-graph do not go together: a graph replays kernels "
+            "without calling the instruments; leave one out"
         )
     if not installed:
         raise ValueError("--tensor-statistics needs nvdlfw_inspect: pip install nvdlfw-inspect")
@@ -166,14 +187,18 @@ def _initialize(folder: Path, collected: LayerStatistics) -> None:
         AssertionError,
         TypeError,
         yaml.YAMLError,
-    ) as error:  # what is raised for a file that somebody changed
+    ) as error:  # raised for a file that a user has changed
         raise ValueError(
-            f"{config}: {error}; mend it, or remove it to have it written again"
+            f"{config}: {error}; correct the file, or remove it to have it written again"
         ) from error
 
 
 def configuration(options: TrainOptions) -> str:
-    """config.yaml: statistics of all layers, and how the numbers fit their format of those that compute in a low precision."""
+    """Return the content of config.yaml.
+
+    It takes statistics of all layers; of layers in a low precision also how well the numbers fit
+    their format.
+    """
     low = precision.low_layers(options.compute, options.model.layers)
     sections = [
         _section(
@@ -209,14 +234,16 @@ def _section(options: TrainOptions, layers: list[int], *, low: bool) -> str:
 
 
 def _fits(options: TrainOptions) -> dict[str, tuple[str, ...]]:
-    """Tensor → statistics of its rounding. underflows%: of its numbers, those that become 0."""
+    """Return tensor → statistics of its rounding. underflows%: share of its numbers that become
+    0."""
     if options.compute.precision == "nvfp4":
         return dict.fromkeys(_TENSORS, ("underflows%", "mse"))
     scales = ("scale_inv_min", "scale_inv_max")
     overflows = ("overflows%",) if options.compute.precision == "fp8-delayed" else ()
     found = dict.fromkeys(_TENSORS, ("underflows%", *overflows, *scales))
     if options.compute.quantized_init:
-        found["weight"] = scales  # there is nothing to compare with
+        # the weights exist in FP8 only, so there is nothing to compare them with
+        found["weight"] = scales
     return found
 
 

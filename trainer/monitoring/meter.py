@@ -20,11 +20,17 @@ from trainer.validate import perplexity
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepMetrics:
-    """One line of metrics. loss, perplexity and grad_norm are the step's; the rest is over the steps since the line before.
+    """One line of metrics.
 
-    tokens: of the run so far, unpadded. data_wait: share of time in which the device of rank 0 may have waited for buckets (see Feed).
-    memory: peak of rank 0, bytes. skipped: steps of the run so far whose loss or gradient was not finite. overflow: tokens to predict that
-    found no room. bad_in_a_row: the most steps skipped in a row.
+    loss, perplexity and grad_norm are those of the step; the other numbers cover the steps since
+    the line before.
+
+    tokens: of the run so far, without padding.
+    data_wait: share of time in which the device of rank 0 may have waited for buckets (see Feed).
+    memory: peak of rank 0, in bytes.
+    skipped: steps of the run so far whose loss or gradient was not finite.
+    overflow: tokens to predict for which the index had no room.
+    bad_in_a_row: largest number of consecutive steps that were skipped.
     """
 
     step: int
@@ -45,7 +51,7 @@ class StepMetrics:
 
 
 class Meter:
-    """Gathers a step's numbers on the device, and makes a StepMetrics of them every few steps."""
+    """Adds up the numbers of steps on the device, and returns metrics every few steps."""
 
     def __init__(
         self, options: TrainOptions, topology: Topology, *, step: int, tokens: int
@@ -59,20 +65,24 @@ class Meter:
         self._clock = _Clock(topology.device)
         self._waited = 0.0
         self._pending: tuple[int, float, float, Tensor] | None = (
-            None  # step, rate, waited, numbers on their way to the host
+            None  # step, learning rate, seconds waited, numbers that are being copied to the host
         )
 
     def step(
         self, step: int, *, scalars: Tensor, counts: Tensor, rate: float, waited: float, flush: bool
     ) -> list[StepMetrics]:
-        """Count a step. A StepMetrics comes one step after it was due, or at once with `flush`.
+        """Count a step.
+
+        Metrics are returned one step after they are due, or at once with `flush`.
 
         Args:
             step: steps done, this one included.
-            scalars: float64[4], the step's loss and gradient norm, steps that were applied so far, steps skipped in a row.
-            counts: float64[4] over all ranks: predicted tokens, overflow, tokens, Σ length².
-            waited: seconds the feed has waited so far.
-            flush: something else than a step comes next.
+            scalars: float64[4], loss and gradient norm of the step, steps applied so far, steps
+                skipped in a row.
+            counts: float64[4] over all ranks: predicted tokens, overflow, tokens, Σ length² (over
+                sequences).
+            waited: seconds for which the feed has waited so far.
+            flush: the run does something else than a step next.
         """
         self._sums += counts
         self._worst = torch.maximum(self._worst, scalars[3])
@@ -81,11 +91,12 @@ class Meter:
             numbers = torch.cat([scalars[:3], self._worst.reshape(1), self._sums])
             self._sums, self._worst = torch.zeros_like(self._sums), torch.zeros_like(self._worst)
             self._pending = (step, rate, waited, numbers.to("cpu", non_blocking=True))
-            self._clock.mark()  # after the copy: whoever waits for the mark has the numbers
+            # after the copy: when this mark is reached, the host has the numbers
+            self._clock.mark()
         return [*lines, *self._read()] if flush else lines
 
     def resume(self) -> None:
-        """Go on after a `flush`: the time since then was not training."""
+        """Restart the clock after a `flush`: the time since then was not training."""
         self._clock.restart()
 
     def _read(self) -> list[StepMetrics]:
@@ -124,7 +135,9 @@ class Meter:
 
 
 class _Clock:
-    """Time between marks, by the device's own clock on a GPU: the host runs ahead."""
+    """Measures the time between marks. On a GPU the device measures it, because the host runs
+    ahead.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
@@ -137,7 +150,9 @@ class _Clock:
         self._now = self._read()
 
     def lap(self) -> float:
-        """Seconds between the last two marks; waits until the device has reached the second, and what was copied before it."""
+        """Return the seconds between the last two marks. Waits until the device has reached the
+        second one, and has finished the copies before it.
+        """
         if self._on_gpu:
             self._now.synchronize()
             seconds = float(self._last.elapsed_time(self._now)) / 1e3

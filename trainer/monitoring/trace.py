@@ -1,4 +1,4 @@
-"""A trace of a few steps, for chrome://tracing or Perfetto."""
+"""Profiler trace of a few steps, for chrome://tracing or Perfetto."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class _Off:
 
 @contextmanager
 def profiler(options: TrainOptions, topology: Topology) -> Iterator[Any]:
-    """Something whose `step()` is to be called after each step. With --profile, rank 0 writes OUT/trace.json of the 11th to the 13th."""
+    """Return an object whose `step()` has to be called after each step.
+
+    With --profile, rank 0 writes OUT/trace.json of the 11th to the 13th step.
+    """
     if not (options.output.profile and topology.is_main):
         yield _Off()
         return
@@ -37,4 +40,4 @@ def profiler(options: TrainOptions, topology: Topology) -> Iterator[Any]:
     ) as trace:
         yield trace
     if not path.exists():
-        print(f"no {path}: the run had fewer than 13 steps", file=sys.stderr)
+        print(f"{path} was not written: the run had fewer than 13 steps", file=sys.stderr)

@@ -38,11 +38,13 @@ class WeightsAndBiases:
             raise ValueError(
                 "--wandb-project needs the package wandb: pip install wandb"
             ) from error
-        # one run there for one run here: its id is kept in the run's folder
+        # The id is kept in the run's folder, so that a resumed run continues the same run on the
+        # server.
         identity = out / "wandb-id"
         if not identity.exists():
             identity.write_text(secrets.token_hex(8))
-        sys.argv = [without_credentials(word) for word in sys.argv]  # which wandb sends too
+        # wandb sends the command line too
+        sys.argv = [without_credentials(word) for word in sys.argv]
         project, config = options.output.wandb_project, asdict(options.public())
         self._run = wandb.init(
             project=project,

@@ -12,21 +12,28 @@ from trainer.precision.low_precision import is_low
 
 
 def stored_dtype(options: ComputeOptions) -> torch.dtype:
-    """Of parameters between steps, or what FP8 ones pass for. If it is not fp32, the optimizer keeps fp32 masters."""
+    """Return the dtype of parameters between steps, or the one that FP8 parameters report.
+
+    If it is not fp32, the optimizer keeps fp32 masters.
+    """
     return (
         torch.bfloat16 if options.backend == "te" and options.precision != "fp32" else torch.float32
     )
 
 
 def compute_dtype(options: ComputeOptions) -> torch.dtype:
-    """Of matrix products that are not in a low precision."""
+    """Return the dtype of matrix products that are not in a low precision."""
     return torch.float32 if options.precision == "fp32" else torch.bfloat16
 
 
 def autocast(
     options: ComputeOptions, device: torch.device, *, sharded: bool
 ) -> AbstractContextManager[Any]:
-    """What a forward pass runs in. Under FSDP2 (`sharded`), its own policy casts fp32 parameters."""
+    """Return the context of a forward pass.
+
+    Args:
+        sharded: FSDP2 shards the parameters, and its own policy casts them.
+    """
     if is_low(options.precision):
         import transformer_engine.pytorch as te
 
@@ -40,10 +47,11 @@ def autocast(
 
 
 def backward_in_autocast(options: ComputeOptions) -> bool:
-    """Whether the backward pass has to run in `autocast` as well.
+    """Return whether the backward pass has to run in `autocast` too.
 
-    Transformer Engine computes layers again in an autocast of their own. If that is the outermost one, its exit moves delayed scaling's histories on, once
-    for each layer and not once for each micro-batch.
+    Transformer Engine recomputes layers in an autocast of its own. If that is the outermost one,
+    its exit advances the histories of delayed scaling once for each layer, not once for each
+    micro-batch.
     """
     return is_low(options.precision) and options.recompute != "none"
 

@@ -1,7 +1,7 @@
 """State of delayed scaling (precision fp8-delayed): scales, and histories of largest values.
 
-Only this recipe of Transformer Engine has state. tests/gpu/test_scaling_kept.py checks on a GPU that
-validation does not change it.
+Of Transformer Engine's recipes only this one has state. tests/gpu/test_scaling_kept.py checks on a
+GPU that validation does not change it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from trainer.precision.autocast import recipe
 
 
 def scaling_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Delayed scaling's state, by name: scales and histories of largest values, there from the first step on. The other recipes have none."""
+    """Yield the state of delayed scaling by name: scales and histories of largest values.
+
+    The state exists from the first step on. Other recipes have none.
+    """
     for name, module in model.named_modules():
         if next(module.parameters(recurse=False), None) is None:
-            continue  # attention has some too, and never uses it: it runs in bf16
+            continue  # attention has state too, and never uses it: it runs in bf16
         for direction in ("scaling_fwd", "scaling_bwd"):
             state: Any = getattr(module, "fp8_meta", {}).get(direction)
             if hasattr(state, "amax_history"):
@@ -30,7 +33,9 @@ def scaling_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
-    """Make delayed scaling's state, which otherwise comes with the first step, so that a checkpoint's can be written into it."""
+    """Create the state of delayed scaling, which otherwise appears with the first step, so that a
+    checkpoint can be loaded into it.
+    """
     if options.precision != "fp8-delayed":
         return
     import transformer_engine.pytorch as te
@@ -45,11 +50,12 @@ def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
 
 @contextmanager
 def preserve_scaling(model: nn.Module) -> Iterator[None]:
-    """Leave scales and histories as they are: the largest values of a validation are not the next step's.
+    """Restore scales and histories on leaving: the largest values of a validation are not those of
+    a step.
 
-    Transformer Engine moves histories on only where gradients are computed, but its kernels note largest
-    values in any forward pass, in the newest row of the history. Where the state does not exist yet, it
-    begins in here with zeros, as it would in a step.
+    Transformer Engine advances histories only where gradients are computed, but its kernels note
+    largest values in any forward pass, in the newest row of the history. State that is created
+    inside this context starts with zeros, as it would in a step.
     """
     tensors = [tensor for _, tensor in scaling_tensors(model)]
     kept = [tensor.clone() for tensor in tensors]

@@ -1,4 +1,6 @@
-"""Low precisions: formats of 8 and 4 bits, the GPUs that have them, and the layers that use them."""
+"""Low precisions: formats of 8 and 4 bits, the GPUs that support them, and the layers that use
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,17 @@ from typing import Final
 from trainer.config import ComputeOptions
 
 Capability = tuple[int, int]
-"""CUDA's number of a generation of GPUs: 8.0 Ampere, 8.9 Ada, 9.0 Hopper, 10.0 and above Blackwell."""
+"""Compute capability of a GPU: 8.0 Ampere, 8.9 Ada, 9.0 Hopper, 10.0 and above Blackwell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LowPrecision:
-    """What a low precision needs.
+    """Requirements of a low precision.
 
-    first, end: capabilities, from the first to below the end, if there is one.
-    available: Transformer Engine's function that knows what else, such as a version of CUDA.
-    multiple: what matrices' sizes are multiples of.
+    first, end: compute capabilities, from the first to below the end, if it has one.
+    available: function of Transformer Engine that checks further requirements, such as a version of
+    CUDA.
+    multiple: sizes of matrices have to be multiples of this.
     """
 
     first: Capability
@@ -40,23 +43,26 @@ LOW: Final[Mapping[str, LowPrecision]] = {
     "fp8-delayed": LowPrecision(first=(8, 9), available="is_fp8_available"),
     "fp8-current": LowPrecision(first=(8, 9), available="is_fp8_available"),
     "fp8-block": LowPrecision(first=(9, 0), available="is_fp8_block_scaling_available"),
-    # not on 12.x: Transformer Engine has not all layouts of the product there
+    # not on 12.x, where Transformer Engine lacks some layouts of the product
     "mxfp8": LowPrecision(first=(10, 0), end=(12, 0), available="is_mxfp8_available", multiple=32),
-    # blocks are of 16, but rows of 4-bit numbers have to be whole 16 bytes
+    # blocks have 16 numbers, but rows of 4-bit numbers have to be multiples of 16 bytes
     "nvfp4": LowPrecision(first=(10, 0), available="is_nvfp4_available", multiple=32, fp8=False),
 }
 
 
 def is_low(precision: str) -> bool:
-    """Whether matrix products run in 8 or 4 bits, through a recipe of Transformer Engine."""
+    """Return whether matrix products run in 8 or 4 bits, through a recipe of Transformer Engine."""
     return precision in LOW
 
 
 def low_layers(compute: ComputeOptions, layers: int) -> list[bool]:
-    """bool[layers]: whose matrix products run in the low precision. No layer's, if the precision is not low.
+    """Return which layers run their matrix products in the low precision, bool[layers].
+
+    No layer does if the precision is not low.
 
     Raises:
-        ValueError: --precision-layers says nothing that can be understood, names layers that are not there, or leaves none.
+        ValueError: --precision-layers cannot be understood, names layers that do not exist, or
+            leaves none.
     """
     if not is_low(compute.precision):
         return [False] * layers
@@ -69,24 +75,27 @@ def low_layers(compute: ComputeOptions, layers: int) -> list[bool]:
     outer = int(inner[1])
     if 2 * outer >= layers:
         raise ValueError(
-            f"--precision-layers {text} leaves none of {layers} layers: N is at most {(layers - 1) // 2}; for none at all, use --precision bf16"
+            f"--precision-layers {text} leaves none of {layers} layers: N is at most "
+            f"{(layers - 1) // 2}; for none at all, use --precision bf16"
         )
     return [outer <= number < layers - outer for number in range(layers)]
 
 
 def _listed(text: str, layers: int) -> list[bool]:
-    """Layers of a list like 0,4,8-20."""
+    """Return the layers of a list like 0,4,8-20."""
     chosen: set[int] = set()
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
         if not found:
             raise ValueError(
-                f"--precision-layers is {text!r}, expected all, inner:N (all but the first N and the last N), or numbers such as 2-30 or 0,4,8-20"
+                f"--precision-layers is {text!r}, expected all, inner:N (all but the first N and "
+                "the last N), or numbers such as 2-30 or 0,4,8-20"
             )
         first, last = int(found[1]), int(found[2] or found[1])
         if first > last or last >= layers:
             raise ValueError(
-                f"--precision-layers {text}: {part} names no layers; this model's are 0 to {layers - 1}, and a span is written FIRST-LAST"
+                f"--precision-layers {text}: {part} names no layers; this model has layers 0 to "
+                f"{layers - 1}, and a range is written FIRST-LAST"
             )
         chosen.update(range(first, last + 1))
     return [number in chosen for number in range(layers)]

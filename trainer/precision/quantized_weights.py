@@ -15,7 +15,9 @@ from trainer.precision.delayed_scaling import scaling_tensors
 
 
 def parameters(options: ComputeOptions, *, low: bool) -> AbstractContextManager[Any]:
-    """What a layer is made in. Transformer Engine's modules remember it, for `quantize_parameters`."""
+    """Return the context in which a layer is built. Transformer Engine's modules remember it, for
+    `quantize_parameters`.
+    """
     if not (options.quantized_init and low):
         return nullcontext()
     import transformer_engine.pytorch as te
@@ -27,17 +29,24 @@ def parameters(options: ComputeOptions, *, low: bool) -> AbstractContextManager[
 
 
 def quantize_parameters(model: nn.Module) -> None:
-    """Replace the weights of modules that were made for FP8 weights by such, of random values. All have memory on a GPU already."""
-    with torch.enable_grad():  # without, they would lack the transposes that a backward pass reads, and forward passes would make them each time
+    """Replace the weights of modules that were built for FP8 by FP8 weights of random values.
+
+    All weights have to have memory on a GPU.
+    """
+    # Without gradients the weights would lack the transposes that a backward pass reads, and each
+    # forward pass would compute them.
+    with torch.enable_grad():
         modules: Iterator[Any] = model.modules()
         for module in modules:
             if getattr(module, "primary_weights_in_fp8", False):
                 module.reset_parameters(defer_init=False)
     for name, tensor in scaling_tensors(model):
         if name.endswith("amax_history"):
-            tensor.zero_()  # of those random values, which are about to be replaced
+            tensor.zero_()  # These are the largest of those random values, which are replaced next.
 
 
 def is_quantized(parameter: Tensor) -> bool:
-    """Whether it holds FP8, to be written by its `quantize_`; it passes for a bf16 tensor in everything else."""
+    """Return whether a parameter holds FP8. Its `quantize_` writes it; otherwise it behaves like a
+    bf16 tensor.
+    """
     return hasattr(parameter, "quantize_")

@@ -21,10 +21,10 @@ _GENERATIONS: Final = (
 
 
 def resolve(options: ComputeOptions, device: torch.device) -> ComputeOptions:
-    """`auto` replaced by what this machine has.
+    """Return the options with `auto` replaced by what this machine has.
 
     Raises:
-        ValueError: options that do not go together, or not on this machine; says what does.
+        ValueError: options that do not go together, or not on this machine; names a remedy.
     """
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
     options = resolve_for(options, capability, has_te=find_spec("transformer_engine") is not None)
@@ -42,10 +42,13 @@ def resolve(options: ComputeOptions, device: torch.device) -> ComputeOptions:
 def resolve_for(
     options: ComputeOptions, capability: Capability | None, *, has_te: bool
 ) -> ComputeOptions:
-    """`auto` replaced by what a machine has whose GPU is of this capability (None: it has none), with Transformer Engine or without.
+    """Return the options with `auto` replaced, for a machine of this kind.
 
+    Args:
+        capability: of the GPU; None if the machine has none.
+        has_te: Transformer Engine is installed.
     Raises:
-        ValueError: options that do not go together, or not on such a machine; says what does.
+        ValueError: options that do not go together, or not on such a machine; names a remedy.
     """
     on_gpu, low = capability is not None, is_low(options.precision)
     if low and options.backend == "torch":
@@ -58,7 +61,8 @@ def resolve_for(
         options = replace(options, precision="bf16" if on_gpu else "fp32")
     if options.backend == "te" and not (on_gpu and has_te):
         raise ValueError(
-            "--backend te needs an NVIDIA GPU and the extra gpu (pip install 'thdpack[gpu]'); --backend torch runs anywhere"
+            "--backend te needs an NVIDIA GPU and the extra gpu (pip install 'thdpack[gpu]'); "
+            "--backend torch runs anywhere"
         )
     _check_combination(options)
     return options
@@ -80,13 +84,18 @@ def _check_machine(precision: str, capability: Capability | None) -> None:
     )
     others = [name for name, other in LOW.items() if other.runs_on(capability)]
     raise ValueError(
-        f"--precision {precision} needs a GPU of compute capability {wanted} ({_generation(needs.first)}), and this machine has {has}: "
+        f"--precision {precision} needs a GPU of compute capability {wanted} "
+        f"({_generation(needs.first)}), and this machine has {has}: "
         f"use {', '.join([*others, 'bf16'])}"
     )
 
 
 def _check_combination(options: ComputeOptions) -> None:
-    """Raises: ValueError, for flags that the precision or the backend has no use for."""
+    """Refuse flags that have no effect with the precision or the backend.
+
+    Raises:
+        ValueError: names the flag and the remedy.
+    """
     low = LOW.get(options.precision)
     if options.compile and options.backend == "te":
         raise ValueError(
@@ -94,17 +103,20 @@ def _check_combination(options: ComputeOptions) -> None:
         )
     if options.precision_layers != "all" and low is None:
         raise ValueError(
-            f"--precision-layers {options.precision_layers} chooses layers of a low precision, and --precision {options.precision} is none: "
+            f"--precision-layers {options.precision_layers} chooses layers for a low precision, "
+            f"and --precision {options.precision} is not one: "
             f"leave it out, or use one of {', '.join(LOW)}"
         )
     if options.quantized_init and (low is None or not low.fp8):
         fp8 = ", ".join(name for name, needs in LOW.items() if needs.fp8)
         raise ValueError(
-            f"--quantized-init keeps weights in FP8, and --precision {options.precision} is not FP8: leave it out, or use one of {fp8}"
+            f"--quantized-init keeps weights in FP8, and --precision {options.precision} is not "
+            f"FP8: leave it out, or use one of {fp8}"
         )
     if options.quantized_init and options.cuda_graph:
         raise ValueError(
-            "--quantized-init and --cuda-graph do not go together: FP8 weights are written outside of what a graph replays; leave one out"
+            "--quantized-init and --cuda-graph do not go together: FP8 weights are written "
+            "outside of the graph; leave one out"
         )
 
 
@@ -119,18 +131,18 @@ def _generation(capability: Capability) -> str:
 def check_model(
     compute: ComputeOptions, model: ModelOptions, *, data: str, slice_tokens: int, world_size: int
 ) -> None:
-    """Whether this model on this dataset can be computed so.
+    """Check that this model can be trained on this dataset in this precision.
 
     Args:
-        data: the dataset's name.
-        slice_tokens: of a bucket, or of each rank's slice of it.
+        data: URL of the dataset, for messages.
+        slice_tokens: tokens of a bucket, or of the slice of it that each rank holds.
     Raises:
         ValueError: it cannot; says what to change.
     """
     low_layers(compute, model.layers)
     if compute.quantized_init and world_size > 1:
         raise ValueError(
-            f"--quantized-init is for one process, for now, and there are {world_size}: leave it out"
+            f"--quantized-init supports one process only, and there are {world_size}: leave it out"
         )
     if not is_low(compute.precision):
         return
@@ -138,10 +150,12 @@ def check_model(
     for option, size in (("--hidden-size", model.hidden_size), ("--ffn-size", model.ffn_size)):
         if size % multiple:
             raise ValueError(
-                f"{option} is {size}, --precision {name} needs a multiple of {multiple}: change it, or use --precision bf16"
+                f"{option} is {size}, --precision {name} needs a multiple of {multiple}: change "
+                "it, or use --precision bf16"
             )
     if slice_tokens % multiple:
         raise ValueError(
-            f"{data} has {slice_tokens} tokens of a bucket for each rank, --precision {name} needs a multiple of {multiple}: "
-            f"build it with such a --capacity, or use bf16"
+            f"{data} gives each rank {slice_tokens} tokens of a bucket, --precision {name} needs "
+            f"a multiple of {multiple}: "
+            f"build it with such a --capacity, or use --precision bf16"
         )
