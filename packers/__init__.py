@@ -1,4 +1,8 @@
-"""Packers: lengths in, buckets out. Pure functions; numpy and numba."""
+"""Packers assign sequences to buckets by their lengths. Pure functions, compiled with Cython.
+
+`balanced.py` is the default. `baselines.py` has the packers it is compared with, `quality.py` the
+figures that judge them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one argument check that every packer makes."""
+"""The argument check of every packer."""
 
 from __future__ import annotations
 

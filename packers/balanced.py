@@ -1,11 +1,16 @@
 """`balanced`: every bucket filled to the last few tokens and equally expensive in attention.
 
-Sequences are read in windows worth 512 buckets. A window is gone through from long to short, each sequence going to the
-bucket with the least Σ length² that has room (LPT scheduling with a capacity). A last pass then closes the gaps: it adds
-a waiting sequence that fits a gap exactly, or exchanges a packed one for a waiting one that is longer by the gap.
-What stays waiting opens the next window, so no sequence waits long and every bucket is a fair sample of lengths.
+A bucket is one row of exactly `capacity` tokens. Attention costs Σ length² over its sequences.
 
-Costs about 0.25 µs a sequence on one core. Not for streams sorted by length: shuffle first.
+1. Read a window of sequences worth 512 buckets.
+2. Go through it from long to short. Give each sequence to the bucket with the least Σ length² that
+   has room (LPT scheduling with a capacity).
+3. Close the gaps. Add a waiting sequence that fits a gap exactly, or exchange a packed sequence for
+   a waiting one that is longer by the gap.
+4. Open the next window with the sequences that still wait.
+
+No sequence waits long, and every bucket is a fair sample of lengths. It costs about 0.25 µs a
+sequence on one core. Not for streams sorted by length: shuffle them first.
 """
 
 from __future__ import annotations
@@ -19,32 +24,34 @@ import packers.balanced_kernel as kernel
 from packers._check import checked_lengths
 
 WINDOW_BUCKETS: Final = 512
-"""Buckets filled together: 256 leave a spread of 0.0066, 512 of 0.0038 (16,384 tokens, Swiss-Prot). See docs/decisions/."""
+"""Buckets filled together. With 16,384 tokens a bucket on Swiss-Prot, 256 leave a spread of 0.0066,
+512 of 0.0038. See docs/decisions/0002-balanced-window-of-512.md."""
 
 RESERVE: Final = 512
-"""Sequences read past the window, for the last pass to choose from. Too few, and some gaps find no match."""
+"""Sequences read past the window for step 3 to choose from. With fewer, some gaps find no match."""
 
 _LAST_RESERVE: Final = 64
-"""The same, where the stream ends."""
+"""The reserve at the end of the stream."""
 _SLACK: Final = 1024
-"""One part in so many of a bucket is kept for the last pass."""
+"""Step 2 leaves 1/1024 of a bucket empty for step 3."""
 
 
 def pack_balanced(
     lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
 ) -> NDArray[np.int32]:
-    """Assign each sequence to a bucket so that buckets are full and their Σ length² is nearly equal.
+    """Assign each sequence to a bucket so that buckets are full and nearly equal in Σ length².
 
     Args:
         lengths: int64[N], tokens per sequence, specials included, in shuffled order.
         capacity: tokens per bucket.
         max_seqs: most sequences in a bucket.
-        final: place everything, the last bucket part-filled; otherwise leave what does not fill a bucket.
+        final: place all sequences, the last bucket part-filled; otherwise leave those that do not
+            fill a bucket.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0 without gaps; -1 where `final` is off and it was left.
+        int32[N], bucket of each sequence, numbered from 0 without gaps; -1 if it was left.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
-    Source: LPT list scheduling (Graham, SIAM J. Appl. Math. 1969) with a capacity; the last pass is ours.
+    Source: LPT list scheduling (Graham, SIAM J. Appl. Math. 1969) with a capacity; step 3 is ours.
     """
     lengths = checked_lengths(lengths, capacity=capacity, max_seqs=max_seqs)
     if lengths.size == 0:
@@ -66,7 +73,7 @@ def pack_balanced(
         buckets = _buckets_of_window(lengths[queue], capacity, at_end=at_end, final=final)
         if buckets == 0:
             break
-        # a little less than fits, or the shortest sequences find no room and pile up at the end of the stream
+        # a little less than fits: else the shortest find no room and pile up at the stream's end
         enough = int(
             np.searchsorted(np.cumsum(lengths[queue]), buckets * (capacity - capacity // _SLACK))
         )
@@ -109,7 +116,10 @@ def pack_balanced(
 
 
 def _comfortable_seqs(mean: float) -> int:
-    """Most sequences for a bucket of `mean` on average: one below a power of two, which leaves a slot for the tail."""
+    """Return the most sequences for buckets that hold `mean` on average.
+
+    It is one below a power of two, which leaves a slot for the tail.
+    """
     most = 31
     while most < 1.2 * mean:
         most = 2 * most + 1
@@ -119,7 +129,7 @@ def _comfortable_seqs(mean: float) -> int:
 def _buckets_of_window(
     lengths: NDArray[np.int64], capacity: int, *, at_end: bool, final: bool
 ) -> int:
-    """How many buckets the queue fills, with some of it left for the last pass to choose from."""
+    """Return how many buckets the queue fills, with some of it left for step 3 to choose from."""
     tokens = int(lengths.sum())
     buckets = min(WINDOW_BUCKETS, tokens // capacity)
     if at_end:

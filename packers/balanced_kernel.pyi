@@ -1,10 +1,13 @@
-"""See balanced_kernel.pyx. All functions write into the arrays they are given; indices point into `lengths`, int64[N]."""
+"""See balanced_kernel.pyx.
+
+Functions write into their arguments. Indices point into `lengths`, int64[N].
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
 def long_to_short(lengths: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The indices by falling length, int64[M], equal lengths in their order (counting sort)."""
+    """Return the indices, int64[M], by falling length; equal lengths stay in order."""
 
 def place(
     lengths: NDArray[np.int64],
@@ -18,16 +21,17 @@ def place(
     cost: NDArray[np.int64],
     count: NDArray[np.int64],
 ) -> None:
-    """LPT with a capacity: `members`, from long to short, each to the bucket with the least Σ length² that has room.
+    """Give each member, from long to short, to the bucket with the least Σ length² that has room.
 
-    A bucket without room for this length has none for a longer one, and may have for a shorter one: it is parked under its
-    free tokens until the lengths come down to that.
+    Lengths fall, so a bucket without room waits, listed under its free tokens, until they have
+    fallen to that number.
 
     Args:
         members: int64[M], by falling length.
         bucket_of: int32[N], written where a member found room.
         by_length: int64[longest + 1], scratch, all -1 before and after.
-        free, cost, count: int64[B], free tokens (the capacity to begin with), Σ length² and sequences (0 to begin with).
+        free: int64[B], free tokens; the capacity at first.
+        cost, count: int64[B], Σ length² and sequences; 0 at first.
     """
 
 def close_gaps(
@@ -42,10 +46,11 @@ def close_gaps(
     cost: NDArray[np.int64],
     count: NDArray[np.int64],
 ) -> None:
-    """Add or exchange candidates so that each bucket's gap closes while its Σ length² stays near the mean.
+    """Add or exchange candidates to close each bucket's gap and keep its Σ length² near the mean.
 
     Args:
-        members: int64[M], what was placed, or tried; candidates: int64[C], what waits. The other arguments as in `place`.
+        members: int64[M], sequences that `place` placed or tried.
+        candidates: int64[C], sequences that wait. The other arguments are those of `place`.
     """
 
 def place_rest(
@@ -56,4 +61,8 @@ def place_rest(
     bucket_of: NDArray[np.int32],
     first_bucket: int,
 ) -> None:
-    """Best-fit decreasing of the few that no window could use; `rest` is by falling length."""
+    """Place the few sequences that no window could use by best-fit decreasing.
+
+    Args:
+        rest: int64[R], by falling length.
+    """

@@ -1,5 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""One window of the balanced packer. `packers.balanced` says what a window is; packers/balanced_kernel.pyi what each function does."""
+"""One window of the balanced packer.
+
+`packers.balanced` defines a window; packers/balanced_kernel.pyi documents each function.
+"""
 
 import numpy as np
 
@@ -129,8 +132,9 @@ def close_gaps(
 ):
     cdef Py_ssize_t buckets = free.shape[0], pool_size = candidates.shape[0], i, b, move
     cdef long long index, exchanged, target = 0
-    cdef long long[::1] pool = np.empty(pool_size + _MOVES * buckets, dtype=np.int64)  # with room for what is exchanged
-    cdef long long[::1] chain = np.full(pool_size + _MOVES * buckets, -1, dtype=np.int64)  # those of one length, linked
+    cdef Py_ssize_t most = pool_size + _MOVES * buckets  # with room for exchanged sequences
+    cdef long long[::1] pool = np.empty(most, dtype=np.int64)
+    cdef long long[::1] chain = np.full(most, -1, dtype=np.int64)  # links entries of one length
     cdef long long[::1] offsets = np.zeros(buckets + 1, dtype=np.int64)
     cdef long long[::1] packed = np.empty(members.shape[0], dtype=np.int64)
     with nogil:
@@ -153,7 +157,23 @@ def close_gaps(
             for move in range(_MOVES):
                 if free[b] == 0:
                     break
-                exchanged = _close_gap(lengths, pool, chain, by_length, packed, offsets[b - 1] if b else 0, offsets[b], b, free, cost, count, max_seqs, target, bucket_of, first_bucket)
+                exchanged = _close_gap(
+                    lengths,
+                    pool,
+                    chain,
+                    by_length,
+                    packed,
+                    offsets[b - 1] if b else 0,
+                    offsets[b],
+                    b,
+                    free,
+                    cost,
+                    count,
+                    max_seqs,
+                    target,
+                    bucket_of,
+                    first_bucket,
+                )
                 if exchanged < 0:
                     break
                 pool[pool_size] = exchanged
@@ -181,11 +201,13 @@ cdef long long _close_gap(
     int[::1] bucket_of,
     long long first_bucket,
 ) noexcept nogil:
-    """One bucket: the exchange or addition that leaves the smallest gap, then the Σ length² nearest `target`.
+    """Make the exchange or addition that leaves the smallest gap in bucket `b`.
 
-    Returns the sequence that was taken out, -1 for none.
+    Among equal gaps it takes the one whose Σ length² is nearest `target`.
+    Return the sequence that was taken out, or -1.
     """
-    cdef long long longest = by_length.shape[0] - 1, remainder, gap, off, best_off, out_length, in_length, exchanged
+    cdef long long longest = by_length.shape[0] - 1, remainder, gap, off, best_off
+    cdef long long out_length, in_length, exchanged
     cdef Py_ssize_t k, best_out, taken
     for remainder in range(free[b]):  # tokens that stay empty after this move
         gap = free[b] - remainder
@@ -224,7 +246,14 @@ cdef inline long long _distance(long long a, long long b) noexcept nogil:
     return a - b if a > b else b - a
 
 
-def place_rest(const long long[::1] lengths, const long long[::1] rest, long long capacity, long long max_seqs, int[::1] bucket_of, long long first_bucket):
+def place_rest(
+    const long long[::1] lengths,
+    const long long[::1] rest,
+    long long capacity,
+    long long max_seqs,
+    int[::1] bucket_of,
+    long long first_bucket,
+):
     cdef Py_ssize_t i, b, opened = 0, chosen
     cdef long long[::1] free = np.full(rest.shape[0], capacity, dtype=np.int64)
     cdef long long[::1] count = np.zeros(rest.shape[0], dtype=np.int64)
@@ -234,8 +263,9 @@ def place_rest(const long long[::1] lengths, const long long[::1] rest, long lon
             length = lengths[rest[i]]
             chosen = -1
             for b in range(opened):
-                if free[b] >= length and count[b] < max_seqs and (chosen < 0 or free[b] < free[chosen]):
-                    chosen = b
+                if free[b] >= length and count[b] < max_seqs:
+                    if chosen < 0 or free[b] < free[chosen]:
+                        chosen = b
             if chosen < 0:
                 chosen = opened
                 opened += 1

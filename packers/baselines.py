@@ -1,4 +1,4 @@
-"""`next-fit`, `best-fit` and `bfd` (best-fit decreasing), the packers that `balanced` is compared with."""
+"""Baselines for `balanced`: `next-fit`, `best-fit` and best-fit decreasing (`bfd`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packers._check import checked_lengths
 def pack_next_fit(
     lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
 ) -> NDArray[np.int32]:
-    """Assign each sequence to the one open bucket; open the next where it has no room.
+    """Assign each sequence to the one open bucket; open the next if it has no room.
 
     Args:
         lengths: int64[N], tokens per sequence, specials included, in shuffled order.
@@ -20,7 +20,7 @@ def pack_next_fit(
         max_seqs: most sequences in a bucket.
         final: keep the last bucket, which is part-filled; otherwise leave its sequences.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0; -1 where it was left.
+        int32[N], bucket of each sequence, numbered from 0; -1 if it was left.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: next-fit (Johnson, MIT 1973).
@@ -36,7 +36,9 @@ def pack_best_fit(
     final: bool = True,
     num_open: int = 8,
 ) -> NDArray[np.int32]:
-    """Assign each sequence to the fullest of `num_open` open buckets that has room; where none has, close the fullest.
+    """Assign each sequence to the fullest of `num_open` open buckets that has room.
+
+    Close the fullest if none has room.
 
     Args:
         lengths: int64[N], tokens per sequence, specials included, in shuffled order.
@@ -45,7 +47,7 @@ def pack_best_fit(
         final: keep the buckets still open at the end; otherwise leave their sequences.
         num_open: buckets kept open.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0; -1 where it was left.
+        int32[N], bucket of each sequence, numbered from 0; -1 if it was left.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: bounded-space best-fit (Csirik & Johnson, Algorithmica 2001).
@@ -58,7 +60,7 @@ def pack_best_fit(
 
 
 def _renumbered(buckets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The same buckets, numbered from 0 without gaps; -1 stays."""
+    """Return the buckets numbered from 0 without gaps; -1 stays."""
     numbers, renumbered = np.unique(buckets, return_inverse=True)
     return (renumbered - np.count_nonzero(numbers < 0)).astype(np.int32)
 
@@ -68,7 +70,8 @@ def pack_best_fit_decreasing(
 ) -> NDArray[np.int32]:
     """Sort all sequences from long to short, then give each to the fullest bucket that has room.
 
-    Fills well, and makes buckets of equal lengths: their Σ length² differ by half. Kept to show that.
+    It fills well, but its buckets hold equal lengths, so that their Σ length² differ by half. Kept
+    for comparison.
 
     Args:
         lengths: int64[N], tokens per sequence, specials included.
@@ -76,7 +79,7 @@ def pack_best_fit_decreasing(
         max_seqs: most sequences in a bucket.
         final: keep the emptiest bucket; otherwise leave its sequences.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0; -1 where it was left.
+        int32[N], bucket of each sequence, numbered from 0; -1 if it was left.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: best-fit decreasing (Johnson et al., SIAM J. Comput. 1974).

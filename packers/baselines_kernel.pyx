@@ -1,10 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Bounded best-fit and best-fit decreasing; packers/baselines_kernel.pyi says what each function does."""
+"""Bounded best-fit and best-fit decreasing. See packers/baselines_kernel.pyi."""
 
 import numpy as np
 
 
-def best_fit(const long long[::1] lengths, long long capacity, long long max_seqs, Py_ssize_t num_open):
+def best_fit(
+    const long long[::1] lengths, long long capacity, long long max_seqs, Py_ssize_t num_open
+):
     bucket_array = np.empty(lengths.shape[0], dtype=np.int64)
     number_array = np.arange(num_open, dtype=np.int64)
     cdef long long[::1] bucket_of = bucket_array
@@ -19,10 +21,11 @@ def best_fit(const long long[::1] lengths, long long capacity, long long max_seq
             for b in range(num_open):
                 if free[b] < free[fullest]:
                     fullest = b
-                if free[b] >= lengths[i] and count[b] < max_seqs and (best < 0 or free[b] < free[best]):
-                    best = b
+                if free[b] >= lengths[i] and count[b] < max_seqs:
+                    if best < 0 or free[b] < free[best]:
+                        best = b
             if best < 0:
-                best = fullest  # it has the least left to lose
+                best = fullest  # closing it wastes the least
                 number[best] = opened
                 opened += 1
                 free[best] = capacity
@@ -33,13 +36,19 @@ def best_fit(const long long[::1] lengths, long long capacity, long long max_seq
     return bucket_array, number_array
 
 
-def best_fit_decreasing(const long long[::1] lengths, const long long[::1] order, long long capacity, long long max_seqs):
+def best_fit_decreasing(
+    const long long[::1] lengths,
+    const long long[::1] order,
+    long long capacity,
+    long long max_seqs,
+):
     bucket_array = np.empty(lengths.shape[0], dtype=np.int64)
     free_array = np.full(lengths.shape[0], capacity, dtype=np.int64)
     cdef long long[::1] bucket_of = bucket_array
     cdef long long[::1] free = free_array
     cdef long long[::1] count = np.zeros(lengths.shape[0], dtype=np.int64)
-    cdef long long[::1] head = np.full(capacity + 1, -1, dtype=np.int64)  # open buckets by free tokens, linked
+    # open buckets as linked lists, by free tokens
+    cdef long long[::1] head = np.full(capacity + 1, -1, dtype=np.int64)
     cdef long long[::1] following = np.full(lengths.shape[0], -1, dtype=np.int64)
     cdef Py_ssize_t i, b, opened = 0
     cdef long long room

@@ -1,4 +1,4 @@
-"""What a packing is judged by: fill, the spread of Σ length², and sequences a bucket."""
+"""The figures that judge a packing: fill, the spread of Σ length², and sequences in a bucket."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quality:
-    """How good a packing is.
+    """Quality of a packing.
 
     buckets: buckets counted
     fill: tokens / (buckets × capacity)
     spread: coefficient of variation of Σ length² over buckets, the cost of attention
-    peak: largest Σ length² / its mean, what the slowest rank of a step waits for
+    peak: largest Σ length² / its mean; every rank of a step waits for the largest
     max_seqs: most sequences in a bucket
     """
 

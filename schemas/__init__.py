@@ -1,3 +1,6 @@
-"""What all parts agree on: vocabularies, shard and records schemas, the manifest, errors. No I/O, no torch."""
+"""What all packages agree on: vocabulary, buckets, shard and records schemas, manifest, errors.
+
+No I/O and no torch. Start at `manifest.py`.
+"""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Which code runs: two machines whose thdpack has the same version may still have different commits of it."""
+"""A digest of the code that runs, for machines with the same version but different commits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import xxhash
 
-_THAT_BUILD: Final = (
+_BUILD_FOLDERS: Final = (
     "schemas",
     "packers",
     "pipeline/storage",
@@ -17,19 +17,19 @@ _THAT_BUILD: Final = (
     "pipeline/executors",
     "pipeline/build",
 )
-"""Folders whose code shapes a dataset."""
+"""Folders of code that shapes a dataset."""
 
 
 @cache
 def code_digest(*folders: str) -> str:
-    """Return eight bytes in hexadecimal that change with the Python files in `folders`; about 5 ms, once a process.
+    """Return eight bytes in hexadecimal that change with the Python files in `folders`.
 
-    Without folders: of those that shape a dataset. Compiled kernels are left out, as the same source gives other bytes
-    with another compiler.
+    The default folders are those that shape a dataset. Compiled kernels are left out, because
+    another compiler makes other bytes of the same source. It takes about 5 ms, once a process.
     """
     digest = xxhash.xxh3_64()
     root = Path(__file__).parents[1]
-    for folder in folders or _THAT_BUILD:
+    for folder in folders or _BUILD_FOLDERS:
         for path in sorted((root / folder).rglob("*.py")):
             content = path.read_bytes()
             digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())

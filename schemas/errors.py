@@ -1,4 +1,4 @@
-"""Everything that can go wrong with a user's data, each error naming the culprit and the rule."""
+"""Errors that a user can cause. Each names the culprit and the rule."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from schemas.redact import without_credentials
 
 
 class ThdpackError(Exception):
-    """Base of all errors that a user can cause and mend; the command line prints it in one line and exits with 1.
+    """Base of all errors that a user can cause and repair.
 
-    What it says never holds credentials, whatever URL or store's message went into it.
+    The command line prints one line and exits with 1. The message never holds credentials, whatever
+    URL or store's message it quotes.
     """
 
     def __str__(self) -> str:
@@ -19,7 +20,7 @@ class InputError(ThdpackError):
     """An input cannot be read: `source:line: message`, like a compiler.
 
     source: the file or URL as the user named it.
-    line: the file's line, from 1; None where no line can be named.
+    line: the line of the file, from 1; None if there is none to name.
     """
 
     def __init__(self, message: str, *, source: str, line: int | None = None) -> None:
@@ -33,11 +34,8 @@ class InputError(ThdpackError):
         place = source if self.line is None else f"{source}:{self.line}"
         return f"{place}: {without_credentials(self.message)}"
 
-    def __reduce__(
-        self,
-    ) -> tuple[
-        object, ...
-    ]:  # crosses process boundaries: keyword-only arguments do not by themselves
+    def __reduce__(self) -> tuple[object, ...]:
+        # pickle does not restore keyword-only arguments by itself
         return _rebuild, (type(self), self.message, self.source, self.line)
 
 
@@ -50,21 +48,21 @@ class FastaError(InputError):
 
 
 class DatasetError(ThdpackError):
-    """A dataset is missing, unfinished, damaged, or another one than asked for."""
+    """A dataset is missing, unfinished, damaged, or not the expected one."""
 
 
 class ManifestError(DatasetError):
-    """manifest.json is not one that this version can trust."""
+    """This version cannot trust manifest.json."""
 
 
 class BuildError(ThdpackError):
-    """A build cannot go on: the disk is full, a worker was killed, another build runs here."""
+    """A build cannot continue: a full disk, a killed worker, or another build in its place."""
 
 
 class DamagedSpillError(BuildError):
-    """A work file between two tasks is not what was written; the task that wrote it has to run again.
+    """A work file between two tasks is damaged; the task that wrote it has to run again.
 
-    name: the file's, in the work folder.
+    name: name of the file in the work folder.
     """
 
     def __init__(self, name: str) -> None:
@@ -72,7 +70,10 @@ class DamagedSpillError(BuildError):
         self.name = name
 
     def __str__(self) -> str:
-        return f".build: {self.name} is not what was written: a disk, memory or another program changed it; run the same command to write it again"
+        return (
+            f".build: {self.name} is not what was written: a disk, memory or another program "
+            "changed it; run the same command to write it again"
+        )
 
 
 class CheckpointError(ThdpackError):

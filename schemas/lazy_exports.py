@@ -1,4 +1,4 @@
-"""Public names of a package, imported at first use: importing one module of it loads no other."""
+"""Public names of a package, imported at first use: importing one of its modules loads no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def lazy_exports(package: str, **modules: tuple[str, ...]) -> Callable[[str], An
 
     Args:
         package: the package's `__name__`.
-        modules: for each of its modules, the names that it exports.
+        modules: the exported names of each of its modules.
     """
     homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
 

@@ -1,6 +1,7 @@
-"""manifest.json: what a dataset consists of, and the only thing that says so.
+"""manifest.json: the one file that says what a dataset consists of.
 
-Its bytes depend on inputs, options and version alone: sorted keys, no time, host, user or absolute path.
+Its bytes depend on inputs, options and version alone: its keys are sorted, and it holds no time,
+host, user or absolute path.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MANIFEST_NAME: Final = "manifest.json"
 
 
 class _UsedOptions(TypedDict):
-    """The options of a build that readers of its dataset use; it may have more."""
+    """Options of a build that readers of its dataset use. There may be others."""
 
     dedup: Literal["exact", "cropped", "none"]
     length_multiple: Tokens
@@ -38,7 +39,7 @@ class _UsedOptions(TypedDict):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """A dataset. See docs/format.md for every key."""
+    """The manifest of a dataset. docs/reference/format.md explains every key."""
 
     build: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
     version: Annotated[str, Meta(max_length=100)]
@@ -69,7 +70,7 @@ class Manifest:
 
     @property
     def longest_piece(self) -> int:
-        """Most residues of a sequence: what is left of max_seq_len beside <cls> and <eos>."""
+        """Most residues of a sequence: max_seq_len without <cls> and <eos>."""
         return self.max_seq_len - 2
 
     @property
@@ -83,11 +84,11 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """xxh3_128 of the canonical JSON without the digest itself."""
+        """Return the xxh3_128 of the canonical JSON without the digest itself."""
         return xxhash.xxh3_128_hexdigest(_canonical(self))
 
     def to_json(self) -> str:
-        """Canonical JSON, digest included, sorted keys, a final newline."""
+        """Return canonical JSON with the digest, sorted keys and a final newline."""
         return (
             json.dumps(
                 {**asdict(self), "digest": self.digest}, sort_keys=True, indent=1, ensure_ascii=True
@@ -100,11 +101,11 @@ class Manifest:
         """Read and check a manifest.
 
         Args:
-            text: what manifest.json holds.
+            text: content of manifest.json.
             where: its path or URL, for errors.
         Raises:
-            ManifestError: too large, not JSON, an unknown version, a field that is missing or out of its range, fields that
-                do not fit together, or a digest that does not match.
+            ManifestError: it is too large or not JSON, has an unknown version, a missing field, one
+                out of its range, fields that contradict each other, or another digest.
         """
         try:
             head = decoded(text, _Head)
@@ -118,22 +119,26 @@ class Manifest:
             ) from error
         if head.format != FORMAT_VERSION:
             raise ManifestError(
-                f"{where}: format version {head.format!r}, this thdpack {_version()} reads version {FORMAT_VERSION}"
+                f"{where}: format version {head.format!r}, "
+                f"this thdpack {_version()} reads version {FORMAT_VERSION}"
             )
         try:
             manifest = decoded(text, cls)
         except ValueError as error:
             raise ManifestError(
-                f"{where}: a key is missing or has a wrong value: {error}; the dataset is damaged, build it again"
+                f"{where}: a key is missing or has a wrong value: {error}; "
+                "the dataset is damaged, build it again"
             ) from error
         if head.digest != manifest.digest:
             raise ManifestError(
-                f"{where}: the manifest does not match its own digest: it was edited or damaged, build it again"
+                f"{where}: the manifest does not match its own digest: "
+                "it was edited or damaged, build it again"
             )
         vocabulary = VOCABULARIES.get(manifest.vocabulary)
         if vocabulary is None or vocabulary.digest != manifest.vocabulary_digest:
             raise ManifestError(
-                f"{where}: vocabulary {manifest.vocabulary!r} is not the one this thdpack knows by that name"
+                f"{where}: vocabulary {manifest.vocabulary!r} is not the one "
+                "this thdpack knows by that name"
             )
         for problem in _problems(manifest):
             raise ManifestError(
@@ -142,13 +147,13 @@ class Manifest:
         return manifest
 
     def files(self) -> tuple[ShardEntry | RecordsEntry, ...]:
-        """All files of the dataset but the manifest."""
+        """Return all files of the dataset except the manifest."""
         return (*(entry for entries in self.shards.values() for entry in entries), *self.records)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Head:
-    """What is looked at before everything else."""
+    """The keys that are checked before all others."""
 
     format: int | float | str | bool | None = None
     digest: str | None = None
@@ -161,7 +166,10 @@ def _canonical(raw: Mapping[str, Any] | Manifest) -> bytes:
 
 
 def _fields_of(entry: Any) -> dict[str, Any]:
-    """A dataclass as a dict, one level deep: asdict copies, which takes a tenth of a second for 10,000 shards."""
+    """Return a dataclass as a dict, one level deep.
+
+    asdict copies deeply, which takes a tenth of a second for 10,000 shards.
+    """
     return {name: getattr(entry, name) for name in entry.__slots__}
 
 
@@ -172,10 +180,13 @@ def _version() -> str:
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:
-    """Yield what does not fit together."""
+    """Yield contradictions."""
     yield from _options(manifest)
     if not 3 <= manifest.max_seq_len <= manifest.capacity:
-        yield f"max_seq_len {manifest.max_seq_len} of capacity {manifest.capacity}, expected 3 to the capacity"
+        yield (
+            f"max_seq_len {manifest.max_seq_len} of capacity {manifest.capacity}, "
+            "expected 3 to the capacity"
+        )
     pieces = max((totals.pieces_max for totals in manifest.splits.values()), default=0)
     if pieces > manifest.capacity:
         yield f"pieces_max {pieces} of capacity {manifest.capacity}"
@@ -195,7 +206,10 @@ def _options(manifest: Manifest) -> Iterator[str]:
         yield f"options: {error}"
         return
     if manifest.capacity % used["length_multiple"]:
-        yield f"options: length_multiple {used['length_multiple']} does not divide capacity {manifest.capacity}"
+        yield (
+            f"options: length_multiple {used['length_multiple']} does not divide "
+            f"capacity {manifest.capacity}"
+        )
 
 
 def _names(manifest: Manifest) -> Iterator[str]:
@@ -216,4 +230,4 @@ def _sizes(manifest: Manifest) -> Iterator[str]:
 
 
 MOST_BUCKETS = (1 << 62) // MOST_TOKENS
-"""Buckets of a split: their tokens can be counted in int64."""
+"""Most buckets of a split, so that int64 can count their tokens."""

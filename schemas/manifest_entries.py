@@ -1,4 +1,4 @@
-"""What a manifest says of each shard, records/ file, input and split."""
+"""Entries of a manifest: shards, records/ files, inputs and splits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.untrusted_json import Count, FileName, Hash, LargeCount, Name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardEntry:
-    """One shard: `name` relative to the dataset, xxh3_128 in hexadecimal."""
+    """One shard. `name` is relative to the dataset, xxh3_128 is hexadecimal."""
 
     name: FileName
     bytes: Count
@@ -33,7 +33,11 @@ class RecordsEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputEntry:
-    """One input: `name` relative to the inputs' common folder; content hash of the bytes as stored, compressed or not."""
+    """One input.
+
+    `name` is relative to the inputs' common folder. The content hash covers the bytes as stored,
+    compressed or not.
+    """
 
     name: Name
     bytes: Count
@@ -43,7 +47,10 @@ class InputEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Histogram:
-    """Counts of values in bins of equal width: `counts[i]` values v with first + i·width ≤ v < first + (i+1)·width."""
+    """Counts of values in bins of equal width.
+
+    `counts[i]` counts the values v with first + i·width ≤ v < first + (i+1)·width.
+    """
 
     first: Count
     width: Annotated[int, Meta(ge=1, le=1 << 62)]
@@ -52,7 +59,7 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitTotals:
-    """What a split holds. Sums are exact integers, so that no order of summing shows.
+    """Totals of a split. Sums are exact integers, so they do not depend on the order of summing.
 
     cost_sum, cost_square_sum: Σ over buckets of c and of c², c being the bucket's Σ length²
     """
@@ -65,10 +72,10 @@ class SplitTotals:
     cost_max: Count
     seqs_max: Count
     pieces_max: Count
-    """Most sequences and tail pieces in one bucket; what `slots` has to hold."""
+    """Most sequences and tail pieces in one bucket, which `slots` has to hold."""
 
     def fill(self, capacity: int) -> float:
-        """Real tokens / capacity over the split; 0 for an empty one."""
+        """Return real tokens / capacity over the split; 0 for an empty one."""
         return self.tokens / (self.buckets * capacity) if self.buckets else 0.0
 
     @property

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """What became of a record. The order of checks is the order here: the first that applies wins."""
+    """Fate of a record. Checks run in the order of this list, and the first that applies wins."""
 
     KEPT = "kept"
     INVALID = "invalid"
@@ -24,11 +24,14 @@ class Status(StrEnum):
 
 
 STATUS_CODES: Final = tuple(Status)
-"""Arrays of statuses hold places in this tuple, int8[N]."""
+"""Arrays of statuses, int8[N], hold indices into this tuple."""
 
 
 def records_schema() -> pa.Schema:
-    """Arrow schema of a records/ file. Null `split`, `shard` and `bucket`: the record was not kept."""
+    """Return the Arrow schema of a records/ file.
+
+    `split`, `shard` and `bucket` are null for a record that was not kept.
+    """
     import pyarrow as pa  # here, so that reading a manifest needs no pyarrow
 
     words = pa.dictionary(pa.int32(), pa.string())

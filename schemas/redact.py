@@ -1,4 +1,4 @@
-"""What may be shown of a URL: everything but what lets somebody in."""
+"""URLs without credentials, for messages and files."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from typing import Final
 _SECRET: Final = re.compile(
     r"(\b(?:s3a?|gs|gcs)://(?=[^/\s@:'\"]*:)|\w://(?=[^/\s@:'\"]*:(?!\d{1,5}/)))[^\s'\"]*@"
 )
-"""A user and a secret, up to the last `@`: keys hold slashes, and passwords anything, which nobody encodes. Digits between the colon and a slash are a
-port, but of stores that have none."""
+"""A user and a secret, up to the last `@`: keys hold slashes, passwords hold any character, both
+unencoded. Digits between a colon and a slash are a port, but stores have none."""
 _USER: Final = re.compile(r"(?<=://)[^/\s@?#'\"]*@")
 _QUERY: Final = re.compile(r"(https?://[^\s?'\"<>]*)\?[^\s'\"<>]*")
-"""Of web addresses; in a store's `?` stands for any character."""
+"""Query of a web address. In a store's URL `?` is a wildcard."""
 
 
 def holds_secret(url: str) -> bool:
-    """Whether a URL lets somebody in. A user is no secret, but of web addresses, where it may be a token."""
+    """Whether a URL holds credentials. Only in web addresses may a user name be one."""
     return (
         without_credentials(url) if re.search("https?://", url) else _without_secret(url)
     ) != url
 
 
 def without_credentials(text: str) -> str:
-    """A text whose URLs have lost user names and passwords, and web addresses their queries: signatures and tokens travel in those."""
+    """Return a text whose URLs have lost user names, passwords and, on the web, their queries.
+
+    Queries carry signatures and tokens.
+    """
     return _QUERY.sub(r"\1", _USER.sub("", _without_secret(text)))
 
 

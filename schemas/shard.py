@@ -1,4 +1,4 @@
-"""The shard schema: one row is one bucket, and what a bucket's columns hold."""
+"""The shard schema, one row for each bucket, and sizes that follow from it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 1
 BATCH_BUCKETS: Final = 64
-"""Buckets in a record batch: about 1 MiB at 16,384 tokens, what a reader maps at a time."""
+"""Buckets in a record batch: about 1 MiB at 16,384 tokens, which a reader maps at a time."""
 
 SPLITS: Final = ("train", "valid")
 
 
 def shard_schema(capacity: int) -> pa.Schema:
-    """Arrow schema of a shard whose buckets hold `capacity` tokens. docs/reference/format.md says what each column means."""
+    """Return the Arrow schema of a shard whose buckets hold `capacity` tokens.
+
+    docs/reference/format.md explains each column.
+    """
     import pyarrow as pa  # here, so that reading a manifest needs no pyarrow
 
     return pa.schema(
@@ -42,10 +45,10 @@ def shard_schema(capacity: int) -> pa.Schema:
 
 
 def round_up(tokens: int, multiple: int) -> int:
-    """`tokens` rounded up to a multiple."""
+    """Return `tokens` rounded up to a multiple."""
     return -(-tokens // multiple) * multiple
 
 
 def slots_for(most_pieces: int) -> int:
-    """Smallest power of two, at least 32, that holds every bucket's sequences and tail pieces."""
+    """Return the smallest power of two from 32 that holds a bucket's sequences and tail pieces."""
     return max(32, 1 << max(0, most_pieces - 1).bit_length())

@@ -1,4 +1,4 @@
-"""SplitMix64's finalizer: a fast mixing of 64 bits that shuffles are keyed with. Not for secrets.
+"""SplitMix64's finalizer: a fast mixing of 64 bits, for the keys of shuffles. Not for secrets.
 
 Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """
@@ -17,7 +17,7 @@ _SECOND: Final = 0x94D049BB133111EB
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each value mixed, uint64 in, uint64 out; a bijection."""
+    """Return each value mixed, uint64; a bijection."""
     z = values + np.uint64(_GAMMA)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
@@ -25,7 +25,7 @@ def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def mix_all(*parts: int) -> int:
-    """One 64-bit key out of several integers; their order counts."""
+    """Return one 64-bit key of several integers; their order matters."""
     key = 0
     for part in parts:
         z = ((key ^ part) + _GAMMA) & _MASK

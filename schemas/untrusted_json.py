@@ -1,6 +1,6 @@
-"""JSON that anybody may have written, read by type, range and pattern.
+"""Untrusted JSON, checked by type, range and pattern.
 
-A document is decoded straight into its type, so that wrong values are refused before they take memory.
+A document is decoded directly into its type, so wrong values are refused before they take memory.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ MOST_TOKENS: Final = 1 << 24
 """Largest capacity of a bucket, in tokens."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
-"""A number of things that fits into int64, also where a few are added."""
+"""A number that fits into int64, also when a few are added."""
 LargeCount = Annotated[int, Meta(ge=0)]
-"""A number of things, however large."""
+"""A number of any size."""
 Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS)]
 """A number of tokens in a bucket or a sequence."""
 Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """An xxh3_128 in hexadecimal."""
 Name = Annotated[str, Meta(min_length=1, max_length=4096)]
-"""A name to show, never to open."""
+"""A name that is shown and never opened."""
 FileName = Annotated[str, Meta(pattern=r"\A[a-z]+/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")]
 """A file in a folder of a dataset, such as train/40e2439b9c05a627-00000-0.arrow."""
 
@@ -32,18 +32,19 @@ BuildName = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 WorkName = Annotated[
     str, Meta(pattern=r"\A(map|rest-of-reduce|rest-of-rest-[0-9]{1,3})-[0-9]{6,12}\.arrow\Z")
 ]
-"""A spill's or a rest's name, in the work folder."""
+"""Name of a spill, or of a rest of one, in the work folder."""
 
 T = TypeVar("T")
 
 
 def decoded(text: bytes | str, kind: type[T]) -> T:
-    """Return a document as a dataclass, a TypedDict or whatever `kind` is.
+    """Return a document as a value of type `kind`, such as a dataclass or a TypedDict.
 
-    Keys that `kind` does not have are left out.
+    Keys that `kind` lacks are ignored.
 
     Raises:
-        ValueError: it is too large, not JSON, nested too deeply, or of another type; names the place.
+        ValueError: the document is too large, not JSON, nested too deeply, or of another type; the
+            message names the place.
     """
     if len(text) > MOST_BYTES:
         raise ValueError(f"larger than {MOST_BYTES >> 20} MiB")
@@ -54,5 +55,5 @@ def decoded(text: bytes | str, kind: type[T]) -> T:
 
 
 def is_of_another_type(error: ValueError) -> bool:
-    """Whether a document is JSON, but not of the type that it should be."""
+    """Whether a document is JSON of another type than expected."""
     return isinstance(error, msgspec.ValidationError)

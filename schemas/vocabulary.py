@@ -1,4 +1,4 @@
-"""Vocabularies: which id a residue letter has, and which ids are special."""
+"""Vocabularies: the token id of each residue letter, and the special ids."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import xxhash
 class Vocabulary:
     """Token ids of one alphabet.
 
-    name: how options and manifests call it.
-    tokens: token of each id, `tokens[id]`; residues are the ones of one character.
+    name: its name in options and manifests.
+    tokens: token of each id, `tokens[id]`. Tokens of one character are residues.
     """
 
     name: str
@@ -27,14 +27,15 @@ class Vocabulary:
             raise ValueError(f"vocabulary {self.name} needs at most 64 tokens, each once")
         if len(self.in_sequence) != len(self.letters) + 1:
             raise ValueError(
-                f"vocabulary {self.name} needs the ids of <unk> and its residues in one run: checks of buckets rely on it"
+                f"vocabulary {self.name} needs the ids of <unk> and its residues in one run: "
+                "checks of buckets rely on it"
             )
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def id(self, token: str) -> int:
-        """Id of a token.
+        """Return the id of a token.
 
         Raises:
             ValueError: the vocabulary has no such token.
@@ -71,7 +72,7 @@ class Vocabulary:
 
     @cached_property
     def in_sequence(self) -> range:
-        """The ids that may stand between <cls> and <eos>: <unk> and the residues."""
+        """Ids that may lie between <cls> and <eos>: <unk> and the residues."""
         ids = sorted((self.unk, *self.letters.values()))
         return range(ids[0], ids[-1] + 1)
 
@@ -88,6 +89,6 @@ ESM2: Final = Vocabulary(
         "<mask>",
     ),
 )
-"""The 33 tokens of ESM-2 (Lin et al., Science 2023), in the order that its published checkpoints use."""
+"""The 33 tokens of ESM-2 (Lin et al., Science 2023), in the order of its published checkpoints."""
 
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = MappingProxyType({ESM2.name: ESM2})

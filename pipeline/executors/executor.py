@@ -1,6 +1,7 @@
-"""An executor takes tasks and gives their outcomes; the bytes that tasks write do not depend on it.
+"""The interface of executors: run tasks and return their outcomes.
 
-It knows nothing of what tasks do: the caller hands it `work`, a function that does one task.
+An executor knows nothing about tasks: the caller passes `work`, a function that does one task. The
+bytes that tasks write do not depend on the executor.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 OnBytes = Callable[[int], None]
-"""Told how many bytes were read since it was last told."""
+"""Called with the number of bytes read since the last call."""
 
 TaskT = TypeVar("TaskT")
 TaskIn = TypeVar("TaskIn", contravariant=True)
@@ -17,16 +18,16 @@ OutcomeOut = TypeVar("OutcomeOut", covariant=True)
 
 
 class Work(Protocol[TaskIn, OutcomeOut]):
-    """Does one task.
+    """Function that does one task.
 
-    durable: what it leaves for later tasks has to survive a power cut, as they run on other machines.
+    durable: files for later tasks must survive a power cut, because those run on other machines.
     """
 
     def __call__(self, task: TaskIn, on_bytes: OnBytes, *, durable: bool) -> OutcomeOut: ...
 
 
 class Executor(Protocol):
-    """Runs tasks; each outcome is passed on as it comes."""
+    """Runs tasks and passes on each outcome as it comes."""
 
     def run(
         self,
@@ -35,7 +36,7 @@ class Executor(Protocol):
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
     ) -> None:
-        """Run all tasks; the first error ends it.
+        """Run all tasks; stop at the first error.
 
         Args:
             on_outcome: called with each task's index and outcome, in the order they finish.
@@ -46,17 +47,17 @@ class Executor(Protocol):
         ...
 
     def end(self) -> None:
-        """No task follows: what ran them may go, beside what else is to do."""
+        """Release workers in the background, because no task follows."""
 
 
 class SerialExecutor:
-    """Tasks one after another in this process, which a scheduler started beside others of its kind."""
+    """Runs tasks one after another in this process, one of those that a scheduler started."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable
 
     def end(self) -> None:
-        """Nothing ran beside this process."""
+        """Do nothing: there are no workers."""
 
     def run(
         self,

@@ -1,4 +1,4 @@
-"""What every node of a cluster must have in common with the driver, so that all write the same bytes."""
+"""Requirements on the nodes of a cluster, so that all of them write the same bytes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ class NodeRequirements:
         """
         if self.file is not None and out.size(self.file) is None:
             raise BuildError(
-                f"{out.where()}: node {socket.gethostname()} does not see it; use a folder that all nodes share, or URLs"
+                f"{out.where()}: node {socket.gethostname()} does not see it; "
+                "use a folder that all nodes share, or URLs"
             )
         if versions() != self.versions:
             raise BuildError(
-                f"node {socket.gethostname()} has {versions()}, the driver {self.versions}: the same versions write the same bytes"
+                f"node {socket.gethostname()} has {versions()}, the driver {self.versions}: "
+                "only the same versions write the same bytes"
             )
 
 

@@ -1,4 +1,4 @@
-"""Running tasks in parallel. An executor takes tasks and gives their outcomes; the bytes they write do not depend on it."""
+"""Tasks in processes of this machine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ from pipeline.executors.worker_memory import keep_memory
 from pipeline.storage.interrupt import interrupts_deferred, raise_if_interrupted
 from schemas.errors import BuildError
 
-_KILLED = "a worker process was killed, perhaps for lack of memory (see --memory); run the same command to go on"
+_KILLED = (
+    "a worker process was killed, perhaps for lack of memory (see --memory); "
+    "run the same command to resume"
+)
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def preload(*modules: str) -> None:
-    """Start importing modules that workers need in the background; called first thing, it costs the user no time."""
+    """Start importing modules that workers need in the background.
+
+    Called first, it costs the user no time.
+    """
     from multiprocessing import forkserver
 
     _CONTEXT.set_forkserver_preload([__name__, *modules])
@@ -31,9 +37,10 @@ def preload(*modules: str) -> None:
 
 
 class ProcessExecutor:
-    """Tasks in processes of this machine.
+    """Runs tasks in processes of this machine.
 
-    Workers die with the process that started them, also when that is killed, and leave only unfinished temporary files.
+    Workers die with the process that started them, even if it is killed, and leave only unfinished
+    temporary files.
     """
 
     def __init__(self, workers: int) -> None:
@@ -51,15 +58,14 @@ class ProcessExecutor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for child in (
-            multiprocessing.active_children()
-        ):  # idle, or, after an error, at work on what is not yet named
+        # idle, or, after an error, writing temporary files
+        for child in multiprocessing.active_children():
             child.kill()
-        # waits for the pool's thread too: left running, it races the interpreter's exit for its pipe and prints a traceback
+        # wait for the pool's thread, too: it races the interpreter's exit and prints a traceback
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def end(self) -> None:
-        """Let the workers go."""
+        """Release the workers, because no task follows."""
         self._pool.shutdown(wait=False)
 
     def run(
@@ -69,10 +75,10 @@ class ProcessExecutor:
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
     ) -> None:
-        """Run all tasks; the first error ends it.
+        """Run all tasks; stop at the first error.
 
         Args:
-            work: does one task; a module-level function, which crosses to the workers by name.
+            work: does one task; a module-level function, which workers find by its name.
             on_outcome: called with each task's index and outcome, in the order they finish.
             on_bytes: called with the bytes read since the last call, several times a second.
         Raises:
@@ -83,11 +89,8 @@ class ProcessExecutor:
                 pending: dict[Future[Any], int] = {
                     self._pool.submit(_work, work, task): i for i, task in enumerate(tasks)
                 }
-            except (
-                BrokenProcessPool,
-                EOFError,
-                ConnectionError,
-            ) as error:  # the last two: the process that forks workers is gone
+            except (BrokenProcessPool, EOFError, ConnectionError) as error:
+                # EOFError and ConnectionError: the process that forks workers is gone
                 raise BuildError(_KILLED) from error
             seen = self._bytes.value
             try:
@@ -107,7 +110,7 @@ _counter: Any = None
 
 
 def _start_worker(counter: Any) -> None:
-    """In a new worker: Ctrl-C is the parent's business, and the parent's death is ours."""
+    """Prepare a new worker: leave Ctrl-C to the parent, and die with it."""
     keep_memory()
     global _counter
     _counter = counter
@@ -132,5 +135,5 @@ def _work(work: Work[TaskT, Any], task: TaskT) -> Any:
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,8 +1,8 @@
 """Tasks on a Ray cluster, or on one that this build starts on its machine and stops at its end.
 
-Ray runs a task again when its worker or node dies, which task markers make safe. All data goes through the dataset's file
-system, so Ray moves only tasks and their results, a few KB each. Starting Ray takes 3 to 5 seconds: on one machine use
-processes instead.
+Ray runs a task again when its worker or node dies, which task markers make safe. All data goes
+through the dataset's file system, so Ray moves only tasks and their results, a few KB each.
+Starting Ray takes 3 to 5 seconds: on one machine use processes instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pipeline.storage.folder import Folder
 from schemas.errors import ThdpackError
 
 _QUEUED: Final = 2
-"""Batches of tasks submitted for each core: one runs, and the next follows without a question to us."""
+"""Batches of tasks submitted for each core: one runs, and the next follows without our help."""
 _TOGETHER: Final = 8
 """Most tasks in a batch: between batches a worker waits 3 ms, 2 % of a short task. Batches shrink
 towards a stage's end."""
@@ -40,7 +40,7 @@ _LOOK_SECONDS: Final = 1.0
 
 
 class RayExecutor:
-    """Tasks as Ray core tasks of one core each; the first error ends all of them."""
+    """Runs tasks as Ray core tasks of one core each; the first error ends all of them."""
 
     def __init__(self, out: Folder, *, address: str | None, workers: int | None) -> None:
         """
@@ -91,7 +91,7 @@ class RayExecutor:
             for reference in self._running:
                 self._ray.cancel(reference)
             return
-        # the cluster kills the tasks of a driver that left; ray.cancel(force=True) sometimes aborts the driver
+        # the cluster kills the tasks of a driver that left; ray.cancel(force=True) may abort us
         self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
         self._leaving.start()
 
@@ -102,14 +102,15 @@ class RayExecutor:
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
     ) -> None:
-        """Run all tasks; the first error ends it.
+        """Run all tasks; stop at the first error.
 
         Args:
-            work: does one task; a module-level function, which crosses to the workers by name.
+            work: does one task; a module-level function, which workers find by its name.
             on_outcome: called with each task's index and outcome, in the order they finish.
             on_bytes: called with the bytes that a task read, when it has ended.
         Raises:
-            ThdpackError: what a task raises; BuildError if a task's worker died every time, or the cluster is gone.
+            ThdpackError: what a task raises; BuildError if a task's worker died every
+                time, or the cluster is gone.
         """
         waiting = iter(range(len(tasks)))
         with cluster_errors(self._ray):
@@ -133,20 +134,20 @@ class RayExecutor:
                 self._submit(work, tasks, waiting)
 
     def _give_up(self) -> None:
-        """Cancel and forget submitted batches: their outcomes must not be taken for those of later tasks."""
+        """Cancel submitted batches: their outcomes must not be taken for those of later tasks."""
         for reference in self._running:
             self._ray.cancel(reference)
         self._running.clear()
 
     def _write_shared_file(self) -> None:
-        """Write a file that tasks look for: a folder of the same path on a node's own disk lacks it."""
+        """Write a file for tasks to look for; another folder of the same path lacks it."""
         name = f".build/shared-{uuid.uuid4().hex}.tmp"
         with self._out.written(name, durable=False):
             pass
         self._driver = replace(self._driver, file=name)
 
     def _has_other_nodes(self) -> bool:
-        """Whether tasks may run on other machines, which can be lost together with their page caches."""
+        """Whether tasks may run on machines that can be lost together with their page caches."""
         here = self._ray.get_runtime_context().get_node_id()
         return any(node["Alive"] and node["NodeID"] != here for node in self._ray.nodes())
 

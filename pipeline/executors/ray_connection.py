@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: importing Ray, joining or starting a cluster, and Ray's errors as ours."""
+"""The connection to a Ray cluster: import Ray, join or start a cluster, translate Ray's errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 from schemas.errors import BuildError
 
 RETRIES: Final = 8
-"""How often a task is run again after its worker or node died."""
+"""Times that a task is run again after its worker or node died."""
 _CONNECT_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 80 << 20
 """Size of Ray's own object store, which stays almost empty: about the least that Ray accepts."""
@@ -31,10 +31,11 @@ def first_task() -> Any:
 
 
 def join(address: str) -> None:
-    """Connect to a cluster and let its workers start, which takes a second, while the command loads the rest.
+    """Connect to a cluster, and let its workers start while the command loads the rest.
 
-    Only the command line calls this. It submits a single task: Ray then starts a process for each core of a node, and
-    one too many for each further task that is submitted before these processes run.
+    Workers take a second to start. Only the command line calls this. It submits a single task: Ray
+    then starts a process for each core of a node, and one too many for each further task that is
+    submitted before these processes run.
 
     Raises:
         BuildError: Ray is not installed, or there is no cluster at the address.
@@ -129,5 +130,6 @@ def cluster_errors(ray: Any) -> Iterator[None]:
         ) from error
     except (ray.exceptions.RayError, ConnectionError) as error:
         raise BuildError(
-            f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no memory; run the same command to resume"
+            f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no "
+            "memory; run the same command to resume"
         ) from error

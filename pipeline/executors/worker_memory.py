@@ -1,4 +1,4 @@
-"""How worker processes get memory from the system."""
+"""Memory of worker processes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from functools import cache
 from typing import Final
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
-"""Of glibc's malloc.h."""
+"""Parameters of glibc's malloc.h."""
 _KEPT: Final = 512 << 20
 _LARGEST: Final = 32 << 20
-"""glibc takes no more: what is larger is mapped anew each time."""
+"""The most that glibc accepts: larger blocks are mapped anew each time."""
 
 
 @cache
 def keep_memory() -> None:
-    """From now on, have malloc keep what was freed, in one place for all threads.
+    """Make malloc keep freed memory, in one arena for all threads.
 
-    Tasks free and take tens of MB again and again; given back to the system, each page costs a fault and its zeroing: 5 % of a local build, 15 % of
-    one on a store. A process keeps no more than it needed at its peak. Where the C library has no mallopt, nothing changes.
+    Tasks free and allocate tens of MB again and again. Each page that was returned to the system
+    costs a fault and its zeroing: 5 % of a local build, 15 % of one on a store. A process keeps no
+    more than its peak. Without mallopt in the C library nothing changes.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -1,6 +1,7 @@
-"""Inputs: which files were named, in which format and compression, and their records as token ids.
+"""Inputs: find the files, detect format and compression, and read their records as token ids.
 
-Reads FASTA, Parquet, Arrow and what Biopython reads, from disk or any fsspec URL. Start at `fasta_records.py`.
+Formats are FASTA, Parquet, Arrow and those of Biopython, from disk or any fsspec URL. `find.py`
+finds inputs, `fasta_records.py` reads FASTA, and `residues.py` has the letter rules.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Content hashes of inputs, taken piece by piece while they are read and counted for the progress bar."""
+"""Content hashes of inputs, computed piece by piece while they are read."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BLOCK: Final = 1 << 20
 
 
 class HashingReader:
-    """A binary stream for reading that hashes what passes through, piece by piece (see `content_hash`).
+    """A binary stream that hashes its content piece by piece (see `content_hash`) while it is read.
 
-    piece: bytes of each but the last.
-    size: how many bytes are hashed; what comes after them is read and not hashed. None for all there are.
+    piece: bytes of each piece but the last.
+    size: number of bytes to hash, None for all; bytes after them are read without hashing.
     """
 
     def __init__(self, file: BinaryIO, *, piece: int, size: int | None) -> None:
@@ -59,7 +59,7 @@ class HashingReader:
         self._room = self._piece
 
     def finish(self) -> list[str]:
-        """Read what is left to hash; the xxh3_128 of every piece."""
+        """Read the rest that is to be hashed; return the xxh3_128 of every piece."""
         while self._left != 0 and self.read(_BLOCK):
             pass
         if self._room < self._piece:
@@ -81,17 +81,20 @@ class HashingReader:
 
 
 def content_hash(pieces: Sequence[str]) -> str:
-    """What the manifest calls an input's xxh3_128: its only piece's; of several, that of their digests' bytes end to end. See docs/reference/format.md."""
+    """Return an input's xxh3_128 as in the manifest. See docs/reference/format.md.
+
+    It is the hash of its only piece, or the hash of the concatenated digests of its pieces.
+    """
     return (
         pieces[0] if len(pieces) == 1 else xxhash.xxh3_128_hexdigest(bytes.fromhex("".join(pieces)))
     )
 
 
 def hash_range(source: Source, begin: int, end: int, on_bytes: Callable[[int], None]) -> list[str]:
-    """The xxh3_128 of each piece of a source's byte range.
+    """Return the xxh3_128 of each piece of a source's byte range.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the source cannot be read.
     """
     with hashed_range(source, begin, end, on_bytes) as hashing:
         return hashing.finish()
@@ -101,7 +104,7 @@ def hash_range(source: Source, begin: int, end: int, on_bytes: Callable[[int], N
 def hashed_range(
     source: Source, begin: int, end: int, on_bytes: Callable[[int], None]
 ) -> Iterator[HashingReader]:
-    """A source from byte `begin` on, hashed up to `end`."""
+    """Open a source at byte `begin`, hashed up to `end`."""
     whole = is_whole(source, begin, end)
     with open_input(source.url, at=begin, until=None if whole else end) as raw:
         yield HashingReader(
@@ -112,12 +115,15 @@ def hashed_range(
 
 
 def is_whole(source: Source, begin: int, end: int) -> bool:
-    """Whether a range is all of a source, which is read to its end: the size of what a web server has may not be known."""
+    """Whether a range is all of a source.
+
+    Such a source is read to its end, because a web server may not tell its size.
+    """
     return begin == 0 and end == source.bytes
 
 
 class _Counting:
-    """Tells how much of a file was read; progress goes by bytes as stored."""
+    """A file that reports the bytes read from it, as stored, for the progress bar."""
 
     def __init__(self, file: BinaryIO, on_bytes: Callable[[int], None]) -> None:
         self._file = file

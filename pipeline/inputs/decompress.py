@@ -1,7 +1,8 @@
-"""Compressed inputs as plain byte streams. The kind is told by content, not by name. Memory is bounded: nothing is inflated whole.
+"""Compressed inputs as plain byte streams, in bounded memory. Content, not name, tells the kind.
 
-Archives may have several parts in a row: gzip members, zstd frames, xz and bzip2 streams. Python's own readers end quietly
-where a later part is damaged near its start, so that everything after it is lost; here every part is read or is an error.
+Archives may have several parts in a row: gzip members, zstd frames, xz and bzip2 streams. Python's
+own readers end quietly where a later part is damaged near its start, so that everything after it is
+lost; here every part is read or is an error.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ _MAGIC: Final[tuple[tuple[bytes, Compression], ...]] = (
 _XZ_MEMORY: Final = 256 << 20
 """xz -9 takes 65 MiB. More is refused: a few bytes could ask for 4 GiB."""
 _ZSTD_WINDOW_LOG: Final = 27
-"""Of 128 MiB, as the zstd command allows unless told otherwise."""
+"""A window of 128 MiB, the default limit of the zstd command."""
 _BGZF_START: Final = b"\x1f\x8b\x08\x04"
 _BGZF_END: Final = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
-"""SAM specification, 4.1.2."""
+"""The empty last block (SAM specification, 4.1.2)."""
 _READ: Final = 1 << 16
-_SAYS_NO_MORE: Final = ("Invalid data stream", "Corrupt input data")
-"""What Python says of any damage to bzip2 and xz."""
+_UNSPECIFIC: Final = ("Invalid data stream", "Corrupt input data")
+"""Python's messages for any damage to bzip2 and xz."""
 
 
 class DamagedArchiveError(Exception):
-    """An archive cannot be read; says why, or nothing where no more is known than that it is damaged."""
+    """An archive is damaged; the message is empty if no more is known."""
 
 
 class NoEndBlockError(EOFError):
-    """A bgz archive ends with a whole block that is not its last."""
+    """A bgz archive ends with a complete block, but not with its last."""
 
 
 class ArchiveNeedsError(Exception):
-    """A sound archive that needs more memory than is allowed, or another file; says what to do."""
+    """An intact archive needs more memory than is allowed, or another file; says what to do."""
 
 
 def detect(head: bytes) -> Compression:
-    """The compression of a file that starts with `head`."""
+    """Return the compression of a file that starts with `head`."""
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return name
@@ -59,16 +60,19 @@ def detect(head: bytes) -> Compression:
 
 
 def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
-    """A stream of the plain bytes; several members, frames or streams in a row read as one. Close it: gzip's has a thread.
+    """Return a stream of the plain bytes of all members, frames or streams in a row.
 
-    Reading raises EOFError where the archive is cut off, ArchiveNeedsError, and for damage one of `broken_archive_errors`.
+    Close it: a gzip stream has a thread.
+
+    Reading raises EOFError where the archive is cut off, ArchiveNeedsError, and for damage one of
+    `broken_archive_errors`.
     """
     if compression == "none":
         return raw
     if compression == "gzip":
         from isal import igzip_threaded
 
-        # two blocks are inflated ahead, while what was read before is parsed
+        # inflates two blocks ahead while the previous one is parsed
         stream = igzip_threaded.open(  # type: ignore[no-untyped-call] # isal has no types
             _Blocks(raw), "rb", threads=1, block_size=8 << 20
         )
@@ -77,7 +81,7 @@ def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
 
 
 def broken_archive_errors() -> tuple[type[Exception], ...]:
-    """What the streams of `decompressed` raise for a damaged or truncated archive."""
+    """Return the errors of `decompressed` streams for a damaged or truncated archive."""
     import gzip
     import zlib
 
@@ -93,9 +97,10 @@ def broken_archive_errors() -> tuple[type[Exception], ...]:
 
 
 class _Blocks:
-    """A gzip file that is read to its end; if it is bgzip's, there must be the empty block that bgzip ends with.
+    """A gzip file that is read to its end; one written by bgzip must end with bgzip's empty block.
 
-    bgzip writes one whole block after another, so that what it left when it was killed looks complete to gzip.
+    bgzip writes one complete block after another, so the file of a killed bgzip looks complete to
+    gzip.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
@@ -125,11 +130,11 @@ class _Blocks:
         return bytes(buffer[: self.readinto(buffer)])
 
     def close(self) -> None:
-        """The file is closed by whoever opened it."""
+        """Do nothing: the caller closes the file that it opened."""
 
 
 class _Decoder(Protocol):
-    """What the decompressors of bz2, lzma and zstd have in common."""
+    """The common interface of the decompressors of bz2, lzma and zstd."""
 
     @property
     def eof(self) -> bool: ...
@@ -142,7 +147,11 @@ class _Decoder(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
-    """How the parts of one kind of archive are read. errors: what `new` and its decoder raise. padded: zeros may lie between parts."""
+    """How to read the parts of one kind of archive.
+
+    errors: errors of `new` and of its decoder
+    padded: zeros may lie between parts
+    """
 
     new: Callable[[], _Decoder]
     magics: tuple[bytes, ...]
@@ -171,14 +180,14 @@ def _kind(compression: Compression) -> _Kind:
 
 
 class _Parts(io.RawIOBase):
-    """The plain bytes of all parts of an archive, from the first to the end of the file."""
+    """The plain bytes of all parts of an archive."""
 
     def __init__(self, raw: BinaryIO, kind: _Kind) -> None:
         super().__init__()
         self._raw = raw
         self._kind = kind
         self._decoder = kind.new()
-        self._rest = b""  # read, and not yet given to the decoder
+        self._rest = b""  # read, but not yet passed to the decoder
 
     def readable(self) -> bool:
         return True
@@ -206,20 +215,21 @@ class _Parts(io.RawIOBase):
             said = str(error)
             if "too much memory" in said or "Memory usage limit" in said:
                 raise ArchiveNeedsError(
-                    "unpacking it takes more memory than is allowed (a window of 128 MiB; xz: 256 MiB); "
-                    "give it unpacked, or through a pipe, as in zstd -dc --long=31 FILE | thdpack preprocess -"
+                    "unpacking it takes more memory than is allowed (a window of 128 MiB; "
+                    "xz: 256 MiB); give it unpacked, or through a pipe, as in "
+                    "zstd -dc --long=31 FILE | thdpack preprocess -"
                 ) from error
             if "Dictionary mismatch" in said:
                 raise ArchiveNeedsError(
                     "packed with a zstd dictionary, which is not in the file; give it unpacked"
                 ) from error
-            raise DamagedArchiveError("" if said in _SAYS_NO_MORE else said) from error
+            raise DamagedArchiveError("" if said in _UNSPECIFIC else said) from error
 
     def _next_part(self) -> bool:
-        """Whether another part follows; it is begun.
+        """Begin the next part; return whether there is one.
 
         Raises:
-            DamagedArchiveError: something else follows.
+            DamagedArchiveError: other data follows.
         """
         self._rest = self._decoder.unused_data
         if self._kind.padded:
@@ -231,7 +241,8 @@ class _Parts(io.RawIOBase):
             return False
         if not self._rest.startswith(self._kind.magics):
             raise DamagedArchiveError(
-                "what follows a complete part of it is no such archive: damaged there, or something was appended"
+                "what follows a complete part of it is no such archive: damaged there, "
+                "or something was appended"
             )
         self._decoder = self._kind.new()
         return True

@@ -1,6 +1,7 @@
-"""The plain text of an input, and what is wrong with it where: reads an input again, once an error is known.
+"""Error messages with file and line: reads an input again after an error.
 
-For error messages only: finding a line of a large archive takes as long as unpacking it up to there.
+For error messages only: finding a line of a large archive takes as long as unpacking it up to
+there.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from schemas.vocabulary import ESM2
 
 _READ: Final = 1 << 20
 _NOT_GZIP: Final = "Not a gzipped file"
-"""What igzip says of a member that does not begin as one."""
+"""igzip's message for a member without gzip's magic number."""
 
 
 @contextmanager
 def plain_text(source: Source) -> Iterator[BinaryIO]:
-    """A source's decompressed bytes, buffered, from the first on.
+    """Open a source's decompressed bytes, buffered.
 
     Raises:
         InputError: it cannot be read.
@@ -48,7 +49,7 @@ def plain_text(source: Source) -> Iterator[BinaryIO]:
 
 @contextmanager
 def archive_errors(source: Source) -> Iterator[None]:
-    """A cut-off or damaged archive, or one that cannot be unpacked, as an InputError."""
+    """Raise the errors of truncated, damaged or unreadable archives as an InputError."""
     broken = broken_archive_errors()
     with input_errors(source.url):
         try:
@@ -64,7 +65,8 @@ def archive_errors(source: Source) -> Iterator[None]:
                 else ""
             )  # igzip cannot tell
             raise InputError(
-                f"truncated {source.compression} archive: the end is missing{odd}; download or copy it again",
+                f"truncated {source.compression} archive: the end is missing{odd}; "
+                "download or copy it again",
                 source=source.url,
             ) from error
         except ArchiveNeedsError as error:
@@ -72,7 +74,10 @@ def archive_errors(source: Source) -> Iterator[None]:
         except broken as error:
             reason = str(error)
             if _NOT_GZIP in reason:
-                reason = "what follows a complete part of it is no gzip: damaged there, or something was appended"
+                reason = (
+                    "what follows a complete part of it is no gzip: damaged there, "
+                    "or something was appended"
+                )
             said = f" ({reason})" if reason else ""
             raise InputError(
                 f"damaged {source.compression} archive{said}; download or copy it again",
@@ -81,13 +86,13 @@ def archive_errors(source: Source) -> Iterator[None]:
 
 
 def line_at(source: Source, offset: int) -> int:
-    """The line of a FASTA source that holds byte `offset` of its decompressed text."""
+    """Return the line of a FASTA source that holds byte `offset` of its decompressed text."""
     with plain_text(source) as stream:
         return line_of(stream, offset)
 
 
 def fasta_error(source: Source, error: FastaSyntaxError) -> FastaError:
-    """An error of the parser with file and line; with the kind of the file, where it is known and not FASTA."""
+    """Return an error of the parser with file and line, or the kind of a file that is not FASTA."""
     with plain_text(source) as stream:
         kind = foreign(stream.read(HEAD_BYTES), packed=source.compression != "none")
     if kind is not None:
@@ -96,7 +101,7 @@ def fasta_error(source: Source, error: FastaSyntaxError) -> FastaError:
 
 
 def no_residue(source: Source) -> InputError:
-    """The error of a source in which no residue was found; names the last line of FASTA."""
+    """Return the error for a source without residues; it names the last line of FASTA."""
     message = "no residue in this file"
     if source.format != "fasta":
         return InputError(message, source=source.url)
@@ -109,7 +114,7 @@ def no_residue(source: Source) -> InputError:
 
 
 def first_unknown(source: Source, offset: int) -> tuple[str, int]:
-    """Return the first letter outside the vocabulary of the FASTA record at `offset`, and its line."""
+    """Return the first unknown letter of the FASTA record at `offset`, and its line."""
     line, record = line_at(source, offset), _record_at(source, offset)
     lines = comments_as_ascii(record[len(header_of(record, 0)) :]).decode("utf-8")
     letter, below = first_unknown_letter(lines, letter_classes(ESM2)) or ("?", 0)
@@ -117,7 +122,7 @@ def first_unknown(source: Source, offset: int) -> tuple[str, int]:
 
 
 def _record_at(source: Source, offset: int) -> bytes:
-    """The text of one record, which starts at `offset`."""
+    """Return the text of the record that starts at `offset`."""
     text = bytearray()
     with plain_text(source) as stream:
         left = offset

@@ -1,4 +1,4 @@
-"""What the arguments name: files, folders, globs, lists of inputs, and the same on stores."""
+"""Expand arguments into inputs: files, folders, globs and lists of inputs, local or on stores."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 
 _LISTING: Final = 600 << 20
-"""Listing millions of objects takes as long as reading so many bytes."""
+"""Bytes that take as long to read as a listing of millions of objects takes."""
 Named = tuple[str, dict[str, Any] | None]
-"""An input's path or URL, and what a listing said of it."""
+"""An input's path or URL, and its entry in a store's listing."""
 
 _FASTA: Final = (".fasta", ".fa", ".faa", ".fas", ".fsa", ".pep", ".mpfa", ".aa", ".seq")
 TABLES: Final[dict[str, Format]] = {
@@ -32,12 +32,14 @@ TABLES: Final[dict[str, Format]] = {
     ".ipc": "arrow",
 }
 _PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
-_NAMED: Final = 3
-"""How many things of a folder an error names."""
+_MOST_NAMED: Final = 3
+"""Most files of a folder that an error names."""
 
 
 def listed(inputs: tuple[str, ...]) -> Iterator[str]:
-    """The inputs, and for each `@list` what stands in that file: one input a line, blank lines and those that start with # left out.
+    """Yield the inputs, with each `@list` replaced by the lines of that file.
+
+    A list has one input a line. Blank lines and lines that start with # are skipped.
 
     Raises:
         InputError: a list cannot be read, is not text, or names no input.
@@ -68,7 +70,11 @@ def listed(inputs: tuple[str, ...]) -> Iterator[str]:
 
 
 def expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
-    """One argument as files, and the files of a folder that do not look like sequences."""
+    """Expand one argument.
+
+    Returns:
+        Files; a line for each file of a folder that is passed over, with the reason.
+    """
     if not text:
         raise InputError("an empty name among the inputs: is a variable unset?", source='""')
     if text == "-":
@@ -91,10 +97,10 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
 
 
 def refuse_inside(out: str, inputs: tuple[str, ...]) -> None:
-    """Refuse to build inside a folder that is an input: the next build would read the shards as sequences.
+    """Refuse to build inside an input folder: the next build would read the shards as sequences.
 
     Args:
-        out: the dataset's folder or URL.
+        out: folder or URL of the dataset.
     Raises:
         InputError: names the folder.
     """
@@ -113,12 +119,12 @@ def refuse_inside(out: str, inputs: tuple[str, ...]) -> None:
 
 
 def _may_be_read_twice(path: str) -> bool:
-    """Whether a list of inputs is no pipe."""
+    """Whether a list of inputs can be read twice, unlike a pipe."""
     return is_url(path) or not os.path.exists(path) or os.path.isfile(path)
 
 
 def _is_inside(out: Path, text: str) -> bool:
-    """Whether a local dataset would be in a folder that is there."""
+    """Whether a local dataset would lie inside an existing folder."""
     if not text or (is_url(text) and not text.startswith(("file://", "local://"))):
         return False
     folder = local_path(text)
@@ -126,7 +132,7 @@ def _is_inside(out: Path, text: str) -> bool:
 
 
 def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
-    """What a store says of each object comes with it, so that nobody has to ask again."""
+    """Expand a URL; each object comes with its entry in the listing, which saves a request."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
     fs, path = file_system(text)
@@ -136,10 +142,7 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
         with suppress(FileNotFoundError):
             info = request_with_retries(remote, lambda: fs.info(path), 0)
             kind = info["type"]
-        if kind not in (
-            "directory",
-            "missing",
-        ):  # also where its name looks like a glob; nobody needs to list for it
+        if kind not in ("directory", "missing"):  # also if its name looks like a glob
             return [(text, info)], []
         if glob.has_magic(path):
             matches = _urls(
@@ -163,16 +166,19 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
 
 
 def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
-    """The URLs of the objects of a listing, in byte order. fsspec's names have lost the protocol and, of some file systems, the host.
+    """Return the objects of a listing by URL, in byte order.
+
+    fsspec's names lack the protocol and, in some file systems, the host.
 
     Args:
-        text: what was listed, as the user named it; path: as fsspec did.
+        text: listed folder or glob as the user named it.
+        path: the same as fsspec names it.
+        found: the listing, by fsspec's names.
     """
     protocol, _, rest = text.rstrip("/").partition("://")
     host, slash, inside = rest.partition("/")
-    before = (
-        path.removesuffix(f"/{inside}") if slash else path
-    )  # what stands for the host in fsspec's names: a bucket, or nothing
+    # the host in fsspec's names: a bucket, or nothing
+    before = path.removesuffix(f"/{inside}") if slash else path
     urls = {
         f"{protocol}://{host}{name.removeprefix(before)}"
         if name.startswith(f"{before}/")
@@ -184,7 +190,9 @@ def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _files_in(folder: Path) -> tuple[list[str], list[str]]:
-    """All files in a folder and its folders, in byte order, and for everything else a line that says what it is. Hidden names are left out.
+    """Return all files below a folder, in byte order, and a line for everything that is no file.
+
+    Hidden names are skipped.
 
     Raises:
         InputError: a folder cannot be read.
@@ -207,7 +215,7 @@ def _files_in(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _not_a_file(path: str) -> str | None:
-    """What is not read of a folder's contents, as part of a message; None for files, and for folders inside."""
+    """Return why a path in a folder is not read, for a message; None for files and folders."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -222,20 +230,21 @@ def _not_a_file(path: str) -> str | None:
 
 
 def special(mode: int) -> str:
-    """What a place in a file system is that is no file and no folder."""
+    """Return the name of a special file."""
     return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
 def _only_sequences(
     folder: str, files: list[str], odd: list[str], format: Format
 ) -> tuple[list[str], list[str]]:
-    """Files whose names say that they hold sequences, and for all other things in a folder a line that says why not."""
+    """Return the sequence files of a folder, and a line for each path that is passed over."""
     chosen = [f for f in files if format != "auto" or looks_like_sequences(f)]
     if not chosen:
         kinds = " ".join((*_FASTA, *TABLES))
-        also = "".join(f"; passed over {line}" for line in odd[:_NAMED])
+        also = "".join(f"; passed over {line}" for line in odd[:_MOST_NAMED])
         raise InputError(
-            f"no sequence file in this folder; looked for {kinds}, also with {' '.join(_PACKED)}{also}",
+            f"no sequence file in this folder; looked for {kinds}, "
+            f"also with {' '.join(_PACKED)}{also}",
             source=folder,
         )
     left = set(files) - set(chosen)
@@ -248,7 +257,7 @@ def _only_sequences(
 
 
 def as_text(name: str) -> str:
-    """A file's name for people: bytes that are not UTF-8 as `\\xff`."""
+    """Return a file's name as text, with bytes that are not UTF-8 as `\\xff`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -259,8 +268,7 @@ def suffix(name: str) -> str:
 
 def looks_like_sequences(name: str) -> bool:
     """Whether a file's name says that it holds sequences."""
-    if PurePosixPath(name).match(
-        "cache-*.arrow"
-    ):  # what Hugging Face datasets leave beside a saved dataset when they transform it
+    # Hugging Face datasets leave these beside a saved dataset that was transformed
+    if PurePosixPath(name).match("cache-*.arrow"):
         return False
     return suffix(name) in _FASTA or suffix(name) in TABLES

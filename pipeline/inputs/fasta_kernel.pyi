@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 DONE: Final = 0
 FULL: Final = 1
-"""The arrays hold no more records: use them, then go on at the returned position."""
+"""The arrays are full: use them, then continue at the returned position."""
 ODD: Final = 2
-"""The record at the returned position needs the plain reading."""
+"""The record at the returned position needs `pipeline.inputs.residues`."""
 BINARY: Final = 3
 """The byte at the returned position is a control character."""
 
@@ -26,15 +26,16 @@ def parse(
     unknown: NDArray[np.int64],
     first_record: int,
 ) -> tuple[int, int, int]:
-    """Parse whole records from `begin` (at a `>`) to the end of `text` into the arrays of a RecordBlock.
+    """Parse whole records from `begin` to the end of `text` into the arrays of a RecordBlock.
 
     Args:
         text: uint8[n], FASTA that ends where a record ends.
         begin: position of a `>` that starts a line.
         letter_classes: uint8[256] of `pipeline.inputs.residues.letter_classes`.
         unk: token id of unknown letters.
-        tokens, ids: uint8[n] at least; ends, id_ends, offset, unknown: filled from record `first_record` on.
-        first_record: how many records the arrays hold already.
+        tokens, ids: uint8[n] at least.
+        ends, id_ends, offset, unknown: int64, filled from index `first_record`.
+        first_record: number of records that the arrays hold already.
     Returns:
         (state, position, records in the arrays); records before `position` are complete.
     """

@@ -1,9 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """One pass over FASTA text that finds records and tokenizes them.
 
-It decides nothing doubtful. A record with anything but plain ASCII letters, blanks and line ends is left to
-`pipeline.inputs.residues`, which reads it character by character with the same result, far slower.
-The letter rules are the table `letter_classes`; this file knows none of its own.
+The letter rules are the table `letter_classes` of `pipeline.inputs.residues`. A record with anything
+but ASCII letters, blanks and line ends is left to that module, which is far slower.
 """
 
 from pipeline.inputs.residues import Letter
@@ -13,7 +12,8 @@ cdef enum:
     _FULL
     _ODD_RECORD
     _BINARY_BYTE
-    _CLASSES = 64  # token ids are below this, `Letter` from here on; a power of two, so that `|` keeps the order
+    # token ids are below this, `Letter` is not; a power of two, so that `|` of several shows one
+    _CLASSES = 64
 
 DONE = _DONE
 FULL = _FULL
@@ -73,7 +73,7 @@ def parse(
                 d += 1
                 i += 1
             if high >= 128:
-                state = _ODD_RECORD  # the id may end in a space that is not ASCII
+                state = _ODD_RECORD  # the id may end in white space that is not ASCII
                 i = record
                 break
             while i < size and classes[buf[i]] != newline and buf[i] != 0:
@@ -82,7 +82,7 @@ def parse(
                 state = _BINARY_BYTE
                 break
             misses = 0
-            star = -1  # one past where the last `*` went
+            star = -1  # one past the place of the last `*`
             while i < size:
                 while i + 8 <= size:
                     t0 = classes[buf[i]]

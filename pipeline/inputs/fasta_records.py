@@ -18,7 +18,9 @@ from schemas.vocabulary import Vocabulary
 def read_fasta(
     source: Source, vocabulary: Vocabulary, begin: int, end: int, on_bytes: Callable[[int], None]
 ) -> Blocks:
-    """Blocks of a FASTA source's byte range; with the last, which is empty, the xxh3_128 of each piece of the range.
+    """Yield blocks of a FASTA source's byte range.
+
+    The last block is empty and comes with the xxh3_128 of each piece of the range.
 
     Raises:
         FastaError: a rule of the format is broken; InputError: unreadable, or a damaged archive.
@@ -35,4 +37,4 @@ def read_fasta(
                 yield block, []
         except FastaSyntaxError as error:
             raise fasta_error(source, error) from error
-        yield empty_block(), hashing.finish()  # with what follows the last member of an archive
+        yield empty_block(), hashing.finish()  # reads what follows the last member of an archive

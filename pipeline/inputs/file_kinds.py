@@ -1,4 +1,4 @@
-"""What a file is that was taken for FASTA and is none: told from its first bytes, for the error message only."""
+"""Kinds of files that are not FASTA, recognised by their first bytes for error messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from pipeline.inputs.decompress import detect
 
 HEAD_BYTES: Final = 1 << 16
-"""How much of a file is looked at; a FASTQ file's third line is within."""
+"""Bytes that are examined: enough for the third line of a FASTQ file."""
 
 _UNPACK: Final = "unpack it, and give FASTA"
 _CONVERT: Final = "give FASTA, or a table with a sequence column"
@@ -56,9 +56,11 @@ _TAR: Final = slice(257, 262)
 
 
 def foreign(head: bytes, *, packed: bool) -> str | None:
-    """What a file that starts with `head` is, and what to do, as part of a message; None if it is nothing that is known.
+    """Return the kind of a file that is not FASTA and a remedy, for a message; None if unknown.
 
-    head: of the plain text, up to HEAD_BYTES; packed: whether it came out of an archive.
+    Args:
+        head: start of the plain text, up to HEAD_BYTES.
+        packed: whether the text came out of an archive.
     """
     inner = detect(head)
     if packed and inner != "none":

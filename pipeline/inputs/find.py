@@ -1,4 +1,4 @@
-"""What the user named as inputs: which files, in which order, in which format, and how they are cut into tasks."""
+"""Find the inputs that the user named: files, order, format, and their cut into tasks."""
 
 from __future__ import annotations
 
@@ -22,27 +22,30 @@ from schemas.errors import InputError
 from schemas.redact import without_credentials
 
 TASK_BYTES: Final = 128 << 20
-"""About how much of an input one map task reads, of large jobs."""
+"""Bytes of an input that one map task of a large job reads, about."""
 FEWEST_TASKS: Final = 32
-"""Into at least so many a job is cut, if a quarter of TASK_BYTES is enough for each: the last ones to end leave fewer cores idle."""
+"""Least number of tasks of a job, if each has a quarter of TASK_BYTES: small tasks leave fewer
+cores idle at the end."""
 PIECE_BYTES: Final = 16 << 20
-"""An input's content hash is taken over pieces of so many bytes, so that tasks and machines share the work. It shows in the manifest."""
+"""Bytes of the pieces over which an input's content hash is computed, so that tasks and machines
+share the work. The hash in the manifest depends on it."""
 
 _UNTAGGED: Final = "-unmarked-"
-"""In fingerprints of web inputs whose server tells neither etag nor time: no two runs have the same, so that none believes what another read."""
+"""Part of the fingerprints of web inputs whose server tells neither etag nor time. They are unique
+to a run, so no run trusts what another one read."""
 
 
 def find_sources(
     inputs: tuple[str, ...], format: Format, *, spool: str | None
 ) -> tuple[list[Source], list[str]]:
-    """The inputs in the order of the command line, folders and globs expanded in byte order.
+    """Return the inputs in the order of the command line, with folders and globs in byte order.
 
     Args:
-        inputs: as named on the command line.
-        format: of all of them; `auto` takes each file's own.
-        spool: where standard input was written to, if it is one of the inputs.
+        inputs: arguments of the command line.
+        format: format of all inputs; `auto` detects each file's.
+        spool: file to which standard input was written, if it is one of the inputs.
     Returns:
-        Sources, and a line for each thing in a named folder that was passed over: its name and why.
+        Sources; a line for each file in a named folder that was passed over, with the reason.
     Raises:
         InputError: nothing matches, an input is named twice, or cannot be read.
     """
@@ -64,7 +67,8 @@ def find_sources(
     for url, name in names.items():
         if as_text(name) != name:
             raise InputError(
-                "its name is not UTF-8, and the manifest is; rename it, or give it as standard input",
+                "its name is not UTF-8, and the manifest is; rename it, "
+                "or give it as standard input",
                 source=as_text(url),
             )
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
@@ -74,7 +78,10 @@ def find_sources(
 
 
 def relative_names(urls: list[str]) -> dict[str, str]:
-    """Each input's name relative to the common folder of the inputs of its protocol; standard input is `-`."""
+    """Return each input's name relative to the common folder of the inputs of its protocol.
+
+    Standard input is `-`.
+    """
     groups: dict[str, list[str]] = {}
     for url in urls:
         groups.setdefault(
@@ -104,7 +111,7 @@ def relative_names(urls: list[str]) -> dict[str, str]:
 
 
 def _told_apart(names: dict[str, str]) -> dict[str, str]:
-    """Inputs that differ in their URL's query only, which no name may show, are numbered."""
+    """Number the inputs that differ only in their URL's query, which no name may show."""
     often = Counter(names.values())
     seen: Counter[str] = Counter()
     for url, name in names.items():
@@ -147,10 +154,10 @@ def _source(
 
 
 def _refuse_special(url: str) -> None:
-    """Refuse what can be read once only: inputs are looked at before they are read, and read in ranges.
+    """Refuse files that can be read only once: inputs are examined first, and read in ranges.
 
     Raises:
-        InputError: a pipe, socket or device; or nothing is there.
+        InputError: it is a pipe, socket or device, or missing.
     """
     if is_url(url):
         return
@@ -158,13 +165,14 @@ def _refuse_special(url: str) -> None:
         mode = os.stat(url).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise InputError(
-            f"{special(mode)}, not a file; pass what comes out of it as standard input: … | thdpack preprocess -",
+            f"{special(mode)}, not a file; pass its output as standard input: "
+            "… | thdpack preprocess -",
             source=url,
         )
 
 
 def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
-    """Bytes, and what tells two versions of the file apart. ctime too: a restored mtime does not hide a change."""
+    """Return size and fingerprint. ctime is part of it, because mtime can be set back."""
     if not is_url(url):
         found = os.stat(url)
         return (
@@ -173,7 +181,7 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
         )
     if info is None:
         fs, path = file_system(url)
-        fs.invalidate_cache()  # a listing may be older than what is there
+        fs.invalidate_cache()  # a listing may be outdated
         info = cast(
             "dict[str, Any]",
             request_with_retries(RemoteStore(url, INTERRUPTED), lambda: fs.info(path), 0),
@@ -183,35 +191,33 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
 
 
 def unchanged(source: Source) -> bool:
-    """Whether a source is still what it was when it was found, as far as another machine can tell: there, inodes may differ.
+    """Whether a source is unchanged, as far as another machine can tell: inodes may differ there.
 
     Raises:
-        InputError: it is not there any more.
+        InputError: the source is missing.
     """
     with input_errors(source.url):
         found = _stat(source.url, None)[1]
     if _UNTAGGED in source.fingerprint:
         return found.partition(_UNTAGGED)[0] == source.fingerprint.partition(_UNTAGGED)[0]
-    parts = (
-        None if is_url(source.url) else 3
-    )  # ctime too: a file rewritten in place may have its mtime set back
+    parts = None if is_url(source.url) else 3  # size, mtime and ctime
     return found.split("-")[:parts] == source.fingerprint.split("-")[:parts]
 
 
 def task_bytes(sources: Sequence[Source]) -> int:
-    """How much of the inputs a task reads: a function of their sizes."""
+    """Return the bytes of the inputs that a task reads: a function of their sizes."""
     return max(
         TASK_BYTES // 4, min(TASK_BYTES, sum(source.bytes for source in sources) // FEWEST_TASKS)
     )
 
 
 def cut(source: Source, size: int) -> list[tuple[int, int]]:
-    """Byte ranges for map tasks, of about `size`. What cannot be cut is one range."""
+    """Return byte ranges of about `size` for map tasks; one range if the source cannot be cut."""
     return _cut_anywhere(source, size) if source.cuttable else [(0, source.bytes)]
 
 
 def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
-    """Byte ranges of about `size`, each of whole pieces."""
+    """Return byte ranges of about `size`, each of whole pieces."""
     pieces = max(1, -(-source.bytes // source.piece))
     tasks = min(pieces, max(1, -(-source.bytes // size)))
     edges = [min(source.bytes, pieces * i // tasks * source.piece) for i in range(tasks + 1)]
@@ -219,7 +225,7 @@ def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
 
 
 def every_range(sources: Sequence[Source]) -> list[tuple[int, int, int]]:
-    """(source index, begin, end) of ranges to hash that tile all sources, whatever their formats."""
+    """Return (source index, begin, end) of ranges to hash that tile all sources of any format."""
     size = task_bytes(sources)
     return [
         (i, begin, end)

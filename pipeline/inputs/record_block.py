@@ -22,7 +22,9 @@ class RecordBlock:
     ends:    int64[R]
     ids:     uint8[…], UTF-8 of all ids; id i is ids[id_ends[i-1]:id_ends[i]]
     id_ends: int64[R]
-    offset:  int64[R], byte of the (decompressed) input at which the record starts; in tables and SeqIO formats, its number
+    offset:  int64[R], byte of the decompressed input at which the record starts; in tables and
+        SeqIO
+        formats, the number of the record
     unknown: int64[R], letters that became <unk>
     """
 

@@ -1,7 +1,8 @@
 """The letter rules: which byte of a sequence is a residue, a blank, a line end, `*` or binary data.
 
-`letter_classes` is the only statement of these rules. `fasta_kernel` reads well-behaved ASCII by it at disk speed.
-`residues_of` and `encode` read everything else by it: slower, character by character, with the same result.
+`letter_classes` is the only statement of these rules. `fasta_kernel` applies it to plain ASCII at
+disk speed. `residues_of` and `encode` apply it to everything else: character by character, slower,
+with the same result.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Letter(IntEnum):
 
 
 def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
-    """Return uint8[256]: the token id of each byte, or its `Letter`. Lower case reads as upper case."""
+    """Return uint8[256]: the token id of each byte, in either case, or its `Letter`."""
     classes = np.full(256, Letter.UNKNOWN, dtype=np.uint8)
     classes[: ord(" ")] = Letter.BINARY
     classes[127] = Letter.BINARY
@@ -69,7 +70,8 @@ def residues_of(lines: str, *, comments: bool) -> str:
         lines: text after the header.
         comments: skip lines that start with `;`.
     Raises:
-        ValueError: a control character, so the data is binary. Its position in `lines` is the second argument.
+        ValueError: a control character, so the data is binary. Its position in `lines` is the
+            second argument.
     """
     control = _BINARY.search(lines)
     if control is not None:
@@ -93,7 +95,7 @@ def encode(residues: str, classes: NDArray[np.uint8], unk: int) -> tuple[NDArray
 
 
 def first_unknown_letter(lines: str, classes: NDArray[np.uint8]) -> tuple[str, int] | None:
-    """Return the first letter that becomes <unk> in the lines of a FASTA record, and its line from 0."""
+    """Return the first letter of a FASTA record that becomes <unk>, and its line from 0."""
     star = None  # unknown only if a residue follows
     for number, line in enumerate(LINE_END.split(lines)):
         for letter in "" if line.startswith(";") else line.rstrip():

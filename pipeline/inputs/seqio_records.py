@@ -21,10 +21,12 @@ _BLOCK_RESIDUES: Final = 16 << 20
 
 
 def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
-    """Blocks of a format that Biopython's SeqIO reads (swiss, genbank, embl); with the last, which is empty, the xxh3_128 of each piece.
+    """Yield blocks of a source in a format of Biopython's SeqIO: swiss, genbank or embl.
+
+    The last block is empty and comes with the xxh3_128 of each piece.
 
     Raises:
-        InputError: Biopython refuses it; the line is the last that it had read.
+        InputError: Biopython refuses it; names the last line that it read.
     """
     from Bio import SeqIO
 
@@ -48,7 +50,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
                     yield block_of_texts(ids, texts, number, vocabulary), []
                     number, size, ids, texts = number + len(ids), 0, [], []
         except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
-            # what SeqIO's parsers raise on text that is not their format
+            # errors of SeqIO's parsers for text in another format
             raise InputError(
                 f"not {source.format} that Biopython reads: {error}",
                 source=source.url,
@@ -56,7 +58,8 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
             ) from error
         if lines.last.strip() not in ("", "//"):
             raise InputError(
-                f"truncated {source.format}: the last record does not end with //; download or copy it again",
+                f"truncated {source.format}: the last record does not end with //; "
+                "download or copy it again",
                 source=source.url,
                 line=lines.line,
             )
@@ -65,7 +68,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
 
 
 class _Raw(io.RawIOBase):
-    """A stream with `read` and `readinto` only, as what io.BufferedReader wants."""
+    """A stream with only `read` and `readinto`, as io.BufferedReader needs it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -78,7 +81,7 @@ class _Raw(io.RawIOBase):
 
 
 class _CountedLines:
-    """A text handle that knows how many lines were read from it, and the last that was not blank."""
+    """A text handle that counts its lines and keeps the last one that is not blank."""
 
     def __init__(self, text: TextIO) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""One input of a build, as it was found."""
+"""One input of a build, with its format, compression and fingerprint."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Source:
     """One input file.
 
     url: local path or URL to read it from.
-    name: relative to the inputs' common folder; how the manifest and records/ call it.
-    bytes: as stored, compressed or not.
-    fingerprint: changes when the file does, as far as its store can tell without reading it.
-    piece: PIECE_BYTES, as whoever planned had it.
+    name: relative to the inputs' common folder; its name in the manifest and in records/.
+    bytes: size as stored, compressed or not.
+    fingerprint: changes with the file, as far as its store can tell without reading it.
+    piece: PIECE_BYTES of the process that planned the build.
     """
 
     url: str
@@ -30,10 +30,10 @@ class Source:
 
     @property
     def cuttable(self) -> bool:
-        """Whether several tasks can share it: plain FASTA only."""
+        """Whether several tasks can share the file: only plain FASTA."""
         return self.format == "fasta" and self.compression == "none"
 
     @property
     def streamed(self) -> bool:
-        """Whether map tasks read it from first byte to last, so that its hash can be taken on the way."""
+        """Whether map tasks read all bytes in order, so that they can hash them."""
         return self.format not in ("parquet", "arrow")

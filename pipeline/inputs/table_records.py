@@ -16,7 +16,7 @@ from schemas.errors import InputError
 from schemas.vocabulary import Vocabulary
 
 _STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-"""End marker of an Arrow stream. Its first four bytes begin each message, but not in streams of before 2019."""
+"""End marker of an Arrow stream. Its first four bytes begin each message, except before 2019."""
 _BLOCK_RECORDS: Final = 1 << 15
 
 
@@ -27,7 +27,9 @@ def read_table(
     id_column: str,
     on_bytes: Callable[[int], None],
 ) -> Generator[RecordBlock, None, None]:
-    """Blocks of a Parquet file, an Arrow IPC file or an Arrow stream (what Hugging Face `save_to_disk` writes).
+    """Yield blocks of a Parquet file, an Arrow IPC file or an Arrow stream.
+
+    Hugging Face's `save_to_disk` writes Arrow streams.
 
     Raises:
         InputError: a column is missing or holds no text, or the file is damaged.
@@ -62,7 +64,7 @@ def read_table(
 def _batches(
     raw: BinaryIO, source: Source
 ) -> tuple[pa.Schema, Callable[[list[str]], Iterator[pa.RecordBatch]]]:
-    """Schema of a table file, and its record batches, given the columns wanted."""
+    """Return the schema of a table file, and a function from columns to its record batches."""
     if source.format == "parquet":
         import pyarrow.parquet as pq
 
@@ -81,16 +83,17 @@ def _batches(
 
 
 def _refuse_cut_stream(raw: BinaryIO, source: Source) -> None:
-    """Refuse an Arrow stream without its end: cut between two batches, it reads as a shorter one.
+    """Refuse an Arrow stream without end marker: cut between two batches, it looks complete.
 
     Raises:
-        InputError: it has none.
+        InputError: the end marker is missing.
     """
     start = _rewound(raw).read(4)
     raw.seek(-min(source.bytes, len(_STREAM_END)), io.SEEK_END)
     if start == _STREAM_END[:4] and raw.read(len(_STREAM_END)) != _STREAM_END:
         raise InputError(
-            "truncated Arrow stream: its end marker is missing; write it anew, or download or copy it again",
+            "truncated Arrow stream: its end marker is missing; "
+            "write it anew, or download or copy it again",
             source=source.url,
         )
 
@@ -103,7 +106,7 @@ def _rewound(raw: BinaryIO) -> BinaryIO:
 def _checked_columns(
     schema: pa.Schema, source: Source, sequence_column: str, id_column: str
 ) -> list[str]:
-    """The id column as a list of one, or of none where the default is absent."""
+    """Return the id column as a list of one, or an empty list if the default one is missing."""
     present = ", ".join(schema.names)
     for option, name in (("--sequence-column", sequence_column), ("--id-column", id_column)):
         if name not in schema.names:
@@ -117,7 +120,8 @@ def _checked_columns(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     ):
         raise InputError(
-            f"column {sequence_column!r} holds {kind}, expected text; name another with --sequence-column",
+            f"column {sequence_column!r} holds {kind}, expected text; "
+            "name another with --sequence-column",
             source=source.url,
         )
     return [id_column]

@@ -1,6 +1,7 @@
-"""Buckets merged into one THD row, and a row's arguments under the names that others use. numpy only.
+"""Merge buckets into one THD row (total tokens × heads × head dim), named as other libraries do.
 
-The adapters copy little; torch takes the arrays with `torch.from_numpy` or, for the read-only `input_ids`, `torch.tensor`.
+They use numpy only and copy little. torch takes the arrays by `torch.from_numpy` or, for the
+read-only `input_ids`, by `torch.tensor`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from schemas.vocabulary import ESM2
 
 
 def merge(buckets: Sequence[Bucket]) -> Bucket:
-    """k buckets as one THD row of k × capacity tokens.
+    """Merge k buckets into one THD row of k × capacity tokens.
 
     Returns:
-        input_ids uint8[k × capacity]; cu_seqlens int32[k × slots + 1], every bucket's sequences and tail pieces in their
-        order, then k × capacity repeated: a static shape. Unlike in a bucket, tail pieces of one stand before the
-        sequences of the next. position is the first bucket's.
+        input_ids uint8[k × capacity]; cu_seqlens int32[k × slots + 1], a static shape: offsets of
+        every bucket's sequences and tail pieces in order, then k × capacity repeated. A bucket's
+        tail pieces lie before the next bucket's sequences. position is the first bucket's.
     Raises:
         ValueError: no buckets, or buckets of different shapes.
     """
     if len({(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets}) != 1:
         raise ValueError(
-            f"expected buckets of one shape, got {[(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets]}"
+            "expected buckets of one shape, got "
+            f"{[(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets]}"
         )
     capacity, slots = buckets[0].input_ids.size, buckets[0].cu_seqlens.size - 1
     cu_seqlens = np.full(len(buckets) * slots + 1, len(buckets) * capacity, dtype=np.int32)
@@ -47,7 +49,7 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
 
 
 def position_ids(bucket: Bucket) -> NDArray[np.int64]:
-    """Place of each token in its sequence or tail piece, int64[capacity], from 0."""
+    """Return the index of each token in its sequence or tail piece, int64[capacity], from 0."""
     lengths = np.diff(bucket.cu_seqlens)
     return np.arange(bucket.input_ids.size, dtype=np.int64) - np.repeat(
         bucket.cu_seqlens[:-1].astype(np.int64), lengths
@@ -55,7 +57,7 @@ def position_ids(bucket: Bucket) -> NDArray[np.int64]:
 
 
 def flash_attention(bucket: Bucket) -> dict[str, Any]:
-    """Arguments of flash-attn's `flash_attn_varlen_func`."""
+    """Return the arguments of flash-attn's `flash_attn_varlen_func`."""
     return {
         "cu_seqlens_q": bucket.cu_seqlens,
         "cu_seqlens_k": bucket.cu_seqlens,
@@ -65,7 +67,10 @@ def flash_attention(bucket: Bucket) -> dict[str, Any]:
 
 
 def transformer_engine(bucket: Bucket) -> dict[str, Any]:
-    """Arguments of Transformer Engine's `TransformerLayer` and `DotProductAttention` with `qkv_format="thd"`."""
+    """Return the arguments of Transformer Engine's `TransformerLayer` and `DotProductAttention`.
+
+    They are for `qkv_format="thd"`.
+    """
     return {
         "cu_seqlens_q": bucket.cu_seqlens,
         "cu_seqlens_kv": bucket.cu_seqlens,
@@ -75,17 +80,18 @@ def transformer_engine(bucket: Bucket) -> dict[str, Any]:
 
 
 def hugging_face(bucket: Bucket, attn_implementation: str = "sdpa") -> dict[str, Any]:
-    """Return the arguments of a transformers model, by what computes its attention.
+    """Return the arguments of a transformers model, which depend on its attention implementation.
 
-    Only flash attention knows packed rows. Others, sdpa as the model's default among them, would let sequences attend to
-    each other; a mask of tokens × tokens does not help ESM-2, whose embeddings take the mask of tokens. They get padded rows.
+    Only flash attention supports packed rows. Others, such as the default sdpa, would let sequences
+    attend to each other, so they get padded rows. A mask of tokens × tokens would not help ESM-2,
+    whose embeddings take the mask of tokens.
 
     Args:
-        attn_implementation: what the model was loaded with, such as "sdpa", "eager" or "flash_attention_2".
+        attn_implementation: the model's, such as "sdpa", "eager" or "flash_attention_2".
     Returns:
-        With flash attention a batch of one row: input_ids and position_ids int64[1, capacity], cu_seq_lens_q and
-        cu_seq_lens_k int32[slots + 1], max_length_q and max_length_k. Token dropout then scales by the masks of the whole
-        row. With anything else what `bshd` returns.
+        With flash attention a batch of one row: input_ids and position_ids int64[1, capacity],
+        cu_seq_lens_q and cu_seq_lens_k int32[slots + 1], max_length_q and max_length_k. Token
+        dropout then scales by the masks of the whole row. Otherwise the result of `bshd`.
     """
     if "flash" not in attn_implementation:
         return bshd(bucket)
@@ -100,10 +106,11 @@ def hugging_face(bucket: Bucket, attn_implementation: str = "sdpa") -> dict[str,
 
 
 def bshd(bucket: Bucket, *, pad: int = ESM2.pad) -> dict[str, Any]:
-    """The real sequences as padded rows, for models that know no packing.
+    """Return the real sequences as padded rows, for models that do not support packing.
 
     Returns:
-        input_ids int64[num_seqs, max_seqlen], attention_mask int64[num_seqs, max_seqlen]: 1 at real tokens.
+        input_ids int64[num_seqs, max_seqlen]; attention_mask int64[num_seqs, max_seqlen], 1 at real
+        tokens.
     """
     begins, lengths = bucket.cu_seqlens[:-1], np.diff(bucket.cu_seqlens)
     real = (lengths > 0) & (bucket.input_ids[np.minimum(begins, bucket.input_ids.size - 1)] != pad)

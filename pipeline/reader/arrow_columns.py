@@ -1,4 +1,4 @@
-"""Columns of Arrow data as numpy arrays, without what is compiled here or slow to import."""
+"""Columns of Arrow data as numpy arrays, without compiled code of ours or slow imports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 
 def numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
-    """A column without nulls as numpy sees it, no copy. pyarrow's own to_numpy loads pandas, 0.2 s, where that is installed.
+    """Return a column as a numpy array, without a copy.
+
+    pyarrow's own to_numpy loads pandas if that is installed, which takes 0.2 s.
 
     Raises:
-        pa.ArrowInvalid: it has nulls.
+        pa.ArrowInvalid: the column has nulls.
     """
     if array.null_count:
         raise pa.ArrowInvalid(f"{array.null_count} nulls in a column that has none")

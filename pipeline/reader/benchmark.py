@@ -1,4 +1,4 @@
-"""How fast a dataset can be read from where it is: what `thdpack bench-reader` measures."""
+"""The measurement of `thdpack bench-reader`: how fast a dataset can be read from its place."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _PERCENTILES = (50.0, 99.0, 99.9, 100.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReaderSpeed:
-    """One run. Seconds, bytes, real tokens; latency from asking for a bucket to its tokens being in a buffer of ours.
+    """Result of one run, in seconds, bytes and real tokens.
 
-    first_bucket: from opening the dataset to the first bucket
-    latency: seconds at percentiles 50, 99, 99.9, 100
+    first_bucket: seconds from opening the dataset to the first bucket
+    latency: seconds at percentiles 50, 99, 99.9, 100, from the request for a bucket until its
+        tokens are copied into one buffer
     """
 
     first_bucket: float
@@ -30,7 +31,7 @@ class ReaderSpeed:
     bytes_fetched: int
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of each figure, for people."""
+        """Return the name and printed value of each figure."""
         latency = ", ".join(
             f"{'max' if p == 100 else f'p{p:g}'} {value * 1e6:,.1f}"
             for p, value in zip(_PERCENTILES, self.latency, strict=True)
@@ -39,19 +40,21 @@ class ReaderSpeed:
             ("first bucket", f"after {self.first_bucket:.3f} s, from opening the dataset"),
             (
                 "speed",
-                f"{self.tokens / self.seconds / 1e6:,.1f} M tokens/s, {self.buckets / self.seconds:,.0f} buckets/s, over {self.seconds:.1f} s",
+                f"{self.tokens / self.seconds / 1e6:,.1f} M tokens/s, "
+                f"{self.buckets / self.seconds:,.0f} buckets/s, over {self.seconds:.1f} s",
             ),
             ("latency", f"{latency} µs a bucket, copied into one buffer"),
             ("verified", f"{self.bytes_verified / 1e6:,.1f} MB of shards mapped and hashed"),
             (
                 "fetched",
-                f"{self.bytes_fetched / 1e6:,.1f} MB from the store ({self.bytes_fetched / self.seconds / 1e6:,.1f} MB/s)",
+                f"{self.bytes_fetched / 1e6:,.1f} MB from the store "
+                f"({self.bytes_fetched / self.seconds / 1e6:,.1f} MB/s)",
             ),
         ]
 
 
 def bench_reader(reader: ShardReader, seconds: float, started: float) -> ReaderSpeed:
-    """Read for some seconds; `started` is the time.perf_counter() at which opening began."""
+    """Read for some seconds; `started` is the time.perf_counter() before the dataset was opened."""
     bucket = next(reader)
     first = time.perf_counter() - started
     buffer = np.empty_like(bucket.input_ids)

@@ -1,6 +1,6 @@
-"""What attention kernels take for granted of a shard's buckets, looked at when it is first mapped. numpy only.
+"""Checks of a shard's buckets for what attention kernels assume, made when it is first mapped.
 
-A hash says that a shard is the one that the manifest names, not that its writer was honest or free of bugs.
+A hash says that a shard is the one in the manifest, not that its writer was honest or free of bugs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline.reader.bucket_shape import BucketShape
 
 
 def first_problem(batches: Sequence[pa.RecordBatch], shape: BucketShape) -> str | None:
-    """Return what is wrong with the first bucket that breaks a rule, or None.
+    """Return the problem of the first bucket that breaks a rule, or None.
 
     It takes as long as hashing the shard.
 
@@ -64,6 +64,6 @@ def _rules(
 
 
 def _values(lists: pa.ListArray) -> NDArray[np.int32]:
-    """Return what the lists hold, without importing pyarrow.compute as `flatten` does."""
+    """Return the values of the lists, without importing pyarrow.compute as `flatten` does."""
     offsets = numbers(lists.offsets, np.int32)
     return numbers(lists.values, np.int32)[offsets[0] : offsets[-1]]

@@ -1,4 +1,4 @@
-"""What all buckets of a dataset have in common."""
+"""The shape that all buckets of a dataset, or of a mixture, have in common."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from schemas.manifest import Manifest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketShape:
-    """What all buckets of a run have in common.
+    """Sizes that all buckets of a run have in common.
 
     capacity: tokens in a bucket
-    slots: sequences and tail pieces that cu_seqlens has room for
+    slots: room for sequences and tail pieces in cu_seqlens
     max_seqlen: no sequence and no tail piece is longer
     vocabulary: token ids are below this
     """

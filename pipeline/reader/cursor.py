@@ -1,4 +1,7 @@
-"""A place in an endless global order, and who takes what of it: what the reader of a dataset and that of a mixture share."""
+"""A position in an endless global order, and the part of it that each rank takes.
+
+`ShardReader` and `Mixture` share this.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,17 @@ from schemas.bucket import Bucket
 from schemas.errors import StateError
 
 STATE_VERSION: Final = 1
-"""Another order or another meaning of `position` is another version."""
+"""Version of a reader's state. It changes with the order and with the meaning of `position`."""
 
 _Take = Callable[[NDArray[np.int64]], Iterator[Bucket]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranks:
-    """Which part of every step is ours.
+    """Topology of the ranks, which decides this rank's part of every step.
 
     rank, world_size: as torch.distributed counts them.
-    context_parallel: consecutive ranks that share a bucket, each to take its slice of it.
+    context_parallel: consecutive ranks that share a bucket; each computes a slice of it.
     buckets_per_step: buckets of all ranks in one step; 0 for one each.
     """
 
@@ -47,17 +50,19 @@ class Ranks:
             )
         if self.context_parallel < 1 or self.world_size % self.context_parallel:
             raise ValueError(
-                f"world_size is {self.world_size}, no multiple of context_parallel, {self.context_parallel}"
+                f"world_size is {self.world_size}, "
+                f"no multiple of context_parallel, {self.context_parallel}"
             )
         if self.buckets_per_step < 0 or self.buckets_per_step % self.groups:
             those = "ranks" if self.context_parallel == 1 else "context-parallel groups"
             raise ValueError(
-                f"buckets_per_step is {self.buckets_per_step}, no multiple of the {self.groups} {those} that share a step"
+                f"buckets_per_step is {self.buckets_per_step}, "
+                f"no multiple of the {self.groups} {those} that share a step"
             )
 
     @property
     def groups(self) -> int:
-        """Ranks, or context-parallel groups of ranks, that get buckets of their own."""
+        """Number of context-parallel groups, each of which gets buckets of its own."""
         return self.world_size // self.context_parallel
 
     @property
@@ -66,12 +71,12 @@ class Ranks:
 
     @property
     def step(self) -> int:
-        """Buckets of one step, over all ranks."""
+        """Buckets of one step on all ranks."""
         return self.buckets_per_step or self.groups
 
     @property
     def share(self) -> int:
-        """Buckets of one step for each group."""
+        """Buckets of one step in each group."""
         return self.step // self.groups
 
 
@@ -91,10 +96,11 @@ class GlobalCursor(Iterator[Bucket]):
     ) -> None:
         """
         Args:
-            digest: of what the order depends on beside the seed.
-            take: gives the buckets at positions that rise.
-            stop: ends threads. Neither it nor `take` may refer to this object, so that dropping it is enough to end all.
-            block: positions to ask `take` for at once.
+            digest: digest of everything but the seed that decides the order.
+            take: yields the buckets at rising positions.
+            stop: ends threads. Neither it nor `take` may refer to this object, so that dropping
+                this object ends everything.
+            block: positions to pass to `take` at once.
         """
         self._endless = partial(_endless, take, ranks.groups, block)
         self._ranks = ranks
@@ -104,9 +110,8 @@ class GlobalCursor(Iterator[Bucket]):
             "split": split,
             "seed": index(seed),
         }
-        self._finalizer = weakref.finalize(
-            self, stop
-        )  # when it is dropped, and when the interpreter exits
+        # runs when this object is dropped, and when the interpreter exits
+        self._finalizer = weakref.finalize(self, stop)
         self._start = 0
         self._delivered = 0
         self._forked = False
@@ -116,35 +121,37 @@ class GlobalCursor(Iterator[Bucket]):
     def __next__(self) -> Bucket:
         try:
             bucket = next(self._buckets)
-        except BaseException:  # a generator that raised is spent: whoever asks again gets what is next, or the error again
+        except BaseException:
+            # a generator that raised is spent; the next call gets the next bucket or the error
             self._buckets = self._from_here()
             raise
         self._delivered += 1
         return bucket
 
     def __iter__(self) -> Iterator[Bucket]:
-        """What calling `next` does, without the cost of a call."""
+        """Yield what `next` returns, without the cost of a call."""
         while True:
             buckets = self._buckets
             try:
                 for bucket in buckets:
                     self._delivered += 1
                     yield bucket
-                    if self._buckets is not buckets:  # we were sent elsewhere meanwhile
+                    if self._buckets is not buckets:  # `seek` was called meanwhile
                         break
             except BaseException:
                 self._buckets = self._from_here()  # see __next__
                 raise
 
     def batches(self, buckets: int) -> Iterator[Bucket]:
-        """This rank's buckets merged by `buckets` into THD rows of as many times the capacity. See `merge`.
+        """Yield THD rows, each merged of `buckets` buckets of this rank. See `merge`.
 
         Raises:
             ValueError: a step does not divide into such batches.
         """
         if buckets < 1 or self._ranks.share % buckets:
             raise ValueError(
-                f"batches of {buckets} buckets do not divide the {self._ranks.share} buckets that each rank has in a step"
+                f"batches of {buckets} buckets do not divide the {self._ranks.share} buckets "
+                "that each rank has in a step"
             )
         return self._merged(buckets)
 
@@ -153,7 +160,7 @@ class GlobalCursor(Iterator[Bucket]):
             delivered = self._delivered
             try:
                 batch = merge([next(self) for _ in range(buckets)])
-            except BaseException:  # what was taken of an unfinished batch was not delivered
+            except BaseException:  # buckets of an unfinished batch were not delivered
                 self._delivered = delivered
                 self._buckets = self._from_here()
                 raise
@@ -161,11 +168,14 @@ class GlobalCursor(Iterator[Bucket]):
 
     @property
     def position(self) -> int:
-        """The start of the first step that was not delivered whole, the same on every rank after the same steps."""
+        """Start of the first step that was not delivered whole.
+
+        It is the same on every rank after the same steps.
+        """
         return self._start + self._delivered // self._ranks.share * self._ranks.step
 
     def seek(self, position: int) -> None:
-        """Go on from a position, any number from 0, counted across epochs. It costs the same for all of them.
+        """Continue from a position, counted from 0 across epochs. The cost is the same for all.
 
         Raises:
             ValueError: it is negative or beyond 2^62, or the reader is closed.
@@ -181,18 +191,20 @@ class GlobalCursor(Iterator[Bucket]):
         self._buckets = self._from_here()
 
     def state_dict(self) -> dict[str, int | str]:
-        """What to keep in a checkpoint; the same on every rank, and loaded on any number of them."""
+        """Return the state for a checkpoint: the same on every rank, for any number of ranks."""
         return {**self._identity, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken.
+        """Continue where a state was taken.
 
         Raises:
-            StateError: it is of another dataset, split, seed or version; says which.
+            StateError: the state has another dataset, split, seed or version; the message says
+                which.
         """
         if "version" in state and state["version"] != STATE_VERSION:
             raise StateError(
-                f"the reader's state has version {state['version']!r}, this thdpack knows version {STATE_VERSION}"
+                f"the reader's state has version {state['version']!r}, "
+                f"this thdpack knows version {STATE_VERSION}"
             )
         missing = {*self._identity, "position"} - set(state)
         if missing:
@@ -205,17 +217,19 @@ class GlobalCursor(Iterator[Bucket]):
                     else f"has another {key}: it"
                 )
                 raise StateError(
-                    f"the reader's state {what} is {state[key]!r}, here it is {ours!r}; the order would not be the same"
+                    f"the reader's state {what} is {state[key]!r}, here it is {ours!r}; "
+                    "the order would not be the same"
                 )
         position = state["position"]
         if type(position) is not int or not 0 <= position < POSITIONS:
             raise StateError(
-                f"the reader's state has position {position!r}, expected an integer from 0, below 2^62"
+                f"the reader's state has position {position!r}, "
+                "expected an integer from 0, below 2^62"
             )
         self.seek(position)
 
     def close(self) -> None:
-        """End the threads and let go of shards; buckets that were delivered stay valid."""
+        """End the threads and release the shards. Delivered buckets stay valid."""
         self._buckets = _raising(ClosedError())
         self._finalizer()
 
@@ -231,14 +245,15 @@ class GlobalCursor(Iterator[Bucket]):
         self.close()
 
     def after_fork(self) -> None:
-        """Refuse to go on: the threads are not here, and the other process reads the same buckets."""
-        self._finalizer.detach()  # it would wait for threads that are not here
+        """Refuse to read: the threads are missing here, and the parent reads the same buckets."""
+        self._finalizer.detach()  # it would wait for threads that this process lacks
         self._forked = True
         self._buckets = self._from_here()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a reader cannot be sent to another process: open it in that process, with its rank and world_size"
+            "a reader cannot be sent to another process: open it in that process, "
+            "with its rank and world_size"
         )
 
     def _from_here(self) -> Iterator[Bucket]:
@@ -267,6 +282,6 @@ def _raising(error: Exception) -> Iterator[Bucket]:
 
 def _forked() -> ForkedReaderError:
     return ForkedReaderError(
-        "this reader was opened in another process, and each process would get the same buckets: open a reader in each one, "
-        "with a rank and a world_size that count them all"
+        "this reader was opened in another process, and each process would get the same buckets: "
+        "open a reader in each one, with a rank and a world_size that count them all"
     )

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class ForkedReaderError(RuntimeError):
-    """A reader is used in a fork of the process that opened it: each process would get the same buckets."""
+    """A reader is used in a fork of its process, so that both would get the same buckets."""
 
 
 class ForkAware(Protocol):

@@ -1,8 +1,9 @@
-"""The global order of buckets: a pure function of (bucket counts of the shards, seed, epoch, position).
+"""The global order of buckets, a pure function of bucket counts, seed, epoch and position.
 
-An epoch permutes the shards, then permutes the buckets inside windows of WINDOW_SHARDS consecutive ones, so that a reader
-needs few shards at a time. Tables are O(shards) an epoch; a bucket's place inside its window is computed, never stored, so
-any position is found at once. It costs about 0.2 µs a bucket when asked for 8,192 at a time, 0.5 µs for 1,024.
+An epoch permutes the shards. It then permutes the buckets inside windows of WINDOW_SHARDS
+consecutive shards, so that a reader needs few shards at a time. Tables are O(shards) an epoch. A
+bucket's place inside its window is computed, never stored, so any position is found at once. It
+costs about 0.2 µs a bucket for 8,192 positions at a time, 0.5 µs for 1,024.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 from schemas.splitmix import mix, mix_all
 
 WINDOW_SHARDS: Final = 4
-"""Shards whose buckets are shuffled together. Part of the order: another value is another state version."""
+"""Shards whose buckets are shuffled together. Another value is another order, and needs another
+state version."""
 
 POSITIONS: Final = 1 << 62
-"""Positions are below this, so that sums with them stay int64."""
+"""Positions are below this, so that their sums fit into int64."""
 
 _ROUNDS: Final = 6
 
@@ -27,10 +29,14 @@ _ROUNDS: Final = 6
 def permuted(
     values: NDArray[np.int64], size: int, key: int | NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Images of `values` under a keyed permutation of 0..size - 1, int64[n]; under as many permutations as there are keys, if n.
+    """Return the images of `values`, int64[n], under a keyed permutation of 0..size - 1.
 
-    Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) on the next power of two, walked along its cycle
-    until it falls below `size` (Black & Rogaway, CT-RSA 2002): fewer than two steps on average.
+    Args:
+        key: one key for all values, or uint64[n], a key for each.
+    Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) on the next power of two,
+        walked
+        along its cycle until it falls below `size` (Black & Rogaway, CT-RSA 2002): fewer than two
+        steps on average.
     """
     if size == 1:
         return np.zeros_like(values)
@@ -56,7 +62,7 @@ def permuted(
 class EpochOrder:
     """The order of one epoch.
 
-    shards: int64[S], the shards in the order in which they are opened
+    shards: int64[S], the shards in the order of their opening
     starts: int64[windows + 1], position in the epoch at which each window starts
     """
 
@@ -69,18 +75,18 @@ class EpochOrder:
         self.starts = np.append(self._edges[:-1:WINDOW_SHARDS], self._edges[-1])
 
     def window_at(self, offset: int) -> int:
-        """The window that holds a position of the epoch."""
+        """Return the window that holds a position of the epoch."""
         return int(np.searchsorted(self.starts, offset, side="right")) - 1
 
     def window_shards(self, window: int) -> list[int]:
-        """The shards of a window."""
+        """Return the shards of a window."""
         first = window * WINDOW_SHARDS
         return [int(shard) for shard in self.shards[first : first + WINDOW_SHARDS]]
 
     def locate(
         self, window: int, offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Shard and row, int64[n] each, of positions of the epoch that lie in `window`."""
+        """Return shard and row, int64[n] each, of positions of the epoch that lie in `window`."""
         start = int(self.starts[window])
         inside = permuted(
             offsets - start, int(self.starts[window + 1]) - start, mix_all(self._key, window)
@@ -102,7 +108,7 @@ class Order:
         self.buckets = int(self._counts.sum())
 
     def epoch(self, number: int) -> EpochOrder:
-        """The order of an epoch; the last two asked for are kept."""
+        """Return the order of an epoch; the two latest are kept."""
         order = self._epochs.get(number)
         if order is None:
             order = EpochOrder(self._counts, self._seed, number)
@@ -113,17 +119,17 @@ class Order:
         return order
 
     def shards_after(self, epoch: int, window: int) -> Iterator[int]:
-        """The shards in the order of their use after a window, endlessly; one that comes again comes again here."""
+        """Yield the shards in the order of their use after a window, endlessly."""
         done = (window + 1) * WINDOW_SHARDS
         while True:
             yield from self.epoch(epoch).shards[done:].tolist()
             epoch, done = epoch + 1, 0
 
     def locate(self, position: int) -> tuple[int, int]:
-        """Shard and row of one position.
+        """Return shard and row of one position.
 
         Raises:
-            ValueError: it is not in 0 … 2^62 - 1.
+            ValueError: the position is not in 0 … 2^62 - 1.
         """
         if not 0 <= position < POSITIONS:
             raise ValueError(f"position is {position}, expected 0 ≤ position < 2^62")

@@ -1,8 +1,9 @@
-"""A shard mapped into memory, verified, its buckets handed out without copying their tokens.
+"""A shard, mapped into memory and verified. Its buckets are served without copying their tokens.
 
-Mapping hashes the whole file (14 GB/s) through the very mapping that is read later, so what was verified is what is served.
-When a shard is first mapped, its buckets are looked at as well: see `bucket_checks`.
-A file that is changed under a live mapping is out of scope. A compressed shard is decompressed whole, into anonymous memory.
+The whole file is hashed (14 GB/s) through the mapping that is read later, so exactly the verified
+bytes are served. The first time a shard is mapped, its buckets are checked, too: see
+`bucket_checks`. Files that change under a live mapping are out of scope. A compressed shard is
+decompressed whole, into anonymous memory.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _NOT_READABLE = (
     OverflowError,
     MemoryError,
 )
-"""What pyarrow and numpy raise over content that is not what it says it is."""
+"""Errors of pyarrow and numpy for content that contradicts its own description."""
 
 
 class DamagedShardError(DatasetError):
-    """A shard is not what the manifest says, or not there."""
+    """A shard is missing, or not what the manifest says."""
 
 
 def no_release() -> None:
@@ -46,7 +47,10 @@ def no_release() -> None:
 
 
 class MappedShard:
-    """The buckets of one verified shard. It lives as long as a bucket of it does; `release` only ends its claim on a cache."""
+    """The buckets of one verified shard.
+
+    The mapping lives as long as a bucket of it. `release` only ends the claim on a cache.
+    """
 
     def __init__(
         self,
@@ -60,10 +64,11 @@ class MappedShard:
         """Map and verify.
 
         Args:
-            release: called once, when the reader needs the shard no longer.
-            check_buckets: check buckets, too. Not needed for a shard of the same hash that was checked before.
+            release: called once, when the reader no longer needs the shard.
+            check_buckets: check buckets, too, unless a shard of this hash was checked before.
         Raises:
-            DamagedShardError: the file is missing, differs from what the manifest says, or holds what no kernel can take.
+            DamagedShardError: the file is missing, differs from the manifest, or has buckets that
+                break a rule.
             DatasetError: it cannot be opened or mapped.
         """
         self.release = release
@@ -78,7 +83,7 @@ class MappedShard:
         self, content: pa.Buffer, entry: ShardEntry, path: Path, *, check_buckets: bool
     ) -> None:
         shape = self._shape
-        options = pa.ipc.IpcReadOptions(use_threads=False)  # no pool of Arrow's stays behind
+        options = pa.ipc.IpcReadOptions(use_threads=False)  # leave no thread pool of Arrow behind
         reader = pa.ipc.open_file(content, options=options)
         if not reader.schema.equals(shard_schema(shape.capacity)):
             raise DamagedShardError(
@@ -109,7 +114,7 @@ class MappedShard:
         ).data
 
     def bucket(self, row: int, position: int) -> Bucket:
-        """The bucket in a row, labelled with its place in the global order."""
+        """Return the bucket in a row, labelled with its position in the global order."""
         batch = bisect_right(self._first_rows, row) - 1
         return Bucket(
             input_ids=self._tokens[batch][row - self._first_rows[batch]],
@@ -122,16 +127,15 @@ class MappedShard:
 
 
 def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
-    """A shard's mapping, after its size and hash were compared with the manifest's.
+    """Return a shard's mapping after comparing its size and hash with the manifest.
 
     Raises:
-        DamagedShardError: the file is missing, or differs from what the manifest says.
-        DatasetError: it cannot be opened or mapped: no permission, too many open files.
+        DamagedShardError: the file is missing, or differs from the manifest.
+        DatasetError: it cannot be opened or mapped, for lack of permission or of file descriptors.
     """
     try:
-        with pa.memory_map(
-            str(path)
-        ) as file:  # the mapping outlives the file, its descriptor does not
+        # the mapping outlives the file, whose descriptor is closed
+        with pa.memory_map(str(path)) as file:
             content = file.read_buffer()
     except FileNotFoundError as error:
         raise DamagedShardError(f"{path}: missing") from error
@@ -141,10 +145,12 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
 
 
 def verified(content: pa.Buffer, entry: ShardEntry, name: str) -> pa.Buffer:
-    """A shard's content, after its size and hash were compared with the manifest's.
+    """Return a shard's content after comparing its size and hash with the manifest.
 
+    Args:
+        name: name of the shard, for the message.
     Raises:
-        DamagedShardError: it differs; `name` is what the message calls it.
+        DamagedShardError: the content differs.
     """
     problem = difference(name, content.size, xxhash.xxh3_128_hexdigest(content), entry)
     if problem is not None:
@@ -153,9 +159,10 @@ def verified(content: pa.Buffer, entry: ShardEntry, name: str) -> pa.Buffer:
 
 
 def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape) -> NDArray[np.int32]:
-    """Return cu_seqlens of all buckets, int32[buckets, slots + 1], each row filled up with the capacity; read-only.
+    """Return cu_seqlens of all buckets, int32[buckets, slots + 1], read-only.
 
-    At 16,384 tokens it takes 1.6 % of the shard's size in memory, at 1,024 tokens 13 %.
+    Each row is filled up with the capacity. At 16,384 tokens a bucket this takes 1.6 % of the
+    shard's size in memory, at 1,024 tokens 13 %.
     """
     lengths = np.concatenate([np.diff(numbers(column.offsets, np.int32)) for column in columns])
     rows = np.full((lengths.size, shape.slots + 1), shape.capacity, dtype=np.int32)

@@ -1,13 +1,13 @@
-"""Several datasets read as one endless stream, in exact proportions, resumable like one.
+"""Several datasets, read as one endless stream in exact proportions and resumable like one.
 
     from pipeline.reader.mixture import Mixture
 
-    with Mixture([("data/uniref50", 0.7), ("data/metagenomes", 0.3)], buckets_per_step=64) as reader:
+    with Mixture([("data/uniref50", 0.7), ("data/metagenomes", 0.3)], seed=1) as reader:
         ...
 
-Weights are made into whole shares: 0.7 and 0.3 into 7 and 3. Each run of 10 positions then holds exactly 7 and 3 buckets, in
-an order that a key of (seed, run) decides, so that no rank always draws from the same dataset. Each dataset keeps its own
-order and its own epochs.
+Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 positions then holds
+exactly 7 and 3 buckets. A key of (seed, run) decides their order, so that no rank always draws from
+the same dataset. Each dataset keeps its own order and its own epochs.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from schemas.bucket import Bucket
 from schemas.splitmix import mix_all
 
 MAX_RUN: Final = 10_000
-"""Positions after which proportions have to come out exactly."""
+"""Longest run of positions in which the proportions are exact."""
 
 _TABLE: Final = 1 << 16
-"""About how many positions are assigned to datasets at once, of all ranks."""
+"""Positions of all ranks that are assigned to datasets at once, about."""
 
 
 @dataclass(eq=False, repr=False)
@@ -50,7 +50,7 @@ class Mixture(ReaderOptions, GlobalCursor):
     Raises:
         DatasetError: one of the datasets is missing, cannot be trusted, or cannot be reached.
         InputError: no file system is installed for a URL's protocol.
-        ValueError: weights that need more than MAX_RUN buckets to come out exactly; datasets of different capacity or
+        ValueError: weights whose shares sum to more than MAX_RUN; datasets of different capacity or
             vocabulary; ranks that do not fit together; a cache below the working sets.
     """
 
@@ -73,7 +73,8 @@ class Mixture(ReaderOptions, GlobalCursor):
             needed = sum(member.working_set(ranks.step) for member in splits)
             if needed > self.cache_bytes:
                 raise ValueError(
-                    f"cache_bytes is {self.cache_bytes}, reading these {len(splits)} datasets needs {needed}"
+                    f"cache_bytes is {self.cache_bytes}, "
+                    f"reading these {len(splits)} datasets needs {needed}"
                 )
         except BaseException:
             _stop(splits)
@@ -91,14 +92,14 @@ class Mixture(ReaderOptions, GlobalCursor):
 
 
 def _digest(splits: Sequence[SplitReader], shares: Sequence[int]) -> str:
-    """Return the xxh3_128 of the datasets' digests and shares, which decide the order besides the seed."""
+    """Return the xxh3_128 of everything but the seed that decides the order."""
     members = zip(splits, shares, strict=True)
     identity = json.dumps([[member.manifest.digest, share] for member, share in members])
     return xxhash.xxh3_128_hexdigest(identity.encode())
 
 
 def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
-    """Weights as the smallest whole numbers in the same proportions.
+    """Return weights as the smallest whole numbers in the same proportions.
 
     Raises:
         ValueError: none, one that is not above 0 or not a number, or their sum is above MAX_RUN.
@@ -106,9 +107,8 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
     exact = []
     for weight in weights:
         try:
-            exact.append(
-                Fraction(str(weight))
-            )  # the decimal that was written, not the float next to it
+            # the decimal that was written, not the float next to it
+            exact.append(Fraction(str(weight)))
         except (ValueError, ZeroDivisionError) as error:
             raise ValueError(f"weight {weight!r} is not a number") from error
         if exact[-1] <= 0:
@@ -120,7 +120,8 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
     shares = [share // math.gcd(*shares) for share in shares]
     if sum(shares) > MAX_RUN:
         raise ValueError(
-            f"weights {list(weights)} come out exactly only after {sum(shares)} buckets, the limit is {MAX_RUN}: round them, or write 1/3 as '1/3'"
+            f"weights {list(weights)} come out exactly only after {sum(shares)} buckets, "
+            f"the limit is {MAX_RUN}: round them, or write 1/3 as '1/3'"
         )
     return tuple(shares)
 
@@ -128,7 +129,10 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
 def assigned(
     positions: NDArray[np.int64], shares: Sequence[int], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which dataset each position draws from, and the position in it; int64[n] each. `positions` rise."""
+    """Return the dataset of each position and the position in that dataset, int64[n] each.
+
+    `positions` rise.
+    """
     length = sum(shares)
     first, last = int(positions[0]) // length, int(positions[-1]) // length
     runs = np.arange(first, last + 1, dtype=np.uint64)
@@ -155,7 +159,10 @@ def _take(
 
 
 def _next_use(splits: Sequence[SplitReader], shares: Sequence[int]) -> Iterator[str]:
-    """Hashes of all datasets' shards in the order of their next use: a dataset with a small share moves on slowly."""
+    """Yield hashes of all datasets' shards in the order of their next use.
+
+    A dataset with a small share advances slowly.
+    """
     ahead = [
         ((distance / share, digest) for distance, digest in member.uses())
         for member, share in zip(splits, shares, strict=True)
@@ -169,13 +176,14 @@ def _stop(splits: Sequence[SplitReader]) -> None:
 
 
 def _common_shape(splits: Sequence[SplitReader]) -> BucketShape:
-    """Room for the buckets of all datasets."""
+    """Return a shape with room for the buckets of all datasets."""
     for other in splits[1:]:
         for what in ("capacity", "vocabulary"):
             ours, theirs = getattr(splits[0].manifest, what), getattr(other.manifest, what)
             if ours != theirs:
                 raise ValueError(
-                    f"{other.url} has {what} {theirs!r}, {splits[0].url} has {ours!r}; datasets of a mixture have the same"
+                    f"{other.url} has {what} {theirs!r}, {splits[0].url} has {ours!r}; "
+                    "datasets of a mixture have the same"
                 )
     return BucketShape(
         capacity=splits[0].shape.capacity,

@@ -1,4 +1,4 @@
-"""Shards opened ahead of their use, by a few threads that never keep the interpreter alive."""
+"""Prefetch of shards by a few threads, which never keep the interpreter alive."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pipeline.reader.mapped_shard import MappedShard
 from pipeline.storage.retries import ClosedError
 
 _THREADS: Final = 4
-"""At most so many shards are fetched or verified at once."""
+"""Most shards that are fetched or verified at once."""
 _JOIN_SECONDS: Final = 10.0
 
 
 class ShardLoader:
-    """Holds the shards that are wanted now, and opens those that will be wanted next."""
+    """Holds the shards in use, and opens those that are used next."""
 
     def __init__(
         self, open_shard: Callable[[int], MappedShard], *, threads: int, stopped: threading.Event
     ) -> None:
-        """`open_shard` is called in threads; with none of them, in the thread that needs the shard."""
+        """Start the threads. Without threads the thread that needs a shard calls `open_shard`."""
         self._open = open_shard
         self._stopped = stopped
         self._lock = threading.Condition()
@@ -36,7 +36,7 @@ class ShardLoader:
             thread.start()
 
     def want(self, shards: Iterable[int]) -> None:
-        """Name the shards that are needed now and soon, in order; any other is let go.
+        """Name the shards that are needed now and soon, in order; release all others.
 
         Raises:
             ClosedError: after `stop`.
@@ -45,7 +45,7 @@ class ShardLoader:
             if self._stopped.is_set():
                 raise ClosedError()
             let_go, self._wanted = self._wanted, {}
-            for shard in dict.fromkeys(shards):  # a small dataset has the same ones soon again
+            for shard in dict.fromkeys(shards):  # a small dataset soon repeats its shards
                 self._wanted[shard] = let_go.pop(shard) if shard in let_go else Future()
             self._queue = deque(
                 shard for shard, future in self._wanted.items() if _is_pending(future)
@@ -54,10 +54,13 @@ class ShardLoader:
         _let_go(let_go.values())
 
     def get(self, shard: int) -> MappedShard:
-        """A wanted shard, opened here if no thread has begun to, or if a thread has failed to: that may be long ago.
+        """Return a wanted shard.
+
+        This thread opens it if no other thread has begun to, or if one has failed to, perhaps long
+        ago.
 
         Raises:
-            DatasetError: it is damaged, or cannot be had. Asked for again, it is tried again.
+            DatasetError: the shard is damaged or unreachable. The next call tries again.
             ClosedError: after `stop`.
         """
         with self._lock:
@@ -72,7 +75,10 @@ class ShardLoader:
         return future.result()
 
     def stop(self) -> None:
-        """End the threads and let go of every shard. A thread that is stuck in a store is not waited for."""
+        """End the threads and release every shard.
+
+        A thread that is stuck in a store is left behind.
+        """
         with self._lock:
             self._stopped.set()
             let_go, self._wanted = self._wanted, {}
@@ -94,22 +100,22 @@ class ShardLoader:
                 if not (_is_pending(future) and future.set_running_or_notify_cancel()):
                     continue
             self._fulfil(shard, future)
-            del future  # or the shard would stay mapped until the next one comes
+            del future  # or the shard stays mapped until the next one comes
 
     def _fulfil(self, shard: int, future: Future[MappedShard]) -> None:
         try:
             future.set_result(self._open(shard))
-        except BaseException as error:  # raised again where the shard is taken
+        except BaseException as error:  # `get` raises it
             future.set_exception(error)
 
 
 def _is_pending(future: Future[MappedShard]) -> bool:
-    """Whether nobody has begun to open the shard."""
+    """Whether no thread has begun to open the shard."""
     return not future.running() and not future.done()
 
 
 def _let_go(futures: Iterable[Future[MappedShard]]) -> None:
-    """Release shards that nobody will take any more, those that are being opened once they are there."""
+    """Release shards that are no longer wanted, those being opened as soon as they are open."""
     for future in futures:
         if not future.cancel():
             future.add_done_callback(_release)

@@ -1,4 +1,4 @@
-"""Options that `ShardReader` and `Mixture` have in common: their names, types, defaults and meaning."""
+"""The options that `ShardReader` and `Mixture` have in common."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""The streaming shard reader: buckets in one global order, which any number of ranks share and any run can enter anywhere.
+"""The streaming shard reader: one global order of buckets, for any number of ranks.
 
     from pipeline.reader import ShardReader
 
-    with ShardReader("data/uniref50", rank=rank, world_size=world_size, buckets_per_step=64) as reader:
+    with ShardReader("data/uniref50", rank=rank, world_size=world_size) as reader:
         reader.load_state_dict(checkpoint["reader"])  # of any world size
         for bucket in reader:  # endless; epochs follow one another
             ...
 
-A bucket costs a few microseconds, so there are threads (to fetch, verify and map shards before they are needed), no worker
-processes. A reader belongs to the process that opened it: iterated in a fork, it raises ForkedReaderError. Each shard is
-verified each time it is mapped. Not for: several readers in one thread that are read by turns of
-single buckets from many datasets; that is what `pipeline.reader.mixture` does.
+A bucket costs a few microseconds, so the reader needs no worker processes. Threads fetch, verify
+and map shards before they are needed. Each shard is verified each time it is mapped. A reader
+belongs to the process that opened it: in a fork, iteration raises ForkedReaderError. To read many
+datasets in turn, use `pipeline.reader.mixture` instead of several readers.
 """
 
 from __future__ import annotations
@@ -26,19 +26,23 @@ from schemas.bucket import Bucket
 from schemas.manifest import Manifest
 
 _BLOCK: Final = 8192
-"""Positions looked up at once: enough to make numpy's overhead small."""
+"""Positions computed at once: enough to make numpy's overhead small."""
 
 
 @dataclass(eq=False, repr=False)
 class ShardReader(ReaderOptions, GlobalCursor):
-    """This rank's buckets of one split, endlessly. `len` is the number of buckets in an epoch, of all ranks.
+    """This rank's buckets of one split, endlessly.
+
+    `len` is the number of buckets in an epoch on all ranks.
 
     See `ReaderOptions` for the keyword arguments.
 
     Raises:
-        DatasetError: no such dataset or split, or it cannot be trusted, or the store cannot be reached.
-        InputError: no file system is installed for the URL's protocol; says what to install.
-        ValueError: ranks that do not fit together, seed or prefetch out of range, or a cache below the working set.
+        DatasetError: the dataset or split is missing, cannot be trusted, or cannot be reached.
+        InputError: no file system is installed for the URL's protocol; the message says what to
+            install.
+        ValueError: ranks that do not fit together, seed or prefetch out of range, or a cache below
+            the working set.
     """
 
     url: str | Path
@@ -63,8 +67,8 @@ class ShardReader(ReaderOptions, GlobalCursor):
         if self.cache_bytes < needed:
             self.close()
             raise ValueError(
-                f"cache_bytes is {self.cache_bytes}, reading {self.url} needs {needed}: the shards being read and "
-                f"{self.prefetch} prefetched, at once"
+                f"cache_bytes is {self.cache_bytes}, reading {self.url} needs {needed}: "
+                f"the shards being read and {self.prefetch} prefetched, at once"
             )
 
     @property
@@ -73,7 +77,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
 
     @property
     def bytes_fetched(self) -> int:
-        """Bytes that came from the store so far; what the cache had is not counted."""
+        """Bytes fetched from the store so far, without those that the cache had."""
         return self._split.bytes_fetched
 
     @property
@@ -85,7 +89,9 @@ class ShardReader(ReaderOptions, GlobalCursor):
         return self._split.buckets
 
     def __getitem__(self, number: int) -> Bucket:
-        """The bucket of a number in stored order, 0 … len - 1, as `thdpack inspect --bucket` counts; its position is -1.
+        """Return a bucket by its number in stored order, 0 … len - 1; its position is -1.
+
+        `thdpack inspect --bucket` counts in the same way.
 
         Raises:
             IndexError: there is no such bucket.
@@ -93,7 +99,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
         return self._split.bucket(number)
 
     def number_at(self, position: int) -> int:
-        """The number, in stored order, of the bucket that the global order has at a position.
+        """Return the number, in stored order, of the bucket at a position of the global order.
 
         Raises:
             ValueError: the position is not in 0 … 2^62 - 1.

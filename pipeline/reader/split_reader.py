@@ -1,4 +1,4 @@
-"""One split of a dataset, read by position: finds, opens and lets go of the shards that positions need."""
+"""One split of a dataset, read by position: find, open and release the shards of positions."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class SplitReader:
         """Read the manifest, and start the threads that open shards.
 
         Raises:
-            DatasetError: there is no such dataset or split, it cannot be trusted, or the store cannot be reached.
+            DatasetError: the dataset or split is missing, cannot be trusted, or cannot be reached.
             InputError: no file system is installed for the URL's protocol.
             ValueError: seed or prefetch out of range.
         """
-        seed, prefetch = index(options.seed), options.prefetch  # index takes a numpy integer, too
+        seed, prefetch = index(options.seed), options.prefetch  # index: of numpy integers, too
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed is {seed}, expected 0 ≤ seed < 2^64")
         if prefetch < 0:
@@ -63,7 +63,7 @@ class SplitReader:
         self._mapped: dict[int, MappedShard] = {}
         self._checked: set[int] = set()
         self._last_numbered: tuple[int, MappedShard] | None = None
-        """The shard of the last bucket that was read by number."""
+        """The shard of the last bucket read by number."""
         self._numbered_lock = threading.Lock()
         self._count = threading.Lock()
         self.bytes_verified = 0
@@ -74,7 +74,7 @@ class SplitReader:
         call_after_fork(self)
 
     def _open_cache(self, options: ReaderOptions) -> ShardCache | None:
-        """Open the cache of a remote dataset, or of a local one whose user named a folder for it."""
+        """Open the cache of a remote dataset, or of a local one whose user named a cache_dir."""
         if self._folder is not None and options.cache_dir is None:
             return None
         url = self.url if self._folder is None else self._folder.absolute().as_uri()
@@ -113,7 +113,11 @@ class SplitReader:
         return self._cache.bytes_fetched if self._cache else 0
 
     def working_set(self, step: int) -> int:
-        """Bytes that the cache has to hold, 0 without one: the largest shards, as many as a window, the prefetch and a step of `step` touch."""
+        """Return the bytes that the cache has to hold; 0 without a cache.
+
+        They are those of the largest shards, as many as a window, the prefetch and one step of
+        `step` buckets touch.
+        """
         if self._cache is None:
             return 0
         fewest = min(entry.buckets for entry in self._entries)
@@ -123,7 +127,12 @@ class SplitReader:
     def take(
         self, positions: NDArray[np.int64], labels: NDArray[np.int64] | None = None
     ) -> Iterator[Bucket]:
-        """The buckets at positions that rise, labelled with these or, in a mixture, with their places in its order."""
+        """Yield the buckets at rising positions.
+
+        Args:
+            positions: int64[n].
+            labels: int64[n], positions in a mixture's order; `positions` themselves without one.
+        """
         labels = positions if labels is None else labels
         done = 0
         while done < positions.size:
@@ -146,12 +155,12 @@ class SplitReader:
             done = here.stop
 
     def number_at(self, position: int) -> int:
-        """The number, in stored order, of the bucket at a position."""
+        """Return the number, in stored order, of the bucket at a position."""
         shard, row = self._order.locate(position)
         return int(self._first_numbers[shard]) + row
 
     def bucket(self, number: int) -> Bucket:
-        """The bucket of a number in stored order.
+        """Return a bucket by its number in stored order.
 
         Raises:
             IndexError: there is no such bucket.
@@ -173,7 +182,7 @@ class SplitReader:
             return self._last_numbered[1].bucket(row, -1)
 
     def stop(self) -> None:
-        """End the threads, let go of shards and locks."""
+        """End the threads; release shards and locks."""
         self._loader.stop()
         self._mapped = {}
         with self._numbered_lock:
@@ -185,7 +194,7 @@ class SplitReader:
             self._last_numbered = None
 
     def _enter(self, epoch: int, window: int) -> None:
-        """Let go of what this window does not need, and have the next shards opened."""
+        """Release shards that this window does not need, and prefetch the next ones."""
         if self._mapped and self._place == (epoch, window):
             return
         self._place = epoch, window
@@ -208,7 +217,10 @@ class SplitReader:
         return mapped
 
     def uses(self) -> Iterator[tuple[int, str]]:
-        """Buckets from here to the next use of each shard, and its hash; those of the current window first, for two epochs."""
+        """Yield buckets until the next use of each shard, and its hash, for two epochs.
+
+        The shards of the current window come first.
+        """
         epoch, window = self._place
         after = islice(self._order.shards_after(epoch, window), 2 * len(self._entries))
         distance = 0

@@ -1,4 +1,4 @@
-"""Files on local disks and in object stores: open, list, retry, and write completely or not at all.
+"""Files on local disks and in object stores: open, list, retry, and write atomically.
 
 A `Folder` hides which of the two it is. Start at `folder.py`.
 """

@@ -1,4 +1,4 @@
-"""Writing files that are there complete or not at all."""
+"""Atomic writes: a file appears under its name complete or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.errors import BuildError
 
 
 class HashingWriter:
-    """A binary file for writing that hashes what passes through; pyarrow writes to it as to any file."""
+    """A binary file for writing that hashes its content. pyarrow accepts it like any file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -53,9 +53,9 @@ class HashingWriter:
 
 
 class Finisher:
-    """Finishes files beside whoever writes them: a disk's fsync, or the upload to a store, goes on while the next file is computed.
+    """Finishes files in threads, so that fsync or upload overlaps with computing the next file.
 
-    When its context ends all are there.
+    All files are complete when its context ends.
     """
 
     def __init__(self) -> None:
@@ -71,10 +71,10 @@ class Finisher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait.
+        """Wait for all files.
 
         Raises:
-            ThdpackError: what finishing a file raised, unless the context itself ended by an error.
+            ThdpackError: a file could not be finished, and the context itself ended without error.
         """
         self._threads.shutdown(wait=True)
         if error is None:
@@ -82,12 +82,12 @@ class Finisher:
                 begun.result()
 
     def finish(self, how: Callable[[], None]) -> None:
-        """Have it done, soon."""
+        """Run in the background."""
         self._begun.append(self._threads.submit(how))
 
 
 def finish_by(finisher: Finisher | None, how: Callable[[], None]) -> None:
-    """Have it done by a finisher, or without one at once."""
+    """Run in a finisher's threads, or at once without a finisher."""
     if finisher is None:
         how()
     else:
@@ -98,22 +98,22 @@ def finish_by(finisher: Finisher | None, how: Callable[[], None]) -> None:
 def written_atomically(
     final: Path, *, scratch: Path, durable: bool = True, finisher: Finisher | None = None
 ) -> Iterator[HashingWriter]:
-    """Write a file under a temporary name in `scratch` (same file system); it appears as `final` complete or not at all.
+    """Write a file under a temporary name in `scratch`, then rename it to `final`.
 
-    durable: fsync before the rename. The name itself survives a power cut only after `sync_folder`; whoever relies on
-    many files does that once for all.
-    finisher: does both, later; the file is there when it says so.
-
+    Args:
+        final: name under which the file appears, complete or not at all.
+        scratch: folder on the same file system.
+        durable: fsync before the rename. The name itself survives a power cut only after
+            `sync_folder`, which one call does for many files.
+        finisher: does both later; the file exists when the finisher's context ends.
     Raises:
         BuildError: the disk is full or cannot be written.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    own = (
-        f"{os.uname().nodename}.{os.getpid()}"  # this process, whichever machines share the folder
-    )
-    temporary = (
-        scratch / f"{final.parent.name}.{final.name}.{own}.tmp"
-    )  # a split's shards are called as another's
+    # unique to this process, whichever machines share the folder
+    own = f"{os.uname().nodename}.{os.getpid()}"
+    # with the folder, because shards of different splits have equal names
+    temporary = scratch / f"{final.parent.name}.{final.name}.{own}.tmp"
     with _unfinished(temporary, final):
         file = open(temporary, "wb", buffering=0)  # noqa: SIM115 (it may be finished later)
         try:
@@ -133,7 +133,7 @@ def written_atomically(
 
 @contextmanager
 def _unfinished(temporary: Path, final: Path) -> Iterator[None]:
-    """Whatever goes wrong, the temporary file goes.
+    """Remove the temporary file after any error.
 
     Raises:
         BuildError: the disk is full or cannot be written.
@@ -145,7 +145,8 @@ def _unfinished(temporary: Path, final: Path) -> Iterator[None]:
         if isinstance(error, InterruptedError):
             raise
         raise BuildError(
-            f"cannot write {final}: {error.strerror or error}; make room or choose another --out, then run the same command to go on"
+            f"cannot write {final}: {error.strerror or error}; "
+            "make room or choose another --out, then run the same command to resume"
         ) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -153,7 +154,7 @@ def _unfinished(temporary: Path, final: Path) -> Iterator[None]:
 
 
 class WholeWrites:
-    """An unbuffered file whose `write` writes all of it: the system call may stop short."""
+    """An unbuffered file whose `write` writes everything, where the system call may stop short."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

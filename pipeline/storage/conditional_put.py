@@ -1,4 +1,4 @@
-"""Writing an object only if nobody else has written it since: what makes one of two writers win."""
+"""Conditional writes of objects: of two writers, exactly one wins."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 _LOST: Final = 412
-"""Precondition failed. A 409 is a conflict with a write that may yet fail: AWS wants the request again."""
+"""Precondition failed. A 409 conflicts with a write that may still fail: AWS asks for a retry."""
 
 
 def put_if(fs: AbstractFileSystem, path: str, content: bytes, version_tag: str | None) -> bool:
-    """Write an object if what is there is still what `version_tag` says (None: nothing); whether it was.
+    """Write an object if its version is still the expected one; return whether it was written.
 
-    On s3 the store itself decides, in the moment of writing. A store that knows no conditions, and gs when an object is replaced, is asked right before.
+    On s3 the store itself decides at the moment of the write. On a store without conditions, and on
+    gs when an object is replaced, the version is compared just before the write.
+
+    Args:
+        version_tag: tag of the expected version; None if no object is expected.
     """
     fs.invalidate_cache()
     found = _found(fs, path)
@@ -54,14 +58,17 @@ def _put_s3(fs: AbstractFileSystem, path: str, content: bytes, condition: dict[s
         fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, **condition)
     except OSError as error:
         status, code, _ = answer_of(error)
-        if status == _LOST or code == "NoSuchKey":  # what was to be replaced is gone
+        if status == _LOST or code == "NoSuchKey":  # the object to be replaced is gone
             return False
         raise
     return True
 
 
 def _knows_no_conditions(error: OSError) -> bool:
-    """Whether a store says that it does not know the header; any other failure may be over at the next attempt, and must not cost the condition."""
+    """Whether a store says that it does not support the header.
+
+    Any other failure may be temporary, and must not lead to an unconditional write.
+    """
     status, code, message = answer_of(error)
     return (
         status == 501

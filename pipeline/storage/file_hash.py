@@ -1,4 +1,4 @@
-"""The hash of a file, and whether it is the one that a manifest names."""
+"""The hash of a file, and its comparison with a manifest."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BLOCK: Final = 1 << 20
 
 
 def hash_file(path: str | Path) -> tuple[int, str]:
-    """Bytes and xxh3_128 (hexadecimal) of a local file or URL, read once in small pieces.
+    """Return size and xxh3_128 (hexadecimal) of a local file or URL, read once in small pieces.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     digest = xxhash.xxh3_128()
     size = 0
@@ -32,7 +32,7 @@ def hash_file(path: str | Path) -> tuple[int, str]:
 def difference(
     path: str | Path, found_size: int, found: str, entry: ShardEntry | RecordsEntry
 ) -> str | None:
-    """What tells a file's bytes from those the manifest names, or None."""
+    """Return how a file differs from its entry in the manifest, or None."""
     if found_size != entry.bytes:
         return f"{path}: {found_size} bytes, the manifest says {entry.bytes}: truncated or replaced"
     if found != entry.xxh3_128:

@@ -1,7 +1,8 @@
-"""The one interface through which the offline stage reads and writes a dataset and its work in progress.
+"""The interface through which the offline stage reads and writes datasets and work in progress.
 
-A folder is on a local disk (`LocalFolder`) or a prefix of an object store (`pipeline.storage.object_folder.ObjectFolder`). Either way a file
-appears under its name complete or not at all. Folders are plain data and cross to another process or machine.
+A folder is on a local disk (`LocalFolder`) or a prefix of an object store (`ObjectFolder`). In
+both, a file appears under its name complete or not at all. Folders are plain data, which can be
+sent to another process or machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes [begin, end) of a file; all of it without an end."""
+    """Bytes [begin, end) of a file; up to its end if `end` is None."""
 
     name: str
     begin: int = 0
@@ -27,74 +28,76 @@ class Part:
 
 
 class Folder(Protocol):
-    """Files by name, `/` between the folders in it.
+    """Files by name, with `/` between folders.
 
-    local: whether reading a little here and there costs nothing.
+    local: whether small reads at many places cost nothing.
     """
 
     @property
     def local(self) -> bool: ...
 
     def where(self, name: str = "") -> str:
-        """A file's path or URL, for messages."""
+        """Return a file's path or URL, for messages."""
         ...
 
     def sub(self, name: str) -> Folder:
-        """A folder in it, which need not exist."""
+        """Return a folder inside this one, which need not exist."""
         ...
 
     def written(
         self, name: str, *, durable: bool = True, finisher: Finisher | None = None
     ) -> AbstractContextManager[HashingWriter]:
-        """Write a file; it is there when the context ends without an error, or, given a finisher, when that one's does.
+        """Write a file, which exists when the context ends without an error.
 
-        durable: it has to survive a power cut, once the commit says that it matters.
+        Args:
+            durable: the file must survive a power cut after the commit.
+            finisher: the file exists when the finisher's context ends instead.
         Raises:
             BuildError: it cannot be written.
         """
         ...
 
     def sync(self, names: Sequence[str]) -> None:
-        """Make files that were written without `durable` survive a power cut."""
+        """Make files survive a power cut that were written without `durable`."""
         ...
 
     def content(self, name: str) -> bytes | None:
-        """A small file's bytes; None if it is not there."""
+        """Return a small file's bytes; None if it is missing."""
         ...
 
     def parts(self, wanted: Sequence[Part]) -> list[pa.Buffer]:
-        """Parts of files, many at once.
+        """Return parts of files, many at once.
 
         Raises:
-            ThdpackError: a file is not there or cannot be read.
+            ThdpackError: a file is missing or cannot be read.
         """
         ...
 
     def buffer(self, name: str) -> pa.Buffer:
-        """All of a file: mapped, or in memory.
+        """Return all of a file, mapped or in memory.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it is missing.
             OSError, ThdpackError: it cannot be read.
         """
         ...
 
     def size(self, name: str) -> int | None:
-        """A file's bytes; None if it is not there."""
+        """Return a file's size in bytes; None if it is missing."""
         ...
 
     def version_tag(self, name: str) -> str | None:
-        """What tells two versions of a file apart without reading it; None if it is not there."""
+        """Return a tag that changes with the file, without reading it; None if it is missing."""
         ...
 
     def written_version_tag(self, name: str) -> str | None:
-        """The version_tag of a file that this process has just written."""
+        """Return the version tag of a file that this process has just written."""
         ...
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Whether a file is still the one that was written: `version_tag` is what it had then."""
+        """Whether a file is still the one that was written with this `version_tag`."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         ...

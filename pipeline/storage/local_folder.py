@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class LocalFolder:
     """A folder of a local disk.
 
-    scratch: where unfinished files lie; on the same file system.
+    scratch: folder of unfinished files, on the same file system.
     """
 
     path: Path
@@ -60,20 +60,16 @@ class LocalFolder:
         found = []
         for part in wanted:
             with pa.memory_map(self.where(part.name)) as file:
-                file.seek(
-                    min(part.begin, file.size())
-                )  # a file that was cut short gives fewer bytes
-                found.append(
-                    file.read_buffer(None if part.end is None else part.end - part.begin)
-                )  # outlives the file
+                file.seek(min(part.begin, file.size()))  # a truncated file gives fewer bytes
+                size = None if part.end is None else part.end - part.begin
+                found.append(file.read_buffer(size))  # outlives the file
         return found
 
     def buffer(self, name: str) -> pa.Buffer:
         import pyarrow as pa
 
-        with pa.memory_map(
-            self.where(name)
-        ) as file:  # the mapping outlives the file, its descriptor does not
+        # the mapping outlives the file, whose descriptor is closed
+        with pa.memory_map(self.where(name)) as file:
             return file.read_buffer()
 
     def size(self, name: str) -> int | None:
@@ -91,10 +87,10 @@ class LocalFolder:
         return self.version_tag(name)
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """By its content: after a power cut, size and time may be right and the bytes not."""
+        """Compare the content: after a power cut, size and time alone may be right."""
         path = self.path / name
         try:
-            found = path.lstat()  # a link may lead anywhere, and never is what was written
+            found = path.lstat()  # a build never writes a link
             return (
                 stat.S_ISREG(found.st_mode)
                 and found.st_size == size

@@ -1,7 +1,9 @@
-"""A prefix of an object store as a folder: what is written is spooled to a local temporary file, hashed, and uploaded whole.
+"""A prefix of an object store as a folder.
 
-An upload ends with an object that is complete, or with none: large ones go in parts, which the store puts together at the end.
-What fails is tried again (see pipeline.storage.retries). Temporary files lie where TMPDIR says and are about as large as a shard each.
+A file is spooled to a local temporary file, hashed, and uploaded whole. An upload ends with a
+complete object or with none: large objects go in parts, which the store joins at the end. Failures
+are retried (see pipeline.storage.retries). Temporary files are in TMPDIR, each about as large as a
+shard.
 """
 
 from __future__ import annotations
@@ -27,26 +29,26 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 UPLOAD_PART: Final = 16 << 20
-"""Objects of twice as many bytes are uploaded in parts of this size, several at once."""
+"""Part size of objects of at least twice this size. Several parts are uploaded at once."""
 _MOST_PARTS: Final = 10_000
-"""S3 takes no more of one object."""
+"""Most parts of an object on S3."""
 _RANGES_AHEAD: Final = 2
-"""Ranges of one object fetched together."""
+"""Ranges of one object that are fetched at once."""
 
 T = TypeVar("T")
 
 
 class LostRaceError(BuildError):
-    """Somebody else wrote the object first."""
+    """Another writer wrote the object first."""
 
 
 _just_written: dict[str, str] = {}
-"""Version tags of what this process uploaded, by URL, as the store told them then: each is asked for once."""
+"""Version tags of this process's uploads by URL, as the store gave them. Each is used once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFolder:
-    """See pipeline.storage.folder.Folder. `url` has no slash at its end."""
+    """A prefix of an object store. See `Folder`. `url` has no slash at its end."""
 
     url: str
 
@@ -88,11 +90,12 @@ class ObjectFolder:
                 raise
             folder = tempfile.gettempdir()
             raise BuildError(
-                f"cannot write {self.where(name)}: {error.strerror or error}; is there room in {folder} (TMPDIR)?"
+                f"cannot write {self.where(name)}: {error.strerror or error}; "
+                f"is there room in {folder} (TMPDIR)?"
             ) from error
 
     def sync(self, names: Sequence[str]) -> None:
-        """A store keeps what it has taken."""
+        """Do nothing: an uploaded object is durable."""
 
     def upload(self, name: str, file: Path, size: int) -> None:
         """Upload a file; the object appears complete or not at all.
@@ -109,9 +112,8 @@ class ObjectFolder:
             except FileNotFoundError as error:
                 if answer_of(error)[1] != "NoSuchUpload":
                     raise
-                raise ConnectionError(
-                    "the store knows no more of the upload"
-                ) from error  # it may be done, and the answer that said so lost
+                # it may be complete, and the answer that said so lost
+                raise ConnectionError("the store no longer knows the upload") from error
             fs.invalidate_cache()
             found = fs.info(path)
             if int(found["size"]) != size:
@@ -197,7 +199,7 @@ class ObjectFolder:
             raise
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """By the store's own version_tag: an object that was written changes only with it."""
+        """Compare version tags: an object changes only together with its tag."""
         return version_tag is not None and self.version_tag(name) == version_tag
 
     def remove(self, name: str) -> None:
@@ -213,7 +215,7 @@ class ObjectFolder:
         self._writing(name, remove)
 
     def remove_all(self) -> None:
-        """Remove all objects under the prefix, those that killed uploads left too, as far as a listing shows them."""
+        """Remove all objects under the prefix that a listing shows."""
         fs, path = self._reached("")
 
         def find() -> list[str]:
@@ -230,10 +232,14 @@ class ObjectFolder:
             )
 
     def replace(self, name: str, content: bytes, version_tag: str | None) -> None:
-        """Write a small object, if what is there is still what `version_tag` says (None: nothing); by conditional write where the store has it.
+        """Replace a small object if its version is still the expected one.
 
+        The write is conditional if the store supports that.
+
+        Args:
+            version_tag: tag of the expected version; None if no object is expected.
         Raises:
-            LostRaceError: it is not.
+            LostRaceError: the object has another version.
             BuildError: it cannot be written.
         """
         from pipeline.storage.conditional_put import put_if
@@ -245,9 +251,8 @@ class ObjectFolder:
                 lambda: put_if(fs, path, content, version_tag), len(content)
             ),
         )
-        if (
-            not won and self.content(name) != content
-        ):  # an earlier attempt may have won, whose answer was lost; or a build like this one
+        # an earlier attempt may have won and its answer been lost, or an equal build has won
+        if not won and self.content(name) != content:
             raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
 
     def _reached(self, name: str) -> tuple[AbstractFileSystem, str]:
@@ -264,14 +269,14 @@ class ObjectFolder:
                 name or self.url, write, doing="written to"
             )
         except DatasetError as error:
-            raise BuildError(f"{error}; the same command goes on from here") from error
+            raise BuildError(f"{error}; run the same command to resume") from error
 
 
 def part_bytes(size: int) -> int:
-    """In parts of how many bytes an object is uploaded."""
+    """Return the part size for the upload of an object of `size` bytes."""
     return UPLOAD_PART * max(1, -(-size // (UPLOAD_PART * _MOST_PARTS)))
 
 
 def _at_once(fs: AbstractFileSystem) -> dict[str, int]:
-    """Options to read a small object by one request; s3fs asks for its size first, to read it in pieces."""
+    """Return options to read a small object by one request, where s3fs would first get its size."""
     return {"max_concurrency": 1} if "s3" in protocols(fs) else {}

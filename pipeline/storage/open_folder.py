@@ -1,4 +1,4 @@
-"""The folder that a path or URL names."""
+"""Open a folder by its path or URL."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pipeline.storage.urls import local_path
 
 
 def folder_of(url: str | Path, *, scratch: Path | None = None) -> Folder:
-    """The folder that a path or URL names.
+    """Return the folder of a path or URL.
 
-    scratch: where a local folder's unfinished files lie; the folder itself unless given.
+    Args:
+        scratch: folder of unfinished files of a local folder; by default the folder itself.
     Raises:
         InputError: no file system is installed for the protocol.
     """

@@ -1,4 +1,4 @@
-"""Open an input for reading, and turn what its store raises into an InputError."""
+"""Open an input for reading, and raise its store's errors as InputErrors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pipeline.storage.urls import SILENCE_SECONDS, file_system, is_missing, is_u
 from schemas.errors import InputError
 
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
-"""Whose errors are no OSErrors; by name, as none need be installed."""
+"""Libraries whose errors are no OSErrors, by name, because none need be installed."""
 
 
 @contextmanager
 def open_input(url: str, *, at: int = 0, until: int | None = None) -> Iterator[BinaryIO]:
-    """Open a local path or URL for reading bytes, from byte `at` on.
+    """Open a local path or URL for reading bytes, starting at byte `at`.
 
     Args:
-        until: where the reader will stop, or a little further on; a store is asked for nothing beyond it ahead of the reader.
+        until: byte at which the reader will stop, about; nothing beyond it is prefetched.
     Raises:
         InputError: it cannot be opened or read; the message says why.
     """
@@ -30,12 +30,12 @@ def open_input(url: str, *, at: int = 0, until: int | None = None) -> Iterator[B
         else:
             with open(url, "rb", buffering=0) as local:
                 if at:
-                    local.seek(at)  # not of a pipe, such as a list of inputs may be
+                    local.seek(at)  # a list of inputs may be a pipe, which cannot seek
                 yield cast(BinaryIO, local)
 
 
 def _opened_url(url: str, at: int, until: int | None) -> BinaryIO:
-    """An object, in ranges; what a web server has, or a file system of this machine, as fsspec opens it."""
+    """Open an object in ranges, and files of web servers and other file systems through fsspec."""
     fs, path = file_system(url)
     if {"s3", "gs", "abfs"} & protocols(fs):
         return cast(BinaryIO, RangedFile(url, fs, path, at=at, until=until))
@@ -46,7 +46,7 @@ def _opened_url(url: str, at: int, until: int | None) -> BinaryIO:
 
 @contextmanager
 def input_errors(source: str) -> Iterator[None]:
-    """Turn what an operating system or a store says while an input is read into an InputError that names it."""
+    """Raise the errors of an operating system or a store as an InputError that names the input."""
     try:
         yield
     except FileNotFoundError as error:
@@ -58,7 +58,7 @@ def input_errors(source: str) -> Iterator[None]:
         raise InputError("no such file", source=source) from error
     except PermissionError as error:
         raise InputError("permission denied", source=source) from error
-    except TimeoutError as error:  # what fsspec makes of it has no words
+    except TimeoutError as error:  # fsspec's own has no message
         raise InputError(
             f"cannot be read: {str(error) or f'nothing came for {SILENCE_SECONDS:g} s'}",
             source=source,

@@ -1,6 +1,6 @@
-"""An object of a store as a file to read: in ranges, fetched ahead, each tried again while it fails.
+"""An object of a store as a readable file, fetched in ranges, with prefetch and retries.
 
-A range that came short or not at all is fetched again alone; what was read before stays read. Costs up to three ranges of memory.
+A range that failed or came short is retried alone. It takes up to three ranges of memory.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 RANGE: Final = 16 << 20
 _AHEAD: Final = 2
 _SMALL: Final = 1 << 12
-"""Who reads no more than this looks at the file's head or foot, or at a table's; ranges ahead are not begun for it."""
+"""Reads up to this size look at a file's head or foot, or a table's. They start no prefetch."""
 
 T = TypeVar("T")
 
 
 class RangedFile(io.RawIOBase):
-    """Read by whoever reads on, ahead of them; by whoever seeks, exactly what is asked for."""
+    """A file that prefetches for sequential reads, and fetches exactly the bytes of other reads."""
 
     def __init__(
         self, url: str, fs: AbstractFileSystem, path: str, *, at: int = 0, until: int | None = None
@@ -35,10 +35,10 @@ class RangedFile(io.RawIOBase):
         """Find the object and its size.
 
         Args:
-            at: where to begin; until: where reading ahead ends, None for the end of the object.
-
+            at: byte at which reading begins.
+            until: byte at which prefetch ends; None for the end of the object.
         Raises:
-            InputError: it is not there or cannot be reached.
+            InputError: the object is missing or cannot be reached.
         """
         super().__init__()
         self._fs, self._path = fs, path
@@ -66,7 +66,10 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """All that was asked for, unless the object ends: a reader such as Arrow's takes less for its end."""
+        """Fill the buffer unless the object ends.
+
+        A reader such as Arrow's takes a short read for the end of the file.
+        """
         view = memoryview(buffer).cast("B")
         wanted = min(len(view), max(0, self._size - self._position))
         done = 0
@@ -91,7 +94,7 @@ class RangedFile(io.RawIOBase):
         super().close()
 
     def _reading_on(self, wanted: int) -> memoryview:
-        """Up to `wanted` bytes from here, no further than the range that holds the first of them."""
+        """Return up to `wanted` bytes from here, all of one range."""
         first = self._position // RANGE
         near = range(first, first + _AHEAD + 1)
         self._ahead = {
@@ -123,11 +126,13 @@ class RangedFile(io.RawIOBase):
 
 
 def request_with_retries(remote: RemoteStore, ask: Callable[[], T], size: int) -> T:
-    """What a store gives of an input, tried again while it fails. size: about how many bytes, or what takes as long.
+    """Return a store's answer about an input, with retries.
 
+    Args:
+        size: bytes of the answer, about, or bytes that take as long.
     Raises:
-        FileNotFoundError, PermissionError: told like any other file's.
-        InputError: it failed for good.
+        FileNotFoundError, PermissionError: as for any other file.
+        InputError: the last attempt failed.
     """
     try:
         return remote.with_retries("input", lambda: call_with_deadline(ask, size, remote.stopped))

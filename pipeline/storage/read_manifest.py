@@ -1,4 +1,4 @@
-"""The manifest of a dataset, read from disk or a store."""
+"""Read the manifest of a dataset from disk or from a store."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from schemas.untrusted_json import MOST_BYTES
 
 
 def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) -> Manifest:
-    """The manifest of a dataset, local or remote.
+    """Return the manifest of a dataset, local or remote.
 
     Raises:
-        ManifestError: there is none, or it cannot be trusted.
+        ManifestError: it is missing, or cannot be trusted.
         DatasetError: the store cannot be reached.
     """
     folder = local_path(str(url))
@@ -44,7 +44,7 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
 
 
 def _bounded(pieces: Iterator[bytes]) -> bytes:
-    """Join pieces; stop where they are more than any manifest has, for a server may send without end."""
+    """Join pieces up to the size of the largest manifest: a server may send without end."""
     found = bytearray()
     for piece in pieces:
         found += piece

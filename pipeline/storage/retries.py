@@ -1,7 +1,8 @@
-"""Reading whole files from a store that stalls, breaks off and recovers.
+"""Retries and deadlines for stores that stall, break off and recover.
 
-What fails is tried ATTEMPTS times, with pauses that double, are jittered and come to about a minute. A read that gives no piece of
-4 MiB for STALL_SECONDS has failed. A file that is not there, or that may not be read, fails at once.
+A request is tried ATTEMPTS times, with jittered pauses that double and sum to about a minute. A
+read fails if it gives no piece of 4 MiB for STALL_SECONDS. A missing or forbidden file fails at
+once.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt; each later pause is twice as long, up to LONGEST_PAUSE."""
 LONGEST_PAUSE: Final = 30.0
 STALL_SECONDS: Final = 60.0
-"""A store that sends nothing for so long has failed."""
+"""A store that sends nothing for this long has failed."""
 SLOWEST: Final = 1 << 20
 """Bytes a second below which a transfer counts as stalled, after STALL_SECONDS."""
 
 AT_ONCE: Final = 32
-"""Small requests at once; each waits for the store more than it reads."""
+"""Small requests that are sent at once: they spend more time waiting than reading."""
 
 _HOPELESS: Final = frozenset(
     {
@@ -45,17 +46,17 @@ _HOPELESS: Final = frozenset(
         "ValueError",
     }
 )
-"""What AWS's library says of how it was set up, not of the store; by name, as it may not be installed."""
+"""Errors of AWS's library about its own configuration, by name, because it may not be installed."""
 _PIECE: Final = 4 << 20
 _TICK: Final = 0.1
 _LOG: Final = logging.getLogger("thdpack")
-_CHANCE: Final = random.Random()  # of our own: the user's seeds stay as they are
+_CHANCE: Final = random.Random()  # leaves the user's random state alone
 
 T = TypeVar("T")
 
 
 class ClosedError(ValueError):
-    """The reader is closed, or was closed while this waited; or Ctrl-C came."""
+    """The reader was closed, or Ctrl-C came."""
 
     def __init__(self) -> None:
         super().__init__("the reader is closed")
@@ -66,10 +67,10 @@ class CacheError(DatasetError):
 
 
 class RemoteStore:
-    """A folder of a store that fsspec reaches."""
+    """A folder of a store, reached through fsspec and with retries."""
 
     def __init__(self, url: str, stopped: threading.Event) -> None:
-        """`stopped`: ends every wait when it is set.
+        """Find the file system. `stopped` ends every wait when it is set.
 
         Raises:
             InputError: no file system is installed for the protocol.
@@ -79,24 +80,24 @@ class RemoteStore:
         self._fs, self._root = file_system(self.url)
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """A file's bytes, read once, in pieces.
+        """Yield a file's bytes in pieces.
 
         Raises:
             TimeoutError: nothing came for STALL_SECONDS.
             ClosedError: the reader was closed.
-            Exception: whatever the store raises.
+            Exception: any error of the store.
         """
-        self._fs.invalidate_cache()  # an object that was replaced must not be read with the old one's size
+        self._fs.invalidate_cache()  # a replaced object must not be read with its old size
         return read_pieces(self._fs, f"{self._root.rstrip('/')}/{name}", self.stopped)
 
     def with_retries(self, name: str, fetch: Callable[[], T], *, doing: str = "read from") -> T:
-        """What `fetch` gives, tried again while it fails.
+        """Return the result of `fetch`, which is retried while it fails.
 
         Args:
-            doing: what it does with the store, for messages.
+            doing: what `fetch` does with the store, for messages.
         Raises:
-            DatasetError: it failed for good; names the file, the URL and the cause.
-            CacheError: passed on, as no retry mends it.
+            DatasetError: the last attempt failed; names the file, the URL and the cause.
+            CacheError: passed on, because no retry repairs it.
             ClosedError: the reader was closed.
         """
         for attempt in range(ATTEMPTS):
@@ -104,7 +105,7 @@ class RemoteStore:
                 return fetch()
             except (ClosedError, CacheError):
                 raise
-            except Exception as error:  # each store has a family of its own; the last one is the cause of what we raise
+            except Exception as error:  # each store has its own family of errors
                 reason = _reason(error)
                 if (
                     isinstance(error, PermissionError)
@@ -127,7 +128,7 @@ class RemoteStore:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong; what fsspec's HTTP calls a missing file may be a refused connection."""
+    """Return the cause of an error; fsspec's HTTP calls a refused connection a missing file."""
     cause = (
         error.__cause__
         if isinstance(error, FileNotFoundError) and error.__cause__ is not None
@@ -137,7 +138,7 @@ def _reason(error: BaseException) -> str:
 
 
 def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:
-    """See RemoteStore.pieces. The reading itself is done in a thread, which is left to its fate when the store stalls."""
+    """See RemoteStore.pieces. A thread does the reading, and is left behind if the store stalls."""
     pieces: Queue[bytes | BaseException] = Queue(maxsize=2)
     abandoned = threading.Event()
 
@@ -155,7 +156,7 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
                     put(piece)
                     if not piece:
                         return
-        except BaseException as error:  # raised again where the pieces are taken
+        except BaseException as error:  # raised below
             put(error)
 
     reading = threading.Thread(target=read, name="thdpack-remote", daemon=True)
@@ -179,16 +180,16 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
             deadline = time.monotonic() + STALL_SECONDS
     finally:
         abandoned.set()
-        reading.join(timeout=0.2)  # unless it is stuck in the store
+        reading.join(timeout=0.2)  # it may be stuck in the store
 
 
 def call_with_deadline(
     work: Callable[[], T], size: int, stopped: threading.Event = INTERRUPTED
 ) -> T:
-    """What `work` gives; it is done in a thread, which is left to its fate when the store stalls.
+    """Return the result of `work`, run in a thread that is left behind if the store stalls.
 
     Raises:
-        TimeoutError: `size` bytes took longer than any store in working order.
+        TimeoutError: `size` bytes took longer than any working store needs.
         ClosedError: `stopped` was set, or Ctrl-C came.
     """
     outcome: list[Any] = []
@@ -197,7 +198,7 @@ def call_with_deadline(
     def run() -> None:
         try:
             outcome.append((work(), None))
-        except BaseException as error:  # raised again where the outcome is taken
+        except BaseException as error:  # raised below
             outcome.append((None, error))
         done.set()
 
@@ -212,7 +213,7 @@ def call_with_deadline(
 
 
 def _came(event: threading.Event, seconds: float, stopped: threading.Event) -> bool:
-    """Whether an event came in time.
+    """Whether an event came within `seconds`.
 
     Raises:
         ClosedError: `stopped` was set before, or Ctrl-C came.

@@ -1,7 +1,8 @@
-"""JSON work files that are read back: markers, the task list, what the map stage found.
+"""JSON work files that are read back: task markers, the task list, results of the map stage.
 
-Each carries the xxh3_128 of its content, and is read by type (msgspec): one that is damaged, of another version or made by somebody else is not believed,
-and what it says never leads to a file outside the dataset's own folders.
+Each carries the xxh3_128 of its content and is decoded into a type (msgspec). A file that is
+damaged, of another version or written by another program is ignored, and its content never leads to
+a file outside the dataset's own folders.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ T = TypeVar("T")
 
 
 class _Signed(msgspec.Struct):
-    """What every such file is."""
+    """Layout of every such file."""
 
     xxh3_128: str
     noted: msgspec.Raw
 
 
 def signed(values: Any) -> bytes:
-    """A file's content: values, which are JSON, and their hash."""
+    """Return the content of a file: JSON values and their hash."""
     noted = json.dumps(values, sort_keys=True).encode()
     return b'{"xxh3_128": "%s", "noted": %s}' % (xxhash.xxh3_128_hexdigest(noted).encode(), noted)
 
 
 def read_signed(content: bytes | None, kind: type[T]) -> T | None:
-    """What `signed` was given, as `kind`; None if there is no file, or it is damaged, or holds something else."""
+    """Return the values of a file as `kind`; None if missing, damaged or of another type."""
     if content is None:
         return None
     try:

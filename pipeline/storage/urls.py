@@ -1,4 +1,4 @@
-"""Reading inputs from anywhere fsspec reaches, and what their content is called."""
+"""URLs: their fsspec file systems, and what a store says about an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 SILENCE_SECONDS: Final = 60.0
-"""A web server that sends nothing for so long has failed; one that goes on sending may take as long as it likes."""
+"""A web server that sends nothing for this long has failed. One that sends may take any time."""
 
 
 _TAGS: Final = ("ETag", "etag")
@@ -23,9 +23,13 @@ _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "cre
 
 
 def version_tag_of(info: Mapping[str, Any]) -> str:
-    """What a store says of an object that changes when the object does: size and etag, or times where there is none; as fsspec hands it on.
+    """Return a tag of an object's version: its size and etag, or its times if it has no etag.
 
-    An etag is enough, and the same in a listing as when it is asked for; times are not: some stores list milliseconds and answer seconds.
+    An etag is equal in a listing and in the answer about one object. Times are not: some stores
+    list milliseconds and answer seconds.
+
+    Args:
+        info: the object's entry as fsspec returns it.
     """
     tags = [str(info[key]) for key in _TAGS if info.get(key)][:1]
     return "-".join(
@@ -38,16 +42,17 @@ def is_url(path: str) -> bool:
 
 
 def file_system(url: str) -> tuple[AbstractFileSystem, str]:
-    """The fsspec file system of a URL, and the path inside it.
+    """Return the fsspec file system of a URL, and the path inside it.
 
     Raises:
-        InputError: no file system is installed for the protocol, or the URL of an object store holds a secret.
+        InputError: no file system is installed for the protocol, or the URL has a secret.
     """
     import fsspec
 
     if "http://" not in url and "https://" not in url and holds_secret(url):
         raise InputError(
-            "credentials do not belong into a store's URL: set them in the environment or in its own configuration file",
+            "credentials do not belong into a store's URL: "
+            "set them in the environment or in its own configuration file",
             source=url,
         )
     try:
@@ -64,7 +69,7 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
 
 
 def _patience(url: str) -> dict[str, Any]:
-    """Options of a web address's file system, whose requests would fail after five minutes, slow or not."""
+    """Return options of a web file system, whose requests would all fail after five minutes."""
     if not url.startswith(("http://", "https://")) or find_spec("aiohttp") is None:
         return {}
     import aiohttp
@@ -79,12 +84,12 @@ def _patience(url: str) -> dict[str, Any]:
 
 
 def protocols(fs: AbstractFileSystem) -> set[str]:
-    """The names that a file system goes by."""
+    """Return the protocol names of a file system."""
     return {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
 
 
 def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
-    """Whether a store says that a file is not there; fsspec says so of HTTP, too, when it only could not connect."""
+    """Whether a file is missing in a store; fsspec says so, too, when HTTP could not connect."""
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__
@@ -95,7 +100,7 @@ def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
 
 
 def answer_of(error: BaseException) -> tuple[int | None, str, str]:
-    """The HTTP status, the code and the message of the answer behind an error of s3fs."""
+    """Return HTTP status, code and message of the answer behind an error of s3fs."""
     response = getattr(error.__cause__, "response", None)  # of botocore
     if not isinstance(response, dict):
         return None, "", ""
@@ -108,7 +113,7 @@ def answer_of(error: BaseException) -> tuple[int | None, str, str]:
 
 
 def local_path(url: str) -> Path | None:
-    """The folder that a path or a file:// URL names; None if it is somewhere else.
+    """Return the local folder of a path or a file:// URL; None for other URLs.
 
     Raises:
         InputError: no file system is installed for the protocol.

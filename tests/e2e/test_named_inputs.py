@@ -126,7 +126,7 @@ def test_a_pipe_is_refused_with_the_remedy(run: Run, tmp_path: Path) -> None:
     """A pipe that nobody writes to: opening it would wait forever."""
     os.mkfifo(tmp_path / "x.fasta")
     said = refused(run, "preprocess", tmp_path / "x.fasta", "--out", tmp_path / "out")
-    assert f"{tmp_path}/x.fasta: a pipe, not a file; pass what comes out of it as standard input" in said
+    assert f"{tmp_path}/x.fasta: a pipe, not a file; pass its output as standard input" in said
 
 
 def test_a_process_substitution_is_refused_as_an_input_and_read_as_a_list(tmp_path: Path, folder: Path) -> None:

@@ -40,7 +40,7 @@ _COMPRESSION = {
 
 @dataclass(slots=True, kw_only=True)
 class RecordRows:
-    """Rows of records/ for N records. docs/format.md says what each column means.
+    """Rows of records/ for N records. docs/reference/format.md says what each column means.
 
     ordinal, offset, residues, unknown: int64[N]
     id:           large_binary[N]

@@ -1,4 +1,4 @@
-"""Runs of whole FASTA records from a stream, cut so that byte ranges which tile a file find every record once.
+"""Runs of whole FASTA records from a stream. Byte ranges that tile a file find every record once.
 
 Memory is bounded by a chunk and the longest record.
 """
@@ -74,7 +74,7 @@ def whole_records(
 
 
 def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> int | None:
-    """Return where the first record of a file starts; None while only blank and comment lines were seen.
+    """Return the start of the first record; None while only blank and comment lines were seen.
 
     Raises:
         FastaSyntaxError: there is other text before it.
@@ -97,7 +97,7 @@ def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> in
 def _belongs_to_later_range(
     buffer: bytearray, start: int, filled: int, base: int, end: int, begin: int, found: bool
 ) -> bool:
-    """Whether the range up to `end` holds no record: the first one's line end lies at `end` or beyond."""
+    """Whether the range up to `end` holds no record: the first one belongs to a later range."""
     if not found:
         return begin > 0 and base + filled - 1 >= end
     # without a line feed before it, later ranges do not find it, so it belongs to the first range
@@ -112,7 +112,8 @@ def _grown(buffer: bytearray, filled: int, base: int) -> bytearray:
     """
     if filled >= MAX_RECORD_BYTES:
         raise FastaSyntaxError(
-            f"a record of more than {MAX_RECORD_BYTES >> 20} MiB: is this FASTA, are its line ends missing?",
+            f"a record of more than {MAX_RECORD_BYTES >> 20} MiB: "
+            "is this FASTA, are its line ends missing?",
             base,
         )
     larger = bytearray(min(2 * len(buffer), MAX_RECORD_BYTES))
@@ -124,7 +125,7 @@ def _fill(stream: BinaryIO, buffer: bytearray, filled: int, wanted: int) -> int:
     """Read until the buffer holds `wanted` bytes or the stream ends; return how many it holds."""
     view = memoryview(buffer)
     while filled < wanted:
-        count = stream.readinto(view[filled:wanted])  # type: ignore[attr-defined] # raw streams have it
+        count = stream.readinto(view[filled:wanted])  # type: ignore[attr-defined] # of raw streams
         if not count:
             break
         filled += count
@@ -132,7 +133,7 @@ def _fill(stream: BinaryIO, buffer: bytearray, filled: int, wanted: int) -> int:
 
 
 def _boundary(buffer: bytearray, start: int, stop: int) -> int | None:
-    """Return the position of the first `>` in (start, stop) after a line feed at or after `start`."""
+    """Return the first `>` in (start, stop) that follows a line feed at or after `start`."""
     found = buffer.find(b"\n>", start, stop)
     return None if found < 0 else found + 1
 
@@ -149,7 +150,7 @@ def _last_boundary(buffer: bytearray, start: int, stop: int) -> int:
 
 
 def _moved_to_front(buffer: bytearray, start: int, stop: int, size: int) -> bytearray:
-    """Return a buffer that begins with buffer[start:stop], of one chunk again where the rest fits."""
+    """Return a buffer that begins with buffer[start:stop], of one chunk if that is enough."""
     rest = bytes(buffer[start:stop])
     fresh = buffer if len(buffer) == size else bytearray(max(size, len(rest)))
     fresh[: len(rest)] = rest

@@ -1,4 +1,4 @@
-"""Headers and comments of FASTA, read plainly: what the kernel does not decide."""
+"""Headers and comments of FASTA records that the kernel leaves to Python."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ _ASCII_BLANK: Final = re.compile(f"[{ASCII_BLANKS}]")
 
 
 def header_of(text: bytes | memoryview, at: int) -> bytes:
-    """The header line that starts at `at`, without its end."""
+    """Return the header line that starts at `at`, without its line end."""
     found = _HEADER.match(text, at)
     assert found is not None
     return bytes(found.group())
 
 
 def identifier_of(header: bytes) -> bytes:
-    """The first word of a header; blanks may stand before it."""
+    """Return the first word of a header, after any blanks."""
     title = header[1:].decode("utf-8", "surrogateescape").rstrip().lstrip(ASCII_BLANKS)
     return _ASCII_BLANK.split(title, maxsplit=1)[0].encode("utf-8", "surrogateescape")
 
 
 def comments_as_ascii(body: bytes) -> bytes:
-    """A record's lines after its header, as long as before, with `?` for what is not ASCII in comments: these may be in any encoding."""
+    """Return a record's lines with `?` for each byte of a comment that is not ASCII.
+
+    Comments may be in any encoding. The length stays the same.
+    """
     return _COMMENT.sub(lambda comment: comment.group().translate(_AS_ASCII), body)

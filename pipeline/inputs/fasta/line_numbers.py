@@ -10,7 +10,8 @@ _BLOCK: Final = 1 << 20
 class FastaSyntaxError(Exception):
     """A rule of FASTA is broken at byte `offset` of the decompressed file.
 
-    The parser sees a piece of a file. `pipeline.inputs.error_location` reopens the file to find the line.
+    The parser sees a piece of a file. `pipeline.inputs.error_location` reopens the file to find the
+    line.
     """
 
     def __init__(self, message: str, offset: int) -> None:

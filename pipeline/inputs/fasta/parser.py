@@ -1,6 +1,7 @@
 """The FASTA parser: FASTA as found in the wild, as blocks of tokenized records.
 
-docs/reference/format.md says what is read and what is an error. Biopython's SimpleFastaParser is the oracle.
+docs/reference/format.md says what the parser reads and what it refuses. Biopython's SimpleFastaParser is the
+oracle.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _BLOCK_RECORDS: Final = 1 << 17
 
 
 class FastaParser:
-    """Parses chunks of whole records; its arrays are reused from block to block."""
+    """Parses chunks of whole records. Its arrays are reused from block to block."""
 
     def __init__(
         self,
@@ -49,10 +50,10 @@ class FastaParser:
     def read(
         self, stream: BinaryIO, *, begin: int = 0, end: int | None = None
     ) -> Iterator[RecordBlock]:
-        """Parse the records that belong to the byte range [begin, end) of a file, `stream` standing at `begin`.
+        """Parse the records of the byte range [begin, end) of a file, from a stream at `begin`.
 
-        A record belongs to the range that holds the line end before it, the first record to the range from 0, so that
-        ranges that tile a file find every record once.
+        A record belongs to the range that holds the line end before it, the first record to the
+        range from 0, so that ranges that tile a file find every record once.
 
         Args:
             stream: plain bytes.
@@ -74,7 +75,7 @@ class FastaParser:
         yield from self._flushed()
 
     def _parse(self, text: memoryview, base: int) -> Iterator[RecordBlock]:
-        """Add the records in `text`, which starts with `>`; a block comes out when the arrays are full."""
+        """Add the records in `text`, which begins with `>`; yield a block if the arrays fill."""
         buf = np.frombuffer(text, dtype=np.uint8)
         arrays = (self._tokens, self._ends, self._ids, self._id_ends, self._offset, self._unknown)
         at, state = 0, kernel.FULL
@@ -93,7 +94,10 @@ class FastaParser:
                 yield from self._flushed()
 
     def _name_indented(self, text: memoryview, first: int) -> None:
-        """Give records from `first` on the id that stands behind blanks, where the kernel found none: its ids end at the first blank."""
+        """Name the records from `first` on whose id follows blanks.
+
+        The kernel ends an id at the first blank, so it found an empty one.
+        """
         ends = self._id_ends[first : self._count]
         begin = int(self._id_ends[first - 1]) if first else 0
         sizes = np.diff(ends, prepend=begin)
@@ -104,7 +108,7 @@ class FastaParser:
             identifier_of(header_of(text, at)) for at in self._offset[first + nameless].tolist()
         ]
         sizes[nameless] = [len(name) for name in names]
-        # np.insert keeps the order of what goes to one place
+        # np.insert keeps the order of values for one place
         places = np.repeat(ends[nameless] - begin, sizes[nameless])
         ids = np.insert(
             self._ids[begin : int(ends[-1])], places, np.frombuffer(b"".join(names), dtype=np.uint8)
@@ -113,7 +117,7 @@ class FastaParser:
         ends[:] = begin + np.cumsum(sizes)
 
     def _parse_plainly(self, text: memoryview, at: int, base: int, record: int) -> int:
-        """Append the one record at `at` by the plain rules; return where the next one starts."""
+        """Append the record at `at` without the kernel; return where the next one starts."""
         following = NEXT_RECORD.search(text, at)
         stop = len(text) if following is None else following.end() - 1
         raw = bytes(text[at:stop])
@@ -145,7 +149,7 @@ class FastaParser:
         return stop
 
     def _flushed(self) -> Iterator[RecordBlock]:
-        """The records so far as a block, unless there are none."""
+        """Yield the records so far as a block, unless there are none."""
         count, self._count = self._count, 0
         if count == 0:
             return

@@ -1,8 +1,9 @@
 """A folder of bounded size that processes and jobs share without knowing of each other.
 
-Locks (flock) say which files are in use, and the kernel drops those of a killed process. The fetching process holds an
-exclusive lock on a .part file. Each process that has mapped a file holds a shared lock on it. A locked file is not evicted,
-because removing a mapped file would free nothing. The limit counts .part files at the size they will have.
+Locks (flock) say which files are in use, and the kernel drops those of a killed process. The
+fetching process holds an exclusive lock on a .part file. Each process that has mapped a file holds
+a shared lock on it. A locked file is not evicted, because removing a mapped file would free
+nothing. The limit counts .part files at the size they will have.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ DEFAULT_BYTES: Final = 32 << 30
 ROOM_SECONDS: Final = 120.0
 """Longest wait for room that other processes hold."""
 LOCK_SECONDS: Final = 600.0
-"""Longest wait for a shard that another process fetches: far longer than fetching or failing takes."""
+"""Longest wait for a shard that another process fetches: far longer than any fetch takes."""
 
 _TICK: Final = 0.05
 _LOCK_NAME: Final = "lock"
@@ -58,7 +59,7 @@ class CacheFolder:
             self._evict(0)
 
     def open_locked(self, path: Path) -> int | None:
-        """Return a descriptor with a shared lock on a file of the cache; None if there is no such file."""
+        """Return a descriptor with a shared lock on a file of the cache; None if it is missing."""
         while True:
             with self.errors():
                 try:
@@ -92,7 +93,8 @@ class CacheFolder:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise CacheError(
-                        f"{path}: another process has had it locked for {LOCK_SECONDS:g} s; is it stopped?"
+                        f"{path}: another process has had it locked for {LOCK_SECONDS:g} s; "
+                        "is it stopped?"
                     ) from None
                 if self._stopped.wait(pause):
                     raise ClosedError() from None
@@ -105,7 +107,7 @@ class CacheFolder:
         return False
 
     def publish(self, descriptor: int, part: Path, path: Path) -> bool:
-        """Give a finished .part its final name; return False if its own name was removed meanwhile."""
+        """Give a finished .part its final name; return False if it was removed meanwhile."""
         with self._locked():  # others that add up sizes could miss a file that changes its name
             if not is_at(descriptor, part):
                 return False
@@ -132,8 +134,9 @@ class CacheFolder:
                     return
             if time.monotonic() > deadline:
                 raise CacheError(
-                    f"{self.path}: no room for {name}: {missing} bytes too little, the rest is in use by this or other "
-                    f"processes; raise cache_bytes (now {self._limit}) or give each job a cache_dir of its own"
+                    f"{self.path}: no room for {name}: {missing} bytes too little, the rest is "
+                    "in use by this or other processes; raise cache_bytes "
+                    f"(now {self._limit}) or give each job a cache_dir of its own"
                 )
             if self._stopped.wait(_TICK):
                 raise ClosedError()
@@ -153,7 +156,7 @@ class CacheFolder:
             rank.setdefault(f"{digest}.arrow", place)
 
         def order(name: str) -> tuple[bool, int, int]:
-            """Other datasets' shards first, longest unused first; then ours, latest next use first."""
+            """Sort others' shards first, longest unused first; then ours, latest next use first."""
             return name in rank, -rank.get(name, 0), files[name][1]
 
         for name in sorted(files, key=order):
@@ -164,7 +167,11 @@ class CacheFolder:
         return missing
 
     def _files(self) -> tuple[dict[str, tuple[int, int]], int]:
-        """Return size and modification time of each shard by name, and the bytes of all files of the cache."""
+        """List the cache.
+
+        Returns:
+            Size and modification time of each shard by name; bytes of all files of the cache.
+        """
         files: dict[str, tuple[int, int]] = {}
         used = 0
         with self.errors():
@@ -209,7 +216,8 @@ class CacheFolder:
         except OSError as error:
             reason = error.strerror or error
             raise CacheError(
-                f"{self.path}: the cache cannot be used: {reason}; make room there or choose another cache_dir"
+                f"{self.path}: the cache cannot be used: {reason}; "
+                "make room there or choose another cache_dir"
             ) from error
 
     @contextmanager
@@ -239,7 +247,10 @@ def closing_on_error(descriptor: int) -> Iterator[None]:
 
 
 def default_cache_dir() -> Path:
-    """Return where shards are cached unless the user names a folder: $XDG_CACHE_HOME/thdpack or ~/.cache/thdpack."""
+    """Return the folder of a cache whose user named none.
+
+    It is $XDG_CACHE_HOME/thdpack, or ~/.cache/thdpack.
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thdpack"
 
 

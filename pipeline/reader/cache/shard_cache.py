@@ -1,7 +1,8 @@
 """A bounded folder of verified shards, shared by the processes of a node.
 
-A file is named after the xxh3_128 of its content, so that datasets share equal shards. It is written as .part, verified, and
-renamed. The folder has to be on a local disk. See `cache_folder` for locks and eviction.
+A file is named after the xxh3_128 of its content, so that datasets share equal shards. It is
+written as .part, verified, and renamed. The folder has to be on a local disk. See `cache_folder`
+for locks and eviction.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class ShardCache:
                 raise CacheError(str(error)) from error
 
     def _fetch(self, entry: ShardEntry, path: Path) -> int:
-        """Fetch a shard, or wait while another process does; return a descriptor with a shared lock."""
+        """Fetch a shard, or wait for a process that does; return a descriptor with shared lock."""
         part = path.with_suffix(".part")
         while True:
             descriptor = self._folder.open_part(part)
@@ -147,5 +148,6 @@ class ShardCache:
             raise DamagedShardError(f"the store gave {done} bytes, the manifest says {entry.bytes}")
         if digest.hexdigest() != entry.xxh3_128:
             raise DamagedShardError(
-                f"the store gave bytes of xxh3_128 {digest.hexdigest()}, the manifest says {entry.xxh3_128}"
+                f"the store gave bytes of xxh3_128 {digest.hexdigest()}, "
+                f"the manifest says {entry.xxh3_128}"
             )
