@@ -10,7 +10,8 @@ T = TypeVar("T")
 def with_flowing_help(options: type[T]) -> type[T]:
     """Give tyro the docstring of each field of a dataclass as one paragraph, which it wraps itself.
 
-    Otherwise it keeps the line breaks of the source. A field with a help text of its own keeps that.
+    """Give tyro each field's docstring as one paragraph, which it wraps itself.
+
     """
     import docstring_parser  # a dependency of tyro; neither is loaded by workers
     import tyro

@@ -17,7 +17,8 @@ import pipeline.build.build_dataset
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
 from schemas.manifest import Manifest
-from tests.command_line import (
+from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.processes.command_line import (
     PIECE_BYTES,
     REPO,
     InThisProcess,
@@ -28,7 +29,6 @@ from tests.command_line import (
     run_here,
     run_process,
 )
-from tests.corpus import fasta, made_records
 
 __all__ = ["PIECE_BYTES", "REPO", "InThisProcess", "Run", "command", "environment", "preprocess"]
 
@@ -47,27 +47,27 @@ def pytest_configure() -> None:
 
 
 TOGETHER = {
-    "tests/e2e/test_ray.py": "ray",
-    "tests/e2e/test_page.py": "chromium",
-    "tests/e2e/test_objects.py": "store",
-    "tests/e2e/test_many_inputs.py": "store",
-    "tests/e2e/test_checkpoints.py": "trainer",
-    "tests/e2e/test_run_lock.py": "trainer",
-    "tests/e2e/test_publishing.py": "trainer",
-    "tests/e2e/test_ranks_agree.py": "trainer",
-    "tests/e2e/test_resume_options.py": "trainer",
-    "tests/e2e/test_bad_validation.py": "trainer",
-    "tests/e2e/test_train.py": "trainer",
-    "tests/e2e/test_training_secrets.py": "trainer",
-    "tests/e2e/test_parallel.py": "trainer",
-    "tests/e2e/test_lost_ranks.py": "trainer",
+    "tests/e2e/build/test_ray.py": "ray",
+    "tests/e2e/report/test_page.py": "chromium",
+    "tests/e2e/stores/test_objects.py": "store",
+    "tests/e2e/inputs/test_many_inputs.py": "store",
+    "tests/e2e/training/test_checkpoints.py": "trainer",
+    "tests/e2e/training/test_run_lock.py": "trainer",
+    "tests/e2e/training/test_publishing.py": "trainer",
+    "tests/e2e/training/test_ranks_agree.py": "trainer",
+    "tests/e2e/training/test_resume_options.py": "trainer",
+    "tests/e2e/training/test_bad_validation.py": "trainer",
+    "tests/e2e/training/test_train.py": "trainer",
+    "tests/e2e/training/test_training_secrets.py": "trainer",
+    "tests/e2e/training/test_parallel.py": "trainer",
+    "tests/e2e/training/test_lost_ranks.py": "trainer",
     "tests/unit/test_house.py": "trainer",
-    "tests/unit/test_hugging_face_parity.py": "trainer",
-    "tests/unit/test_import_checks.py": "trainer",
-    "tests/unit/test_model.py": "trainer",
-    "tests/unit/test_training_parts.py": "trainer",
-    "tests/e2e/test_hugging_face.py": "datasets",
-    "tests/e2e/test_forked_reader.py": "trainer",
+    "tests/unit/trainer/test_hugging_face_parity.py": "trainer",
+    "tests/unit/trainer/test_import_checks.py": "trainer",
+    "tests/unit/trainer/test_model.py": "trainer",
+    "tests/unit/trainer/test_training_parts.py": "trainer",
+    "tests/e2e/training/test_hugging_face.py": "datasets",
+    "tests/e2e/reader/test_forked_reader.py": "trainer",
 }
 """Files whose tests run in one worker, one after another: a cluster, a browser, a server, a process that forks
 ranks, a trained model are made once, and transformers is imported once."""
@@ -75,7 +75,12 @@ ranks, a trained model are made once, and transformers is imported once."""
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest; shuffle everything where `make soak` asks for it."""
-    items.sort(key=lambda item: (_file(item.nodeid) not in TOGETHER, item.get_closest_marker("long") is None))
+    items.sort(
+        key=lambda item: (
+            _file(item.nodeid) not in TOGETHER,
+            item.get_closest_marker("long") is None,
+        )
+    )
     if "THDPACK_TEST_ORDER" in os.environ:
         random.Random(os.environ["THDPACK_TEST_ORDER"]).shuffle(items)
 
@@ -118,7 +123,9 @@ def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
 
     def build_it(source: Path, out: Path, **options: Any) -> Manifest:
         with reporter(as_json=False) as report:
-            return pipeline.build.build_dataset.build(PreprocessOptions(inputs=(str(source),), out=str(out), **options), report).manifest
+            return pipeline.build.build_dataset.build(
+                PreprocessOptions(inputs=(str(source),), out=str(out), **options), report
+            ).manifest
 
     return build_it
 
@@ -139,7 +146,11 @@ def _run_process() -> Run:
 def our_threads() -> OurThreads:
     """Asks which threads of thdpack there are that were not there when the test began: others may have left some waiting for a store."""
     earlier = set(threading.enumerate())
-    return lambda: [thread for thread in threading.enumerate() if thread.name.startswith("thdpack") and thread not in earlier]
+    return lambda: [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("thdpack") and thread not in earlier
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -147,13 +158,21 @@ def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of about 240 buckets in about 20 shards, as `thdpack preprocess` builds it. Not to be changed: copy it."""
     folder = tmp_path_factory.mktemp("many_shards")
     (folder / "made.fasta").write_bytes(fasta(made_records(1600, longest=150)))
-    return preprocess(folder / "made.fasta", folder / "dataset", "--capacity", "512", "--max-seq-len", "256", partition_bytes=4000)
+    return preprocess(
+        folder / "made.fasta",
+        folder / "dataset",
+        "--capacity",
+        "512",
+        "--max-seq-len",
+        "256",
+        partition_bytes=4000,
+    )
 
 
 @pytest.fixture(scope="session")
 def whole(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted training run of one process on many_shards. Not to be changed: copy it."""
-    from tests.runs import train  # torch, which few tests need
+    from tests.helpers.processes.runs import train  # torch, which few tests need
 
     return train(many_shards, tmp_path_factory.mktemp("whole") / "run")
 

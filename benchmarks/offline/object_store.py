@@ -30,7 +30,7 @@ from pathlib import Path
 import fsspec
 import tyro
 
-from tests.object_store import BUCKET, object_store, s3_environment
+from tests.helpers.stores.object_store import BUCKET, object_store, s3_environment
 
 
 @dataclass(frozen=True, kw_only=True)

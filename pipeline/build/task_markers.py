@@ -39,7 +39,7 @@ class Outcome(Generic[Result]):
 
 
 class _Marker(msgspec.Struct, forbid_unknown_fields=True):
-    """Content of a marker. version_tags: version tag of each file that the task wrote (`Folder.version_tag`)."""
+    """Content of a marker. version_tags: `Folder.version_tag` of each file that the task wrote."""
 
     identity: str
     result: msgspec.Raw

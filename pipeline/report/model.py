@@ -1,4 +1,6 @@
-"""The data model of a report: plain numbers and names. docs/reference/statistics.md describes its JSON.
+"""The data model of a report: plain numbers and names.
+
+docs/reference/statistics.md describes its JSON.
 
 Names and ids come from files and may hold anything, control characters and `<script>` included.
 Every renderer escapes them.

@@ -35,7 +35,9 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
         return {}  # no masters: the weights are exact enough
 
     def to_double(tensor: Tensor) -> Tensor:
-        return tensor.double() if tensor.ndim else tensor.to(torch.float32)  # fused AdamW takes float32 scalars only
+        return (
+            tensor.double() if tensor.ndim else tensor.to(torch.float32)
+        )  # fused AdamW takes float32 scalars only
 
     def gradient_square(optimizer: Optimizer) -> Tensor:
         return torch.stack(torch._foreach_norm(optimizer._gradients())).square().sum()
@@ -48,12 +50,31 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def losses(build_here: Callable[..., Manifest], sample: Path, folder: Path) -> list[float]:
     build_here(sample, folder / "data", capacity=2048, max_seq_len=512)
-    main(["esm2-tiny", "--data", str(folder / "data"), "--out", str(folder / "run"), *OPTIONS.split()])
-    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    main(
+        [
+            "esm2-tiny",
+            "--data",
+            str(folder / "data"),
+            "--out",
+            str(folder / "run"),
+            *OPTIONS.split(),
+        ]
+    )
+    lines = [
+        json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     return [line["loss"] for line in lines if line["kind"] == "train"]
 
 
-def test_twenty_losses_are_what_they_were(build_here: Callable[..., Manifest], sample: Path, tmp_path: Path, in_float64: None, numerics: None) -> None:
+def test_twenty_losses_are_what_they_were(
+    build_here: Callable[..., Manifest],
+    sample: Path,
+    tmp_path: Path,
+    in_float64: None,
+    numerics: None,
+) -> None:
     found = losses(build_here, sample, tmp_path)
     assert len(found) == 20
-    assert max(abs(loss - expected) for loss, expected in zip(found, EXPECTED, strict=True)) < BOUND, found
+    assert (
+        max(abs(loss - expected) for loss, expected in zip(found, EXPECTED, strict=True)) < BOUND
+    ), found

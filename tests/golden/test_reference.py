@@ -16,23 +16,32 @@ from schemas.errors import InputError
 from schemas.manifest import Manifest
 from schemas.vocabulary import ESM2
 from tests.conftest import SHARED, Run
-from tests.corpus import read_records
-from tests.oracle import beyond_biopython, biopython
-from tests.real_corpora import corpus_text
-from tests.unit.test_fasta import parse, records
+from tests.helpers.data.corpus import read_records
+from tests.helpers.data.oracle import beyond_biopython, biopython
+from tests.helpers.data.real_corpora import corpus_text
+from tests.unit.inputs.test_fasta import parse, records
 
 
 def ids(text: str) -> list[int]:
-    return [ESM2.cls, *encode(residues_of(text, comments=False), letter_classes(ESM2), ESM2.unk)[0].tolist(), ESM2.eos]
+    return [
+        ESM2.cls,
+        *encode(residues_of(text, comments=False), letter_classes(ESM2), ESM2.unk)[0].tolist(),
+        ESM2.eos,
+    ]
 
 
 def test_the_vocabulary_is_that_of_the_published_checkpoints(shared: Path) -> None:
-    assert list(ESM2.tokens) == (shared / "tokens" / "esm2_tokenizer" / "vocab.txt").read_text().split()
+    assert (
+        list(ESM2.tokens)
+        == (shared / "tokens" / "esm2_tokenizer" / "vocab.txt").read_text().split()
+    )
 
 
 def test_token_ids_are_those_that_all_reference_tokenizers_agree_on(shared: Path) -> None:
     cases = json.loads((shared / "tokens" / "esm2_tokenizer_cases.json").read_text())
-    agreed = [case for case in cases if case["agree"] and "<" not in case["seq"]]  # FASTA spells no specials
+    agreed = [
+        case for case in cases if case["agree"] and "<" not in case["seq"]
+    ]  # FASTA spells no specials
     assert len(agreed) >= 8
     for case in agreed:
         assert ids(case["seq"]) == case["fair_esm"], case["seq"]
@@ -45,7 +54,9 @@ def test_token_ids_of_whole_proteins(shared: Path, name: str) -> None:
 
 
 def test_token_ids_of_a_whole_file(shared: Path) -> None:
-    expected = json.loads((shared / "tokens" / "file_token_digests.json").read_text())["bionemo_esm2_train_uniref90_10000.fasta"]
+    expected = json.loads((shared / "tokens" / "file_token_digests.json").read_text())[
+        "bionemo_esm2_train_uniref90_10000.fasta"
+    ]
     data = gzip.decompress((shared / "uniref90_10000.fasta.gz").read_bytes())
     read = records(parse(data, chunk=1 << 20, block=1 << 24))
     tokens = [bytes([ESM2.cls, *found, ESM2.eos]) for _, found in read]
@@ -54,11 +65,21 @@ def test_token_ids_of_a_whole_file(shared: Path) -> None:
     assert hashlib.sha256(flat.tobytes()).hexdigest() == expected["sha256_int32le_concat"]
 
 
-NASTY = sorted(path for path in (SHARED / "nasty").rglob("*") if path.is_file() and path.name != "EXPECTED.json") if SHARED.is_dir() else []
+NASTY = (
+    sorted(
+        path
+        for path in (SHARED / "nasty").rglob("*")
+        if path.is_file() and path.name != "EXPECTED.json"
+    )
+    if SHARED.is_dir()
+    else []
+)
 
 
 @pytest.mark.parametrize("path", NASTY, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_edge_cases_are_read_as_biopython_does_or_refused_with_file_and_line(build_here: Callable[..., Manifest], tmp_path: Path, path: Path) -> None:
+def test_edge_cases_are_read_as_biopython_does_or_refused_with_file_and_line(
+    build_here: Callable[..., Manifest], tmp_path: Path, path: Path
+) -> None:
     from pipeline.inputs.decompress import decompressed, detect
 
     with path.open("rb") as file:
@@ -77,7 +98,9 @@ def test_edge_cases_are_read_as_biopython_does_or_refused_with_file_and_line(bui
     assert rows
     if not beyond_biopython(data):
         assert expected is not None
-        assert [(row["id"], row["residues"]) for row in rows] == [(name, len(tokens)) for name, tokens in expected]
+        assert [(row["id"], row["residues"]) for row in rows] == [
+            (name, len(tokens)) for name, tokens in expected
+        ]
     assert records(parse(data)) == expected or beyond_biopython(data)
 
 
@@ -88,23 +111,35 @@ def test_real_corpora_read_as_biopython_reads_them(shared: Path, name: str) -> N
     assert records(parse(data, chunk=30_011, block=1 << 18, cuts=cuts)) == biopython(data)
 
 
-def test_ten_thousand_records_leave_one_part_filled_bucket_a_split(run: Run, shared: Path, tmp_path: Path) -> None:
-    from tests.corpus import read_buckets, read_manifest
+def test_ten_thousand_records_leave_one_part_filled_bucket_a_split(
+    run: Run, shared: Path, tmp_path: Path
+) -> None:
+    from tests.helpers.data.corpus import read_buckets, read_manifest
 
-    assert run("preprocess", shared / "uniref90_10000.fasta.gz", "--out", tmp_path / "out").returncode == 0
+    assert (
+        run("preprocess", shared / "uniref90_10000.fasta.gz", "--out", tmp_path / "out").returncode
+        == 0
+    )
     manifest, buckets = read_manifest(tmp_path / "out"), read_buckets(tmp_path / "out")
     fill = sum(b["num_tokens"] for b in buckets) / (len(buckets) * manifest.capacity)
     assert fill >= 0.99
-    for split in manifest.splits:  # tokens of a split are what its hashes say: each may end in one bucket that is not full
-        assert sum(b["num_tokens"] < 0.99 * manifest.capacity for b in buckets if b["split"] == split) <= 1
+    for split in (
+        manifest.splits
+    ):  # tokens of a split are what its hashes say: each may end in one bucket that is not full
+        assert (
+            sum(b["num_tokens"] < 0.99 * manifest.capacity for b in buckets if b["split"] == split)
+            <= 1
+        )
     assert manifest.slots == 64
 
 
-def test_the_sample_dataset_is_byte_for_byte_what_it_was(run: Run, sample: Path, tmp_path: Path) -> None:
+def test_the_sample_dataset_is_byte_for_byte_what_it_was(
+    run: Run, sample: Path, tmp_path: Path
+) -> None:
     """Changes only with a sentence in CHANGELOG.md that says why: users' datasets change with it."""
     import pyarrow as pa
 
-    from tests.corpus import digest
+    from tests.helpers.data.corpus import digest
 
     assert run("preprocess", sample, "--out", tmp_path / "out").returncode == 0
     found = digest(tmp_path / "out")

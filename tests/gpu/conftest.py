@@ -13,7 +13,11 @@ import torch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    missing = "" if torch.cuda.is_available() and find_spec("transformer_engine") else "needs an NVIDIA GPU and Transformer Engine"
+    missing = (
+        ""
+        if torch.cuda.is_available() and find_spec("transformer_engine")
+        else "needs an NVIDIA GPU and Transformer Engine"
+    )
     for item in items:
         if "tests/gpu" in item.path.as_posix():
             item.add_marker(pytest.mark.gpu)

@@ -45,16 +45,38 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 # heads of the presets are 20 of 16, 24, 32 and 64, and 40 of 64 and 128; halves of 3, 5, 13, 31 and 63 are odd, and no power of two
 @pytest.mark.parametrize(
     ("heads", "size"),
-    [(3, 16), (3, 24), (3, 32), (3, 64), (20, 16), (20, 24), (20, 64), (40, 64), (3, 6), (20, 10), (3, 26), (40, 62), (3, 128), (40, 128), (20, 126)],
+    [
+        (3, 16),
+        (3, 24),
+        (3, 32),
+        (3, 64),
+        (20, 16),
+        (20, 24),
+        (20, 64),
+        (40, 64),
+        (3, 6),
+        (20, 10),
+        (3, 26),
+        (40, 62),
+        (3, 128),
+        (40, 128),
+        (20, 126),
+    ],
 )
-@pytest.mark.parametrize("lengths", [[1024] * 4, [1, 3, 64, 65, 127, 128, 1022, 200, 31, 33], [2048, 2, 700]])
+@pytest.mark.parametrize(
+    "lengths", [[1024] * 4, [1, 3, 64, 65, 127, 128, 1022, 200, 31, 33], [2048, 2, 700]]
+)
 def test_attention(heads: int, size: int, lengths: list[int]) -> None:
     from trainer.kernels.attention import Attention, tiles
 
     tokens = sum(lengths)
     cu_seqlens = torch.full((33,), tokens, dtype=torch.int32, device=GPU)
     cu_seqlens[: len(lengths) + 1] = torch.tensor([0, *lengths], device=GPU).cumsum(0)
-    qkv, grad, angles = numbers(tokens, heads, 3, size), numbers(tokens, heads, size), torch.rand(tokens, size // 2, device=GPU) * 6
+    qkv, grad, angles = (
+        numbers(tokens, heads, 3, size),
+        numbers(tokens, heads, size),
+        torch.rand(tokens, size // 2, device=GPU) * 6,
+    )
     ours, theirs = qkv.clone().requires_grad_(), qkv.float().requires_grad_()
     runs = []
     for _ in range(2):
@@ -63,8 +85,14 @@ def test_attention(heads: int, size: int, lengths: list[int]) -> None:
         out.backward(grad)
         runs.append([out.detach(), ours.grad])
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))  # bit for bit
-    parts = [tensor.split(lengths) for tensor in (*rotated(theirs[:, :, :2], angles).unbind(2), theirs[:, :, 2])]
-    each = [F.scaled_dot_product_attention(*(tensor.transpose(0, 1) for tensor in one)).transpose(0, 1) for one in zip(*parts, strict=True)]
+    parts = [
+        tensor.split(lengths)
+        for tensor in (*rotated(theirs[:, :, :2], angles).unbind(2), theirs[:, :, 2])
+    ]
+    each = [
+        F.scaled_dot_product_attention(*(tensor.transpose(0, 1) for tensor in one)).transpose(0, 1)
+        for one in zip(*parts, strict=True)
+    ]
     expected = torch.cat(each)
     expected.backward(grad.float())
     assert theirs.grad is not None
@@ -72,7 +100,9 @@ def test_attention(heads: int, size: int, lengths: list[int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize(("heads", "size"), [(3, 16), (20, 24), (40, 64), (40, 128), (3, 6), (20, 26)])
+@pytest.mark.parametrize(
+    ("heads", "size"), [(3, 16), (20, 24), (40, 64), (40, 128), (3, 6), (20, 26)]
+)
 @pytest.mark.parametrize("together", [True, False])
 def test_rotary_embedding(dtype: torch.dtype, heads: int, size: int, together: bool) -> None:
     """together: attention gives the three gradients as views of one tensor."""
@@ -92,7 +122,11 @@ def test_rotary_embedding(dtype: torch.dtype, heads: int, size: int, together: b
     torch.autograd.backward(expected, grad.float().unbind(2))
     assert ours.grad is not None
     assert theirs.grad is not None
-    compared([*(part.detach() for part in found), ours.grad], [*(part.detach() for part in expected), theirs.grad], 1e-2 if dtype == torch.bfloat16 else 1e-5)
+    compared(
+        [*(part.detach() for part in found), ours.grad],
+        [*(part.detach() for part in expected), theirs.grad],
+        1e-2 if dtype == torch.bfloat16 else 1e-5,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -102,7 +136,11 @@ def test_add_and_norm(dtype: torch.dtype, size: int, has_bias: bool) -> None:
     from trainer.kernels.norm import AddNorm
 
     tokens = 1031
-    values = [numbers(tokens, size, dtype=dtype), numbers(tokens, size, dtype=dtype), *(numbers(size, dtype=dtype) for _ in range(3))]
+    values = [
+        numbers(tokens, size, dtype=dtype),
+        numbers(tokens, size, dtype=dtype),
+        *(numbers(size, dtype=dtype) for _ in range(3)),
+    ]
     grads = [numbers(tokens, size, dtype=dtype) for _ in range(2)]
     ours = [value.clone().requires_grad_() for value in values]
     theirs = [value.float().requires_grad_() for value in values]
@@ -112,7 +150,11 @@ def test_add_and_norm(dtype: torch.dtype, size: int, has_bias: bool) -> None:
     expected = (total, F.layer_norm(total, (size,), theirs[3], theirs[4], 1e-5))
     torch.autograd.backward(expected, [grad.float() for grad in grads])
     pairs = [(a.grad, b.grad) for a, b in zip(ours, theirs, strict=True) if b.grad is not None]
-    compared([*found, *(a for a, _ in pairs)], [*expected, *(b for _, b in pairs)], 1e-2 if dtype == torch.bfloat16 else 1e-5)
+    compared(
+        [*found, *(a for a, _ in pairs)],
+        [*expected, *(b for _, b in pairs)],
+        1e-2 if dtype == torch.bfloat16 else 1e-5,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -121,11 +163,18 @@ def test_add_and_norm(dtype: torch.dtype, size: int, has_bias: bool) -> None:
 def test_bias_and_gelu(dtype: torch.dtype, size: int, tanh: bool) -> None:
     from trainer.kernels.gelu import BiasGelu
 
-    values, grad = [numbers(1031, size, dtype=dtype) * 2, numbers(size, dtype=dtype)], numbers(1031, size, dtype=dtype)
+    values, grad = (
+        [numbers(1031, size, dtype=dtype) * 2, numbers(size, dtype=dtype)],
+        numbers(1031, size, dtype=dtype),
+    )
     ours = [value.clone().requires_grad_() for value in values]
     theirs = [value.float().requires_grad_() for value in values]
     found = BiasGelu.apply(*ours, tanh)
     found.backward(grad)
     expected = F.gelu(theirs[0] + theirs[1], approximate="tanh" if tanh else "none")
     expected.backward(grad.float())
-    compared([found, *(a.grad for a in ours)], [expected, *(b.grad for b in theirs)], 1e-2 if dtype == torch.bfloat16 else 1e-5)
+    compared(
+        [found, *(a.grad for a in ours)],
+        [expected, *(b.grad for b in theirs)],
+        1e-2 if dtype == torch.bfloat16 else 1e-5,
+    )

@@ -18,7 +18,9 @@ from trainer.train import train_step
 
 def test_validation_changes_no_scale_and_no_history(dataset: Path, tmp_path: Path) -> None:
     with process_group() as topology, ExitStack() as stack:
-        run = TrainingRun(parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30)), topology, stack)
+        run = TrainingRun(
+            parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30)), topology, stack
+        )
         report = stack.enter_context(RunLog(run.options, topology, step=0))
         for _ in range(2):
             train_step(run, run.feed, 1e-4)

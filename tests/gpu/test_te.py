@@ -43,7 +43,14 @@ SHAPES = {
 LENGTHS = (3, 1022, 57, 200, 16, 750)
 
 
-def model(shape: ModelOptions, backend: str, numbers: str, seed: int = 1, scale: float = 3.0, **changes: Any) -> tuple[Esm2, ComputeOptions, dict[str, Tensor]]:
+def model(
+    shape: ModelOptions,
+    backend: str,
+    numbers: str,
+    seed: int = 1,
+    scale: float = 3.0,
+    **changes: Any,
+) -> tuple[Esm2, ComputeOptions, dict[str, Tensor]]:
     """A model whose random weights are larger than initial ones, so that differences show."""
     compute = ComputeOptions(backend=backend, precision=numbers, **changes)  # type: ignore[arg-type]
     built = build(shape, compute)
@@ -52,7 +59,13 @@ def model(shape: ModelOptions, backend: str, numbers: str, seed: int = 1, scale:
     values = {}
     for name, tensor in built.named_tensors():
         value = draw(name, tensor.shape, shape, seed=seed, device=torch.device("cpu"))
-        values[name] = value if name == "inv_freq" else value * scale if tensor.ndim > 1 else value + 0.02 * torch.sin(torch.arange(value.numel()))
+        values[name] = (
+            value
+            if name == "inv_freq"
+            else value * scale
+            if tensor.ndim > 1
+            else value + 0.02 * torch.sin(torch.arange(value.numel()))
+        )
     return built, compute, fill(built, values, seed=seed, topology=single_process(GPU))
 
 
@@ -71,12 +84,18 @@ def row(seed: int) -> tuple[Tensor, SequenceLayout, Tensor]:
     return ids.to(GPU), SequenceLayout(slots.to(GPU), 1024), labels.to(GPU)
 
 
-def run(built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, SequenceLayout, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+def run(
+    built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, SequenceLayout, Tensor]
+) -> tuple[Tensor, dict[str, Tensor]]:
     ids, sequences, labels = inputs
     with precision.autocast(compute, GPU, sharded=False):
         logits = built(ids, sequences)
     F.cross_entropy(logits, labels, reduction="sum").backward()
-    return logits.detach()[:, :33].float(), {name: t.grad.float() for name, t in built.named_tensors() if getattr(t, "grad", None) is not None}
+    return logits.detach()[:, :33].float(), {
+        name: t.grad.float()
+        for name, t in built.named_tensors()
+        if getattr(t, "grad", None) is not None
+    }
 
 
 def error(found: Tensor, expected: Tensor) -> float:
@@ -92,7 +111,14 @@ def test_te_in_fp32_equals_torch(shape: str, gelu: str) -> None:
     inputs = row(seed=7)
     expected, expected_grads = run(*model(options, "torch", "fp32")[:2], inputs)
     found, grads = run(*model(options, "te", "fp32")[:2], inputs)
-    print(shape, gelu, "logits", error(found, expected), "worst gradient", max(error(grads[name], expected_grads[name]) for name in expected_grads))
+    print(
+        shape,
+        gelu,
+        "logits",
+        error(found, expected),
+        "worst gradient",
+        max(error(grads[name], expected_grads[name]) for name in expected_grads),
+    )
     assert grads.keys() == expected_grads.keys()
     assert error(found, expected) < 2e-3  # Transformer Engine's fp32 products run in TF32
     for name, expected_grad in expected_grads.items():
@@ -124,7 +150,9 @@ def test_te_in_bf16_is_as_near_to_fp32_as_torch_in_bf16(shape: str, gelu: str) -
     assert ours < 3e-2
     assert ours < 1.5 * theirs  # whose residual stream is fp32; Transformer Engine's is bf16
     for name in exact_grads:
-        assert error(grads[name], exact_grads[name]) < max(5e-2, 3 * error(other_grads[name], exact_grads[name])), name
+        assert error(grads[name], exact_grads[name]) < max(
+            5e-2, 3 * error(other_grads[name], exact_grads[name])
+        ), name
 
 
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current", "fp8-block"])
@@ -135,7 +163,9 @@ def test_te_in_fp8_is_within_a_quarter(numbers: str) -> None:
     for _ in range(3):  # delayed scaling learns its scales
         built.zero_grad()
         found, grads = run(built, compute, inputs)
-    print(numbers, error(found, exact), max(error(grads[name], exact_grads[name]) for name in grads))
+    print(
+        numbers, error(found, exact), max(error(grads[name], exact_grads[name]) for name in grads)
+    )
     # e4m3 rounds to 3.6 % (rms), eight products deep, with weights three times as large as initial ones
     assert error(found, exact) < 0.25
 
@@ -150,7 +180,9 @@ def test_padded_rows_equal_packed_ones(backend: str) -> None:
         padded[i, : end - begin] = ids[begin:end]
     with torch.no_grad(), precision.autocast(compute, GPU, sharded=False):
         packed = built(ids, sequences)[:, :33]
-        rows = built(padded.flatten(), SequenceLayout.padded(torch.tensor(LENGTHS, device=GPU), 1024))[:, :33]
+        rows = built(
+            padded.flatten(), SequenceLayout.padded(torch.tensor(LENGTHS, device=GPU), 1024)
+        )[:, :33]
     assert error(rows[padded.flatten() != ESM2.pad].float(), packed.float()) < 1e-2
 
 
@@ -158,17 +190,28 @@ def test_gradients_of_padded_rows_are_as_near_to_fp32_as_those_of_packed_ones() 
     """Padded rows go through Transformer Engine's attention, with our rotary embedding around it."""
     ids, sequences, labels = row(seed=17)
     cu = sequences.cu_seqlens[: len(LENGTHS) + 1].tolist()
-    padded, padded_labels = (torch.full((len(LENGTHS), 1024), fill, device=GPU) for fill in (ESM2.pad, -100))
+    padded, padded_labels = (
+        torch.full((len(LENGTHS), 1024), fill, device=GPU) for fill in (ESM2.pad, -100)
+    )
     for i, (begin, end) in enumerate(zip(cu, cu[1:], strict=False)):
-        padded[i, : end - begin], padded_labels[i, : end - begin] = ids[begin:end], labels[begin:end]
-    rows = (padded.flatten(), SequenceLayout.padded(torch.tensor(LENGTHS, device=GPU), 1024), padded_labels.flatten())
+        padded[i, : end - begin], padded_labels[i, : end - begin] = (
+            ids[begin:end],
+            labels[begin:end],
+        )
+    rows = (
+        padded.flatten(),
+        SequenceLayout.padded(torch.tensor(LENGTHS, device=GPU), 1024),
+        padded_labels.flatten(),
+    )
     _, exact = run(*model(SHAPES["650m"], "torch", "fp32")[:2], (ids, sequences, labels))
     _, packed = run(*model(SHAPES["650m"], "te", "bf16")[:2], (ids, sequences, labels))
     _, found = run(*model(SHAPES["650m"], "te", "bf16")[:2], rows)
     assert found.keys() == exact.keys()
     print("worst gradient", max(error(found[name], exact[name]) for name in exact))
     for name in exact:
-        assert error(found[name], exact[name]) < max(5e-2, 2 * error(packed[name], exact[name])), name
+        assert error(found[name], exact[name]) < max(5e-2, 2 * error(packed[name], exact[name])), (
+            name
+        )
 
 
 def test_a_hugging_face_model_runs_on_another_gpu_than_the_current_one() -> None:
@@ -178,7 +221,12 @@ def test_a_hugging_face_model_runs_on_another_gpu_than_the_current_one() -> None
     from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
     shape = SHAPES["8m"]
-    sizes = {"hidden_size": shape.hidden_size, "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads, "intermediate_size": shape.ffn_size}
+    sizes = {
+        "hidden_size": shape.hidden_size,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.ffn_size,
+    }
     built = ThdpackEsmForMaskedLM(ThdpackEsmConfig(**sizes, backend="te"))
     ids = torch.randint(4, 24, (2, 64), device=GPU)
     results = []
@@ -186,7 +234,9 @@ def test_a_hugging_face_model_runs_on_another_gpu_than_the_current_one() -> None
         built.to(device).zero_grad()
         out = built(input_ids=ids.to(device), labels=ids.to(device))
         out.loss.backward()
-        results.append((out.logits.detach().cpu(), built.model.layers[0].layernorm_qkv.weight.grad.cpu()))
+        results.append(
+            (out.logits.detach().cpu(), built.model.layers[0].layernorm_qkv.weight.grad.cpu())
+        )
     assert torch.cuda.current_device() == 0
     for there, here in zip(*results, strict=True):
         assert error(there, here) < 1e-3
@@ -226,7 +276,9 @@ def test_masks_are_the_same_on_the_cpu() -> None:
     tokens = torch.randint(0, 33, (4096,), dtype=torch.uint8)
     positions = torch.tensor([123_456_789, 3])
     there, here = (
-        Masker(ESM2, seed=5, probability=0.15, epoch_buckets=1000, device=device)(tokens.to(device), positions.to(device))
+        Masker(ESM2, seed=5, probability=0.15, epoch_buckets=1000, device=device)(
+            tokens.to(device), positions.to(device)
+        )
         for device in (GPU, torch.device("cpu"))
     )
     for name in ("input_ids", "index", "labels", "overflow"):
@@ -249,16 +301,26 @@ def test_recomputing_changes_nothing(recompute: str, numbers: str) -> None:
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])
-def test_recomputing_moves_histories_on_once_a_micro_batch(dataset: Path, tmp_path: Path, recompute: str) -> None:
+def test_recomputing_moves_histories_on_once_a_micro_batch(
+    dataset: Path, tmp_path: Path, recompute: str
+) -> None:
     found = []
     for mode in ("none", recompute):
-        options = parse(arguments_8m(dataset, tmp_path / mode, "fp8-delayed", 30, "--recompute", mode))
+        options = parse(
+            arguments_8m(dataset, tmp_path / mode, "fp8-delayed", 30, "--recompute", mode)
+        )
         with process_group() as topology, ExitStack() as stack:
             one = TrainingRun(options, topology, stack)
             for _ in range(2):  # of four micro-batches each: a history holds 16
                 train_step(one, one.feed, 1e-4)
-            histories = {name: tensor for name, tensor in precision.scaling_tensors(one.model) if name.endswith("amax_history")}
-            found.append({name: (tensor != 0).sum(0).tolist() for name, tensor in histories.items()})
+            histories = {
+                name: tensor
+                for name, tensor in precision.scaling_tensors(one.model)
+                if name.endswith("amax_history")
+            }
+            found.append(
+                {name: (tensor != 0).sum(0).tolist() for name, tensor in histories.items()}
+            )
     assert any(max(rows) >= 7 for rows in found[0].values())
     assert found[0] == found[1]
 
@@ -268,8 +330,16 @@ def test_masters_step_as_adamw_and_a_bad_step_is_skipped() -> None:
     options = OptimizerOptions(weight_decay=0.1, clip_norm=0.5)
     built, _, masters = model(shape, "te", "bf16")
     reference = {name: value.clone().requires_grad_() for name, value in masters.items()}
-    groups = [[t for t in reference.values() if t.ndim > 1], [t for t in reference.values() if t.ndim < 2]]
-    adam = torch.optim.AdamW([{"params": groups[0], "weight_decay": 0.1}, {"params": groups[1], "weight_decay": 0.0}], lr=1e-3, betas=(0.9, 0.98), eps=1e-8)
+    groups = [
+        [t for t in reference.values() if t.ndim > 1],
+        [t for t in reference.values() if t.ndim < 2],
+    ]
+    adam = torch.optim.AdamW(
+        [{"params": groups[0], "weight_decay": 0.1}, {"params": groups[1], "weight_decay": 0.0}],
+        lr=1e-3,
+        betas=(0.9, 0.98),
+        eps=1e-8,
+    )
     ours = Optimizer(built, options, masters)
     count = torch.tensor(100.0, device=GPU, dtype=torch.float64)
     for step in range(4):
@@ -283,7 +353,12 @@ def test_masters_step_as_adamw_and_a_bad_step_is_skipped() -> None:
                 tensor.grad = gradients[name][i]
             ours.accumulate()
         square = ours.gradient_square().double()
-        _, norm = ours.step(torch.full_like(count, 1e-3), loss_sum=torch.full_like(count, math.nan if bad else 300.0), count=count, gradient_square=square)
+        _, norm = ours.step(
+            torch.full_like(count, 1e-3),
+            loss_sum=torch.full_like(count, math.nan if bad else 300.0),
+            count=count,
+            gradient_square=square,
+        )
         if not bad:
             expected = torch.nn.utils.clip_grad_norm_(list(reference.values()), 0.5)
             assert abs(float(norm / expected) - 1) < 1e-5
@@ -311,7 +386,9 @@ def unigram_loss(dataset: Path) -> float:
 
 
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
-def test_8m_learns_more_than_frequencies_in_300_steps(dataset: Path, tmp_path: Path, numbers: str) -> None:
+def test_8m_learns_more_than_frequencies_in_300_steps(
+    dataset: Path, tmp_path: Path, numbers: str
+) -> None:
     run_8m(dataset, tmp_path, numbers, 300)
     found, frequencies = losses(tmp_path / "run", "valid")[300], unigram_loss(dataset)
     print(numbers, "validation", found, "unigram", frequencies, "margin", frequencies - found)
@@ -319,9 +396,17 @@ def test_8m_learns_more_than_frequencies_in_300_steps(dataset: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("numbers", "flags"), [("bf16", ()), ("fp8-delayed", ()), ("fp8-delayed", ("--quantized-init",)), ("fp8-current", ("--quantized-init",))]
+    ("numbers", "flags"),
+    [
+        ("bf16", ()),
+        ("fp8-delayed", ()),
+        ("fp8-delayed", ("--quantized-init",)),
+        ("fp8-current", ("--quantized-init",)),
+    ],
 )
-def test_a_run_goes_on_where_it_stopped(dataset: Path, tmp_path: Path, numbers: str, flags: tuple[str, ...]) -> None:
+def test_a_run_goes_on_where_it_stopped(
+    dataset: Path, tmp_path: Path, numbers: str, flags: tuple[str, ...]
+) -> None:
     run_8m(dataset, tmp_path / "whole", numbers, 30, *flags)
     shutil.copytree(tmp_path / "whole", tmp_path / "again")
     (tmp_path / "again" / "run" / "checkpoints" / "latest").write_text("step-00000015")
@@ -332,12 +417,16 @@ def test_a_run_goes_on_where_it_stopped(dataset: Path, tmp_path: Path, numbers: 
     print(numbers, flags, "differences after resuming", differences)
     assert whole.keys() == again.keys()
     assert differences[16] < 1e-6  # a forward pass gives the same sums each time
-    assert max(differences.values()) < 2e-2  # a backward pass of cuDNN adds up in any order, and early training is unstable
+    assert (
+        max(differences.values()) < 2e-2
+    )  # a backward pass of cuDNN adds up in any order, and early training is unstable
 
 
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed", "fp8-current"])
 @pytest.mark.parametrize(("micro_batches", "steps"), [(1, 200), (2, 20)])
-def test_a_captured_step_is_the_same_step(dataset: Path, tmp_path: Path, numbers: str, micro_batches: int, steps: int) -> None:
+def test_a_captured_step_is_the_same_step(
+    dataset: Path, tmp_path: Path, numbers: str, micro_batches: int, steps: int
+) -> None:
     batch = ["--buckets-per-step", "2", "--buckets-per-micro-batch", str(2 // micro_batches)]
     for name, more in {"eager": [], "captured": ["--cuda-graph"]}.items():
         run_8m(dataset, tmp_path / name, numbers, steps, *batch, *more)
@@ -374,7 +463,11 @@ def arguments_8m(dataset: Path, folder: Path, numbers: str, steps: int, *more: s
         "--validate-every": "0",
         "--steps": str(steps),
     }
-    return ["esm2-8m", *(word for flag, value in common.items() if flag not in more for word in (flag, value)), *more]
+    return [
+        "esm2-8m",
+        *(word for flag, value in common.items() if flag not in more for word in (flag, value)),
+        *more,
+    ]
 
 
 # layers that stay in bf16
@@ -384,12 +477,18 @@ THREE = replace(SHAPES["650m"], layers=3)
 
 def with_weights(module: nn.Module) -> list[nn.Module]:
     """Transformer Engine's modules in it that have weights of their own."""
-    return [found for found in module.modules() if hasattr(found, "fp8_meta") and next(found.parameters(recurse=False), None) is not None]
+    return [
+        found
+        for found in module.modules()
+        if hasattr(found, "fp8_meta") and next(found.parameters(recurse=False), None) is not None
+    ]
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current"])
-def test_layers_that_stay_in_bf16_compute_what_they_do_in_a_bf16_run(numbers: str, recompute: str) -> None:
+def test_layers_that_stay_in_bf16_compute_what_they_do_in_a_bf16_run(
+    numbers: str, recompute: str
+) -> None:
     inputs = row(seed=13)
     exact_model, exact_compute, _ = model(THREE, "te", "bf16")
     exact, _ = run(exact_model, exact_compute, inputs)
@@ -400,14 +499,23 @@ def test_layers_that_stay_in_bf16_compute_what_they_do_in_a_bf16_run(numbers: st
     for layer in built.layers:
         layer.register_forward_hook(lambda _, inputs, output: seen.append((inputs, output)))
     found, grads = run(built, compute, inputs)
-    print(numbers, recompute, "all layers", error(every, exact), "the inner one", error(found, exact))
+    print(
+        numbers, recompute, "all layers", error(every, exact), "the inner one", error(found, exact)
+    )
     assert 0 < error(found, exact) < 0.9 * error(every, exact)
     assert len(seen) == 3  # computing again goes past the hook
     for number, same in enumerate([True, False, True]):
         given, output = seen[number]
         assert all(map(torch.equal, exact_model.layers[number](*given), output)) is same, number
-    assert [[module.fp8 for module in with_weights(layer)] for layer in built.layers] == [[False] * 4, [True] * 4, [False] * 4]
-    assert [["scaling_fwd" in module.fp8_meta for module in with_weights(layer)] for layer in built.layers] == [[False] * 4, [True] * 4, [False] * 4]
+    assert [[module.fp8 for module in with_weights(layer)] for layer in built.layers] == [
+        [False] * 4,
+        [True] * 4,
+        [False] * 4,
+    ]
+    assert [
+        ["scaling_fwd" in module.fp8_meta for module in with_weights(layer)]
+        for layer in built.layers
+    ] == [[False] * 4, [True] * 4, [False] * 4]
     for name, kept_grad in kept_grads.items():
         assert error(grads[name], kept_grad) < 2e-2, name
 
@@ -424,11 +532,20 @@ def test_fp8_weights_compute_what_weights_cast_in_each_pass_do(numbers: str, gel
         built, compute, masters = model(shape, "te", numbers, quantized_init=quantized)
         with torch.no_grad():
             for name, parameter in built.named_weights():
-                assert precision.is_quantized(parameter) is (quantized and name.startswith("layers.") and parameter.ndim == 2), name
-                parameter.copy_(masters[name].bfloat16().float())  # so that both are cast from the same numbers
+                assert precision.is_quantized(parameter) is (
+                    quantized and name.startswith("layers.") and parameter.ndim == 2
+                ), name
+                parameter.copy_(
+                    masters[name].bfloat16().float()
+                )  # so that both are cast from the same numbers
         results.append(run(built, compute, inputs))
     (expected, expected_grads), (found, grads) = results
-    print(numbers, gelu, error(found, expected), max(error(grads[name], expected_grads[name]) for name in grads))
+    print(
+        numbers,
+        gelu,
+        error(found, expected),
+        max(error(grads[name], expected_grads[name]) for name in grads),
+    )
     assert error(found, expected) < 1e-6
     assert grads.keys() == expected_grads.keys()
     for name in expected_grads:
@@ -445,14 +562,21 @@ def test_fp8_weights_follow_their_masters() -> None:
     loss.backward()
     before = {name: p.detach().float().clone() for name, p in built.named_weights()}
     count = (labels >= 0).sum().double()
-    optimizer.step(torch.tensor(1e-2, device=GPU), loss_sum=loss.detach().double(), count=count, gradient_square=optimizer.gradient_square().double())
+    optimizer.step(
+        torch.tensor(1e-2, device=GPU),
+        loss_sum=loss.detach().double(),
+        count=count,
+        gradient_square=optimizer.gradient_square().double(),
+    )
     assert int(optimizer.applied) == 1
     saved = dict(optimizer.named_tensors())
     for name, parameter in built.named_weights():
         master = saved[f"model.{name}"]
         assert not torch.equal(parameter.detach().float(), before[name]), name
         if precision.is_quantized(parameter):
-            assert error(parameter.detach().float(), master) < 0.04, name  # e4m3 rounds to 2.6 % (rms)
+            assert error(parameter.detach().float(), master) < 0.04, (
+                name
+            )  # e4m3 rounds to 2.6 % (rms)
         else:
             assert torch.equal(parameter, master.bfloat16()), name
 
@@ -477,7 +601,9 @@ def test_fp8_weights_take_less_memory_in_a_step() -> None:
     assert peaks[1] < peaks[0] - 0.5
 
 
-def run_quietly(built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, SequenceLayout, Tensor]) -> None:
+def run_quietly(
+    built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, SequenceLayout, Tensor]
+) -> None:
     """`run`, without copies of logits and gradients."""
     ids, sequences, labels = inputs
     with precision.autocast(compute, GPU, sharded=False):
@@ -486,13 +612,17 @@ def run_quietly(built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, Sequ
 
 
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current"])
-def test_a_run_with_fp8_weights_learns_as_one_without(dataset: Path, tmp_path: Path, numbers: str) -> None:
+def test_a_run_with_fp8_weights_learns_as_one_without(
+    dataset: Path, tmp_path: Path, numbers: str
+) -> None:
     run_8m(dataset, tmp_path / "cast", numbers, 30)
     run_8m(dataset, tmp_path / "kept", numbers, 30, "--quantized-init")
     cast, kept = losses(tmp_path / "cast" / "run"), losses(tmp_path / "kept" / "run")
     print(numbers, {step: kept[step] - cast[step] for step in cast})
     assert cast[30] < cast[1] - 0.1
-    assert abs(kept[1] - cast[1]) < 0.03  # with delayed scaling, weights that are cast begin with a scale that fits nothing
+    assert (
+        abs(kept[1] - cast[1]) < 0.03
+    )  # with delayed scaling, weights that are cast begin with a scale that fits nothing
     assert abs(kept[30] - cast[30]) < 0.1  # early training is unstable
 
 
@@ -502,12 +632,22 @@ def test_a_run_with_fp8_weights_learns_as_one_without(dataset: Path, tmp_path: P
 def snapshot(built: Esm2) -> dict[str, Tensor]:
     """Scaling state, and weights as the layers see them."""
     with torch.no_grad():
-        weights = {name: p.dequantize() if precision.is_quantized(p) else p.detach().clone() for name, p in built.named_weights()}
-    return {**weights, **{name: tensor.clone() for name, tensor in precision.scaling_tensors(built)}}
+        weights = {
+            name: p.dequantize() if precision.is_quantized(p) else p.detach().clone()
+            for name, p in built.named_weights()
+        }
+    return {
+        **weights,
+        **{name: tensor.clone() for name, tensor in precision.scaling_tensors(built)},
+    }
 
 
-@pytest.mark.parametrize(("flags", "low"), [((), 6), (("--precision-layers", "inner:1"), 4), (("--quantized-init",), 6)])
-def test_scaling_state_and_weights_are_the_same_bit_for_bit_right_after_going_on(dataset: Path, tmp_path: Path, flags: tuple[str, ...], low: int) -> None:
+@pytest.mark.parametrize(
+    ("flags", "low"), [((), 6), (("--precision-layers", "inner:1"), 4), (("--quantized-init",), 6)]
+)
+def test_scaling_state_and_weights_are_the_same_bit_for_bit_right_after_going_on(
+    dataset: Path, tmp_path: Path, flags: tuple[str, ...], low: int
+) -> None:
     options = parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30, *flags))
     with process_group() as topology, ExitStack() as stack:
         first = TrainingRun(options, topology, stack)
@@ -533,23 +673,45 @@ def statistics_of(dataset: Path, folder: Path, steps: int, *flags: str) -> list[
     """Of a run in a process of its own: Transformer Engine asks once in a process whether there are any."""
     if not find_spec("nvdlfw_inspect"):
         pytest.skip("nvdlfw_inspect is not installed")
-    command = [sys.executable, "-m", "trainer.train", *arguments_8m(dataset, folder, "fp8-delayed", steps, *flags)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=140)
+    command = [
+        sys.executable,
+        "-m",
+        "trainer.train",
+        *arguments_8m(dataset, folder, "fp8-delayed", steps, *flags),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=140,
+    )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in (folder / "run" / "statistics" / "statistics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (folder / "run" / "statistics" / "statistics.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.mark.timeout(400)
-def test_statistics_of_the_layers_are_written_as_the_configuration_says(dataset: Path, tmp_path: Path) -> None:
+def test_statistics_of_the_layers_are_written_as_the_configuration_says(
+    dataset: Path, tmp_path: Path
+) -> None:
     flags = ("--tensor-statistics", "2", "--precision-layers", "inner:1")
     lines = statistics_of(dataset, tmp_path, 4, "--warmup-steps", "2", *flags)
     assert {line["step"] for line in lines} == {2, 4}
     modules = ("layernorm_qkv", "proj", "layernorm_mlp.fc1", "layernorm_mlp.fc2")
-    assert {line["layer"] for line in lines} == {f"layers.{number}.{module}" for number in range(6) for module in modules}
+    assert {line["layer"] for line in lines} == {
+        f"layers.{number}.{module}" for number in range(6) for module in modules
+    }
     assert {line["tensor"] for line in lines} == {"activation", "gradient", "weight"}
     assert not [line for line in lines if line["value"] is None]
     assert {line["layer"][7] for line in lines if line["statistic"] == "underflows%"} == set("1234")
-    values = {(line["step"], line["layer"], line["tensor"], line["statistic"]): line["value"] for line in lines}
+    values = {
+        (line["step"], line["layer"], line["tensor"], line["statistic"]): line["value"]
+        for line in lines
+    }
     for (step, layer, tensor, statistic), value in values.items():
         if statistic == "mean":
             assert values[step, layer, tensor, "min"] < value < values[step, layer, tensor, "max"]
@@ -565,7 +727,23 @@ def test_statistics_of_the_layers_are_written_as_the_configuration_says(dataset:
 def test_validation_is_in_no_statistic(dataset: Path, tmp_path: Path) -> None:
     norms = []
     for every in ("0", "1"):
-        lines = statistics_of(dataset, tmp_path / every, 2, "--warmup-steps", "1", "--tensor-statistics", "1", "--validate-every", every)
-        norms.append({line["layer"]: line["value"] for line in lines if (line["step"], line["tensor"], line["statistic"]) == (2, "activation", "l2_norm")})
+        lines = statistics_of(
+            dataset,
+            tmp_path / every,
+            2,
+            "--warmup-steps",
+            "1",
+            "--tensor-statistics",
+            "1",
+            "--validate-every",
+            every,
+        )
+        norms.append(
+            {
+                line["layer"]: line["value"]
+                for line in lines
+                if (line["step"], line["tensor"], line["statistic"]) == (2, "activation", "l2_norm")
+            }
+        )
     assert len(norms[0]) == 24
     assert max(abs(norms[1][layer] / norms[0][layer] - 1) for layer in norms[0]) < 0.02

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.inputs.fasta import FastaSyntaxError
-from tests.oracle import beyond_biopython, biopython
-from tests.unit.test_fasta import parse, records
+from tests.helpers.data.oracle import beyond_biopython, biopython
+from tests.unit.inputs.test_fasta import parse, records
 
 LINES = [">", "\n", "\r", "\r\n", "\n>", ">a"]
 LETTERS = ["MKTAYI", "acd", "*", " ", "\t", ";", "J", "1", "-."]

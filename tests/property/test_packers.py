@@ -67,7 +67,10 @@ def test_packing_is_a_function_of_its_arguments(name: str, array: np.ndarray) ->
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
-@pytest.mark.parametrize(("lengths", "message"), [([5, 0], "sequence 1 has 0 tokens"), ([5, 65], "sequence 1 has 65 tokens, expected 1..64")])
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [([5, 0], "sequence 1 has 0 tokens"), ([5, 65], "sequence 1 has 65 tokens, expected 1..64")],
+)
 def test_a_length_that_fits_no_bucket_is_named(name: str, lengths: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PACKERS[name](np.array(lengths), capacity=64, max_seqs=8)
@@ -87,8 +90,16 @@ def test_balanced_fills_buckets_and_evens_out_their_cost() -> None:
     assert quality.spread <= 0.01
     assert quality.peak <= 1.03
     assert quality.max_seqs <= 63
-    best_fit = measure(lengths, PACKERS["best-fit"](lengths, capacity=16_384, max_seqs=127, final=False), capacity=16_384)
-    decreasing = measure(lengths, PACKERS["bfd"](lengths, capacity=16_384, max_seqs=1000, final=False), capacity=16_384)
+    best_fit = measure(
+        lengths,
+        PACKERS["best-fit"](lengths, capacity=16_384, max_seqs=127, final=False),
+        capacity=16_384,
+    )
+    decreasing = measure(
+        lengths,
+        PACKERS["bfd"](lengths, capacity=16_384, max_seqs=1000, final=False),
+        capacity=16_384,
+    )
     assert best_fit.spread > 5 * quality.spread
     assert decreasing.spread > 20 * quality.spread
 

@@ -21,7 +21,7 @@ from pipeline.report.model import Distribution, Report, SplitReport
 from pipeline.report.render.numerals import about, change, duration, percent, size
 from pipeline.report.render.printable import shortened
 from schemas.records import Status
-from tests.made_report import HOSTILE, NOTHING, made_comparison, made_report
+from tests.helpers.data.made_report import HOSTILE, NOTHING, made_comparison, made_report
 
 
 class Tree(HTMLParser):
@@ -62,16 +62,27 @@ def page_of(name: str) -> str:
     """Return the page of a small report; it, an input, an option and a record have this name."""
     report = made_report(records=400, names=(name,))
     note = replace(report.longest[0], id=name)
-    return page(replace(report, name=name, longest=(note,), settings=replace(report.settings, vocabulary=name)))
+    return page(
+        replace(
+            report, name=name, longest=(note,), settings=replace(report.settings, vocabulary=name)
+        )
+    )
 
 
 @settings(deadline=None, max_examples=40)
 @given(printable)
 def test_any_name_is_shown_as_text(name: str) -> None:
     tree = Tree(page_of(name).removeprefix("<!doctype html>"))
-    shown = [text for (_, attributes), text in zip(tree.elements, tree.text_of, strict=True) if attributes.get("class") == "name"]
+    shown = [
+        text
+        for (_, attributes), text in zip(tree.elements, tree.text_of, strict=True)
+        if attributes.get("class") == "name"
+    ]
     assert shown.count(name or "(empty)") >= 3  # as the heading, the input and the record
-    assert tree.text_of[[element for element, _ in tree.elements].index("title")] == f"{name} · thdpack"
+    assert (
+        tree.text_of[[element for element, _ in tree.elements].index("title")]
+        == f"{name} · thdpack"
+    )
     assert {element for element, _ in tree.elements} <= HTML
 
 
@@ -86,7 +97,10 @@ def test_any_long_name_is_an_attribute(name: str) -> None:
 @given(st.text(max_size=300))
 def test_no_control_or_bidirectional_character_reaches_the_page(text: str) -> None:
     written = page_of(text)
-    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", written)
+    assert not re.search(
+        "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]",
+        written,
+    )
     assert written.encode("utf-8")
 
 
@@ -109,10 +123,30 @@ def test_only_1_is_written_as_100_percent_and_only_0_as_0(share: float) -> None:
 
 
 def test_numbers_are_written_for_people() -> None:
-    assert [about(n) for n in (0, 999_999, 186_717_374, 1_048_576_000_000)] == ["0", "999,999", "186.7\u00a0M", "1.049\u00a0T"]
-    assert [percent(x) for x in (0.6634, 0.99997, 0.0002, 1e-9)] == ["66.3\u00a0%", "99.997\u00a0%", "0.02\u00a0%", "<\u00a00.0001\u00a0%"]
-    assert [change(x) for x in (0, 0.5, -0.25, -1, 31)] == ["no change", "+50.0\u00a0%", "−25.0\u00a0%", "−100\u00a0%", "×\u00a032"]
-    assert [size(n) for n in (12, 1_500, 222_500_000)] == ["12\u00a0B", "1.5\u00a0kB", "222.5\u00a0MB"]
+    assert [about(n) for n in (0, 999_999, 186_717_374, 1_048_576_000_000)] == [
+        "0",
+        "999,999",
+        "186.7\u00a0M",
+        "1.049\u00a0T",
+    ]
+    assert [percent(x) for x in (0.6634, 0.99997, 0.0002, 1e-9)] == [
+        "66.3\u00a0%",
+        "99.997\u00a0%",
+        "0.02\u00a0%",
+        "<\u00a00.0001\u00a0%",
+    ]
+    assert [change(x) for x in (0, 0.5, -0.25, -1, 31)] == [
+        "no change",
+        "+50.0\u00a0%",
+        "−25.0\u00a0%",
+        "−100\u00a0%",
+        "×\u00a032",
+    ]
+    assert [size(n) for n in (12, 1_500, 222_500_000)] == [
+        "12\u00a0B",
+        "1.5\u00a0kB",
+        "222.5\u00a0MB",
+    ]
     assert [duration(h) for h in (0.0001, 0.02, 0.385, 6.1, 72, 2_584, 61_372)] == [
         "0.36\u00a0s",
         "1.2\u00a0min",
@@ -126,7 +160,9 @@ def test_numbers_are_written_for_people() -> None:
 
 @settings(deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.integers(1, 10))
-def test_ticks_lie_within_the_axis_and_are_at_most_so_many_steps_apart(low: float, span: float, most: int) -> None:
+def test_ticks_lie_within_the_axis_and_are_at_most_so_many_steps_apart(
+    low: float, span: float, most: int
+) -> None:
     high = low + span
     ticks = round_steps(low, high, most)
     assert len(ticks) <= most + 1
@@ -134,8 +170,15 @@ def test_ticks_lie_within_the_axis_and_are_at_most_so_many_steps_apart(low: floa
 
 
 @settings(deadline=None)
-@given(st.floats(1e-6, 1e6), st.floats(1.001, 1e9), st.booleans(), st.lists(st.floats(0, 1e12), min_size=2, max_size=9))
-def test_an_axis_keeps_the_order_and_stays_within_the_width(low: float, ratio: float, log: bool, values: list[float]) -> None:
+@given(
+    st.floats(1e-6, 1e6),
+    st.floats(1.001, 1e9),
+    st.booleans(),
+    st.lists(st.floats(0, 1e12), min_size=2, max_size=9),
+)
+def test_an_axis_keeps_the_order_and_stays_within_the_width(
+    low: float, ratio: float, log: bool, values: list[float]
+) -> None:
     axis = Axis(low=low, high=low * ratio, log=log)
     at = [axis.at(value) for value in sorted(values)]
     assert at == sorted(at)
@@ -149,7 +192,9 @@ def test_an_axis_keeps_the_order_and_stays_within_the_width(low: float, ratio: f
 def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) -> None:
     edges = [10.0 * i for i in range(len(counts) + 1)]
     series = Series(name="", colour="c1", edges=edges, heights=counts)
-    path = Histogram(series=[series], axis=Axis(low=0, high=edges[-1]), label="x", height=300).outline(series)
+    path = Histogram(
+        series=[series], axis=Axis(low=0, high=edges[-1]), label="x", height=300
+    ).outline(series)
     heights = [330 - float(y) for y in re.findall(r"V([\d.]+)H", path)]
     top = max(counts) or 1
     assert len(heights) == len(counts)
@@ -160,16 +205,24 @@ def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=3, max_size=3), min_size=1, max_size=9))
 def test_streams_leave_and_arrive_as_wide_as_what_they_carry(amounts: list[list[int]]) -> None:
-    streams = [Stream(source=i, target=j, amount=n) for i, row in enumerate(amounts) for j, n in enumerate(row)]
+    streams = [
+        Stream(source=i, target=j, amount=n)
+        for i, row in enumerate(amounts)
+        for j, n in enumerate(row)
+    ]
     node = Node(name="", words="")
-    flow = Flow(sources=[node] * len(amounts), targets=[node] * 3, streams=streams, label="x", height=200)
+    flow = Flow(
+        sources=[node] * len(amounts), targets=[node] * 3, streams=streams, label="x", height=200
+    )
     total = sum(map(sum, amounts)) or 1
     paths = [path for _, path in flow.layout().bands]
     carried = sorted(stream.amount for stream in streams if stream.amount)
     assert len(paths) == len(carried)
     widths = []
     for path in paths:
-        found = re.fullmatch(r"M1 ([\d.]+)C50 \1 50 ([\d.]+) 99 \2V([\d.]+)C50 \3 50 ([\d.]+) 1 \4Z", path)
+        found = re.fullmatch(
+            r"M1 ([\d.]+)C50 \1 50 ([\d.]+) 99 \2V([\d.]+)C50 \3 50 ([\d.]+) 1 \4Z", path
+        )
         assert found is not None
         top_left, top_right, bottom_right, bottom_left = map(float, found.groups())
         assert bottom_left - top_left == pytest.approx(bottom_right - top_right, abs=0.21)
@@ -182,9 +235,27 @@ def nothing_kept() -> Report:
     """Return a report whose records are all too short: no sequence, no bucket, no budget."""
     report = made_report(records=40)
     fates = dict.fromkeys(Status, 0) | {Status.TOO_SHORT: 40}
-    inputs = tuple(replace(one, by_status=dict.fromkeys(Status, 0) | {Status.TOO_SHORT: one.records}) for one in report.inputs)
-    empty = {"shards": 0, "bytes": 0, "buckets": 0, "sequences": 0, "tokens": 0, "fill": 0.0, "spread": 0.0, "peak": 0.0, "seqs_max": 0}
-    splits = tuple(SplitReport(name=n, fill_counts=NOTHING, cost_counts=NOTHING, sequences_counts=NOTHING, **empty) for n in ("train", "valid"))
+    inputs = tuple(
+        replace(one, by_status=dict.fromkeys(Status, 0) | {Status.TOO_SHORT: one.records})
+        for one in report.inputs
+    )
+    empty = {
+        "shards": 0,
+        "bytes": 0,
+        "buckets": 0,
+        "sequences": 0,
+        "tokens": 0,
+        "fill": 0.0,
+        "spread": 0.0,
+        "peak": 0.0,
+        "seqs_max": 0,
+    }
+    splits = tuple(
+        SplitReport(
+            name=n, fill_counts=NOTHING, cost_counts=NOTHING, sequences_counts=NOTHING, **empty
+        )
+        for n in ("train", "valid")
+    )
     letters = tuple(replace(letter, count=0, share=0.0) for letter in report.composition.letters)
     return replace(
         report,
@@ -206,8 +277,19 @@ def one_bucket() -> Report:
     """Return a report of ten records of one length, in one bucket filled to a fifth."""
     report = made_report(records=10, names=("a.fasta",))
     one = Distribution(edges=(7_000.0, 7_100.0), counts=(1,))
-    split = replace(report.splits[0], buckets=1, fill=0.2, fill_counts=Distribution(edges=(20.0, 21.0), counts=(1,)), cost_counts=one)
-    same = replace(report.lengths, shortest=10, longest=10, histogram=Distribution(edges=tuple(map(float, range(12))), counts=(*[0] * 10, 10)))
+    split = replace(
+        report.splits[0],
+        buckets=1,
+        fill=0.2,
+        fill_counts=Distribution(edges=(20.0, 21.0), counts=(1,)),
+        cost_counts=one,
+    )
+    same = replace(
+        report.lengths,
+        shortest=10,
+        longest=10,
+        histogram=Distribution(edges=tuple(map(float, range(12))), counts=(*[0] * 10, 10)),
+    )
     return replace(
         report,
         lengths=replace(same, percentiles=dict.fromkeys(same.percentiles, 10)),
@@ -222,15 +304,25 @@ REPORTS = {
     "60 inputs": lambda: made_report(names=[f"{HOSTILE}{i}" for i in range(60)]),
     "nothing kept": nothing_kept,
     "one bucket": one_bucket,
-    "pieces": lambda: replace(made_report(), settings=replace(made_report().settings, long="split")),
-    "left out": lambda: replace(made_report(), settings=replace(made_report().settings, long="drop")),
+    "pieces": lambda: replace(
+        made_report(), settings=replace(made_report().settings, long="split")
+    ),
+    "left out": lambda: replace(
+        made_report(), settings=replace(made_report().settings, long="drop")
+    ),
     "two": made_comparison,
-    "two, one empty": lambda: replace(made_comparison(), b=nothing_kept(), overlap=Overlap(only_a=0, only_b=0, both=0, residues_both=0)),
+    "two, one empty": lambda: replace(
+        made_comparison(),
+        b=nothing_kept(),
+        overlap=Overlap(only_a=0, only_b=0, both=0, residues_both=0),
+    ),
 }
 
 
 @pytest.mark.parametrize("made", REPORTS.values(), ids=REPORTS)
-def test_any_report_has_a_page_without_nan_or_a_mark_outside(made: Callable[[], Report | Comparison]) -> None:
+def test_any_report_has_a_page_without_nan_or_a_mark_outside(
+    made: Callable[[], Report | Comparison],
+) -> None:
     tree = Tree(page(made()).removeprefix("<!doctype html>"))
     ids = [attributes["id"] for _, attributes in tree.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -247,8 +339,41 @@ def test_any_report_has_a_page_without_nan_or_a_mark_outside(made: Callable[[], 
 
 
 HTML = {
-    *("html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "figure", "figcaption", "div"),
-    *("h1", "h2", "h3", "p", "b", "bdi", "span", "dl", "dt", "dd", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"),
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "main",
+        "header",
+        "footer",
+        "section",
+        "figure",
+        "figcaption",
+        "div",
+    ),
+    *(
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "b",
+        "bdi",
+        "span",
+        "dl",
+        "dt",
+        "dd",
+        "ul",
+        "li",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+    ),
     *("svg", "defs", "pattern", "rect", "line", "path", "circle", "text", "g"),
 }
 
@@ -256,11 +381,29 @@ HTML = {
 def test_the_page_says_the_numbers_of_the_report() -> None:
     report = made_report()
     text = "".join(Tree(page(report).removeprefix("<!doctype html>")).text)
-    wanted = [report.records, report.residues_in, report.tokens - report.splits[1].tokens, report.lengths.longest, report.lengths.cropped]
-    wanted += [way.places for way in report.waste] + [one.records for one in report.inputs] + [letter.count for letter in report.composition.letters[20:]]
-    wanted += [note.residues for note in report.longest] + [note.times for note in report.repeated] + [split.buckets for split in report.splits]
+    wanted = [
+        report.records,
+        report.residues_in,
+        report.tokens - report.splits[1].tokens,
+        report.lengths.longest,
+        report.lengths.cropped,
+    ]
+    wanted += (
+        [way.places for way in report.waste]
+        + [one.records for one in report.inputs]
+        + [letter.count for letter in report.composition.letters[20:]]
+    )
+    wanted += (
+        [note.residues for note in report.longest]
+        + [note.times for note in report.repeated]
+        + [split.buckets for split in report.splits]
+    )
     assert [number for number in wanted if f"{number:,}" not in text] == []
-    assert [row.preset for row in report.budget.rows if f"{row.run_gpu_hours:,.0f} GPU-hours" not in text] == []
+    assert [
+        row.preset
+        for row in report.budget.rows
+        if f"{row.run_gpu_hours:,.0f} GPU-hours" not in text
+    ] == []
 
 
 def test_hostile_names_are_text_on_every_page() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPO
-from tests.ranks import Job
+from tests.helpers.processes.ranks import Job
 
 
 @pytest.mark.parametrize("package", ["schemas", "packers", "pipeline", "trainer"])
@@ -61,20 +61,33 @@ pipeline.build.build_dataset.build(PreprocessOptions(inputs=("data/sample.fasta"
 
 
 def test_reading_loads_neither_pandas_nor_compute(many_shards: Path) -> None:
-    [found] = imported(f"from pipeline.reader import ShardReader; next(ShardReader({str(many_shards)!r}))")
+    [found] = imported(
+        f"from pipeline.reader import ShardReader; next(ShardReader({str(many_shards)!r}))"
+    )
     assert "pipeline.reader.bucket_checks" in found
     assert not found & {"pandas", "pyarrow.compute", "torch"}
 
 
 def test_no_file_is_a_drawer_for_everything() -> None:
-    names = {path.stem for package in ("schemas", "packers", "pipeline", "trainer") for path in (REPO / package).glob("*.py")}
+    names = {
+        path.stem
+        for package in ("schemas", "packers", "pipeline", "trainer")
+        for path in (REPO / package).glob("*.py")
+    }
     assert not names & {"utils", "helpers", "misc", "common"}
 
 
 def test_the_tests_that_hold_promises_exist() -> None:
-    named = re.findall(r"`((?:e2e|unit|golden|property)/\w+\.py)::(\w+)`", (REPO / "docs" / "guarantees.md").read_text())
+    named = re.findall(
+        r"`((?:e2e|unit|golden|property)/\w+\.py)::(\w+)`",
+        (REPO / "docs" / "guarantees.md").read_text(),
+    )
     assert len(named) > 30
-    missing = [(file, test) for file, test in named if f"def {test}(" not in (REPO / "tests" / file).read_text()]
+    missing = [
+        (file, test)
+        for file, test in named
+        if f"def {test}(" not in (REPO / "tests" / file).read_text()
+    ]
     assert not missing
 
 
@@ -87,8 +100,18 @@ def test_there_is_one_training_script_and_it_is_short() -> None:
 def test_the_trainer_imports_transformer_engine_and_transformers_only_where_they_are_used() -> None:
     [config] = imported("import trainer.config")
     assert "torch" not in config
-    loaded = set(Job("import sys; print(*sys.modules)", []).finish().split())  # a fork of what has imported trainer.train
+    loaded = set(
+        Job("import sys; print(*sys.modules)", []).finish().split()
+    )  # a fork of what has imported trainer.train
     assert {"torch", "trainer.train"} <= loaded
-    assert not loaded & {"transformer_engine", "transformers", "datasets", "numba", "polars", "packers", "wandb"}
+    assert not loaded & {
+        "transformer_engine",
+        "transformers",
+        "datasets",
+        "numba",
+        "polars",
+        "packers",
+        "wandb",
+    }
     # builds of torch for GPUs import triton themselves; what uses it here are the kernels
     assert not [name for name in loaded if name.startswith("trainer.") and name.endswith("_kernel")]

@@ -1,7 +1,7 @@
 """The FASTA parser: FASTA as found in the wild, as blocks of tokenized records.
 
-docs/reference/format.md says what the parser reads and what it refuses. Biopython's SimpleFastaParser is the
-oracle.
+docs/reference/format.md says what the parser reads and what it refuses. Biopython's
+SimpleFastaParser is the oracle.
 """
 
 from __future__ import annotations

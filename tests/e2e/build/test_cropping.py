@@ -1,0 +1,173 @@
+"""Records that are the same once they are cropped: never in train and valid at once, and dropped by --dedup cropped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+
+from pipeline.build.arrays.sequence_hashes import first_piece_hashes, sequence_hashes
+from pipeline.build.verify_dataset import verify_dataset
+from schemas.manifest import Manifest
+from tests.helpers.data.corpus import (
+    LETTERS,
+    digest,
+    fasta,
+    made_records,
+    read_buckets,
+    read_records,
+    sequences_in,
+)
+from tests.helpers.processes.command_line import InThisProcess, Run, use_few_small_tasks
+
+MOST = 254
+SHAPE: dict[str, Any] = {"capacity": 1024, "max_seq_len": MOST + 2, "valid_fraction": 0.3}
+BuildHere = Callable[..., Manifest]
+
+
+@pytest.fixture(autouse=True)
+def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_few_small_tasks(monkeypatch)
+    monkeypatch.setattr("pipeline.build.verify_dataset.ProcessExecutor", InThisProcess)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Sixty proteins that each come with four different ends, beyond the residue that is cropped at; and others."""
+    rng = np.random.default_rng(0)
+    records = []
+    for i in range(60):
+        begin = "".join(rng.choice(list(LETTERS), MOST))
+        records += [
+            (f"begin{i}.{k}", begin + "".join(rng.choice(list(LETTERS), 100 * k))) for k in range(4)
+        ]
+    path = tmp_path / "made.fasta"
+    path.write_bytes(fasta(records + made_records(200)))
+    return path
+
+
+def sides(out: Path, *, first_pieces: bool) -> dict[str, set[str]]:
+    """In which splits each sequence is."""
+    found: dict[str, set[str]] = {}
+    for bucket in read_buckets(out):
+        for _, start, residues in sequences_in(bucket):
+            if start == 0 or not first_pieces:
+                found.setdefault(residues, set()).add(bucket["split"])
+    return found
+
+
+@pytest.mark.parametrize("dedup", ["exact", "none", "cropped"])
+def test_no_sequence_is_in_train_and_valid_after_cropping(
+    build_here: BuildHere, corpus: Path, tmp_path: Path, dedup: str
+) -> None:
+    build_here(corpus, tmp_path / "out", dedup=dedup, **SHAPE)
+    found = sides(tmp_path / "out", first_pieces=False)
+    assert [residues for residues, splits in found.items() if len(splits) > 1] == []
+    assert len({split for splits in found.values() for split in splits}) == 2
+    assert verify_dataset(tmp_path / "out", deep=True) == []
+
+
+def test_all_pieces_of_a_record_and_of_those_that_begin_alike_are_on_one_side(
+    build_here: BuildHere, corpus: Path, tmp_path: Path
+) -> None:
+    build_here(corpus, tmp_path / "out", long="split", **SHAPE)
+    assert all(len(splits) == 1 for splits in sides(tmp_path / "out", first_pieces=True).values())
+    of_record: dict[int, set[str]] = {}
+    for bucket in read_buckets(tmp_path / "out"):
+        for ordinal, _, _ in sequences_in(bucket):
+            of_record.setdefault(ordinal, set()).add(bucket["split"])
+    assert all(len(splits) == 1 for splits in of_record.values())
+    assert verify_dataset(tmp_path / "out", deep=True) == []
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_dedup_cropped_keeps_the_first_of_those_that_training_cannot_tell_apart(
+    build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    if runs:
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 10_000)
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.RUN_BYTES", 9_000)
+    build_here(corpus, tmp_path / "out", dedup="cropped", **SHAPE)
+    rows = read_records(tmp_path / "out")
+    for i in range(60):
+        first, *others = rows[4 * i : 4 * i + 4]
+        assert first["status"] == "kept"
+        assert [(row["status"], row["duplicate_of"]) for row in others] == [
+            ("duplicate", first["ordinal"])
+        ] * 3
+    pieces = [
+        residues
+        for bucket in read_buckets(tmp_path / "out")
+        for _, _, residues in sequences_in(bucket)
+    ]
+    assert len(pieces) == len(set(pieces))
+    assert verify_dataset(tmp_path / "out", deep=True) == []
+
+
+def test_dedup_cropped_gives_the_same_bytes_in_one_run_and_in_many(
+    build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_here(corpus, tmp_path / "whole", dedup="cropped", **SHAPE)
+    monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 10_000)
+    monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.RUN_BYTES", 9_000)
+    build_here(corpus, tmp_path / "runs", dedup="cropped", **SHAPE)
+    assert digest(tmp_path / "whole") == digest(tmp_path / "runs")
+
+
+def test_dedup_cropped_needs_cropping(run: Run, corpus: Path, tmp_path: Path) -> None:
+    done = run(
+        "preprocess", corpus, "--out", tmp_path / "out", "--dedup", "cropped", "--long", "split"
+    )
+    assert done.returncode == 2
+    assert "--dedup cropped is for --long truncate" in done.stderr
+
+
+def test_first_piece_hashes_are_those_of_xxhash() -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.array([0, 5, 6, 7, 30, 6])
+    tokens = rng.integers(4, 24, int(sizes.sum())).astype(np.uint8)
+    ends = np.cumsum(sizes)
+    found = first_piece_hashes(tokens, ends, sequence_hashes(tokens, ends), 6)
+    expected = [
+        xxhash.xxh3_128_digest(tokens[end - size : end][:6].tobytes())
+        for end, size in zip(ends, sizes, strict=True)
+    ]
+    assert found.tobytes() == b"".join(expected)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_stats_count_what_is_the_same_after_cropping(
+    run: Run,
+    build_here: BuildHere,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runs: bool,
+) -> None:
+    if runs:
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.WHOLE_BYTES", 10_000)
+        monkeypatch.setattr("pipeline.build.reduce_stage.spilled_records.RUN_BYTES", 9_000)
+    build_here(corpus, tmp_path / "exact", **SHAPE)
+    pieces = [
+        residues
+        for bucket in read_buckets(tmp_path / "exact")
+        for _, _, residues in sequences_in(bucket)
+    ]
+    copies = len(pieces) - len(set(pieces))
+    assert copies >= 60
+    shape = ["--capacity", "1024", "--max-seq-len", str(MOST + 2)]
+    for what, more in ((tmp_path / "exact", []), (corpus, shape)):
+        done = run("stats", what, *more, "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["cropped_copies"] == copies
+    assert (
+        f"once truncated the same as an earlier record: {copies:,} ("
+        in run("stats", tmp_path / "exact").stdout
+    )
+    build_here(corpus, tmp_path / "cropped", dedup="cropped", **SHAPE)
+    assert json.loads(run("stats", tmp_path / "cropped", "--json").stdout)["cropped_copies"] == 0

@@ -1,0 +1,229 @@
+"""Builds killed at chosen moments: the dataset is the same, and nobody sees it half done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.corpus import digest, fasta, made_records
+from tests.helpers.processes import started
+from tests.helpers.processes.command_line import REPO, Run, environment, preprocess
+from tests.helpers.processes.started import Started
+from tests.helpers.processes.stopped import processes_of
+
+SIZES = {"task_bytes": 400_000, "partition_bytes": 500_000}
+SHAPE = ("--capacity", "2048", "--max-seq-len", "512")
+OPTIONS = (*SHAPE, "--workers", "2")
+END_SECONDS = 60.0
+"""Time limit for what ends in a second, so that a failure is an error and no endless wait."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "made.fasta"
+    path.write_bytes(fasta(made_records(6000)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The bytes that an uninterrupted build gives."""
+    return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *SHAPE, **SIZES))
+
+
+def start(corpus: Path, out: Path, *more: str, stop_after: int = 0) -> Started:
+    """Start a build, which stops itself after so many outcomes of tasks."""
+    setup = (
+        f"import tests.helpers.processes.stopped; tests.helpers.processes.stopped.stop_after_outcomes({stop_after})"
+        if stop_after
+        else ""
+    )
+    return started.start("preprocess", corpus, "--out", out, *OPTIONS, *more, setup=setup, **SIZES)
+
+
+def start_and_stop(corpus: Path, out: Path, *more: str, after: int) -> Started:
+    """Start a build, and wait until it has stopped itself after so many outcomes of tasks."""
+    process = start(corpus, out, *more, stop_after=after)
+    process.wait_until_stopped()
+    return process
+
+
+def kill_all(process: Started) -> None:
+    """SIGKILL it and its descendants, and wait: a killed process may still finish a system call."""
+    family = processes_of(process.pid)
+    for target in family:
+        with contextlib.suppress(ProcessLookupError):  # ended by itself meanwhile
+            os.kill(target, signal.SIGKILL)
+    process.communicate(timeout=END_SECONDS)
+    await_end(family)
+
+
+def await_end(processes: list[int]) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    while any(alive(process) for process in processes):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def alive(process: int) -> bool:
+    """Whether it runs; one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+LONG = "THDPACK_LONG" in os.environ
+MOMENTS = {
+    "driver": (1, 3, 6, 9, 11) if LONG else (1, 6, 11),
+    "worker": (1, 4, 7, 10) if LONG else (1, 7),
+}
+"""After how many outcomes of tasks the driver or a worker is killed, run by run."""
+
+
+@pytest.mark.parametrize("victim", MOMENTS)
+def test_a_build_killed_again_and_again_gives_the_same_bytes(
+    run: Run,
+    tmp_path: Path,
+    corpus: Path,
+    whole: dict[str, str],
+    victim: str,
+) -> None:
+    """While the driver is stopped its workers run on: they are killed wherever they are."""
+    out = tmp_path / "killed"
+    for after in MOMENTS[victim]:
+        process = start_and_stop(corpus, out, after=after)
+        if victim == "driver":
+            family = processes_of(process.pid)
+            process.kill()
+            process.communicate(timeout=END_SECONDS)
+            await_end(family)
+        else:
+            os.kill(workers_of(process)[0], signal.SIGKILL)
+            process.send_signal(signal.SIGCONT)
+            printed = process.communicate(timeout=END_SECONDS)
+            assert process.returncode == 1, printed
+            assert "a worker process was killed" in printed
+            assert "Traceback" not in printed
+        assert not (out / "manifest.json").exists()
+    process = start(corpus, out)
+    printed = process.communicate(timeout=END_SECONDS)
+    assert process.returncode == 0, printed
+    assert digest(out) == whole
+    assert not (out / ".build").exists()
+    assert run("verify", out, "--deep").returncode == 0
+
+
+def workers_of(process: Started) -> list[int]:
+    """Return the workers of a driver: children of the server that forks them."""
+    found = [pid for pid in processes_of(process.pid)[1:] if parent_of(pid) != process.pid]
+    assert found
+    return found
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def test_fifty_kills_of_all_that_a_build_is_give_the_same_bytes(tmp_path: Path) -> None:
+    """Driver and worker in one process, killed at fifty moments from plan to clearing up."""
+    (tmp_path / "made.fasta").write_bytes(fasta(made_records(450)))
+    count = 500 if os.environ.get("THDPACK_LONG") else 50
+    words = [str(tmp_path / "made.fasta"), str(tmp_path), str(count)]
+    arguments = [sys.executable, "-m", "tests.helpers.processes.killed", *words]
+    done = subprocess.run(arguments, cwd=REPO, env=environment(), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    finished = json.loads(done.stdout)
+    assert len(finished) == count
+    assert len(set(finished)) >= 10, finished
+
+
+def test_a_rerun_says_what_it_skips_and_redoes_only_the_rest(tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "out"
+    markers = out / ".build"
+    kill_all(start_and_stop(corpus, out, after=3))
+    first = [*markers.glob("map-*.json"), *markers.glob("hash-*.json")]
+    finished = {path: path.stat().st_mtime_ns for path in first}
+    assert len(finished) >= 3
+    again = start_and_stop(corpus, out, after=7)  # all of these and some more
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a task was run again"
+    again.send_signal(signal.SIGCONT)
+    printed = again.communicate(timeout=END_SECONDS)
+    assert again.returncode == 0
+    said = r"tokenize, partition: skipped (\d+) of \d+ tasks"
+    skipped = re.search(said, printed)
+    assert skipped is not None
+    assert int(skipped[1]) == len(finished)
+
+
+def test_a_damaged_spill_is_not_trusted(
+    run: Run,
+    tmp_path: Path,
+    corpus: Path,
+    whole: dict[str, str],
+) -> None:
+    out = tmp_path / "out"
+    kill_all(start_and_stop(corpus, out, after=3))
+    spill = sorted((out / ".build").glob("map-*.json"))[0].with_suffix(".arrow")
+    content = bytearray(spill.read_bytes())
+    content[len(content) // 2] ^= 1
+    spill.write_bytes(content)
+    assert run("preprocess", corpus, "--out", out, *SHAPE, **SIZES).returncode == 0
+    assert digest(out) == whole
+
+
+def test_ctrl_c_ends_it_quickly_and_the_same_command_goes_on(
+    run: Run,
+    tmp_path: Path,
+    corpus: Path,
+) -> None:
+    out = tmp_path / "out"
+    process = start_and_stop(corpus, out, after=1)
+    family = processes_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    printed = process.communicate(timeout=END_SECONDS)
+    assert process.returncode == 130
+    assert "run the same command to resume" in printed
+    assert "Traceback" not in printed
+    await_end(family)
+    assert not (out / "manifest.json").exists()
+    assert run("preprocess", corpus, "--out", out, *SHAPE, **SIZES).returncode == 0
+
+
+def test_two_builds_in_one_place_do_not_mix(run_process: Run, tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "out"
+    first = start_and_stop(corpus, out, after=1)
+    second = run_process("preprocess", corpus, "--out", out, *OPTIONS, **SIZES)
+    first.send_signal(signal.SIGCONT)
+    printed = first.communicate(timeout=END_SECONDS)
+    assert first.returncode == 0, printed
+    assert second.returncode == 1
+    assert "another build is running" in second.stderr
+
+
+def test_the_dataset_that_is_there_stays_whole_until_the_new_one_replaces_it(
+    run: Run,
+    tmp_path: Path,
+    corpus: Path,
+    sample: Path,
+) -> None:
+    out = tmp_path / "out"
+    assert run("preprocess", sample, "--out", out).returncode == 0
+    before = digest(out)
+    maps = -(-corpus.stat().st_size // SIZES["task_bytes"])
+    process = start_and_stop(corpus, out, "--overwrite", after=maps + 1)
+    assert list((out / ".build").glob("reduce-*.json"))
+    kill_all(process)
+    after = digest(out)
+    assert all(after[name] == content for name, content in before.items())
+    assert run("verify", out, "--deep").returncode == 0

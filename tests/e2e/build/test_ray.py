@@ -1,0 +1,302 @@
+"""Builds on a real Ray cluster on this machine: whatever is killed, bytes are those of one command.
+
+Ray starts three Python processes for each node, and one for each job and core: a second each.
+THDPACK_LONG adds a node and many kills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.executors.node_requirements import NodeRequirements, versions
+from pipeline.storage.local_folder import LocalFolder
+from schemas.errors import BuildError
+from tests.conftest import REPO, Run, command, environment, preprocess
+from tests.helpers.data.corpus import digest, fasta, made_records
+from tests.helpers.stores.object_store import (
+    ObjectStore,
+    digests,
+    object_store,
+    objects,
+    point_s3_at,
+    put,
+)
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+ray = pytest.importorskip("ray")
+
+SIZES = {"task_bytes": 120_000, "partition_bytes": 160_000}
+OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
+LONG = bool(os.environ.get("THDPACK_LONG"))
+NODES = 3 if LONG else 2
+VICTIMS = "wwdnwdw" * 3 if LONG else "wnd"
+"""What is killed, one after another: a worker, a node, the driver."""
+PATIENCE = 100.0
+"""Seconds that a build may take on a machine that is busy with other things."""
+ONE_CORE = {
+    "num_cpus": 1,
+    "object_store_memory": 80 << 20,
+    "no_monitor": True,
+    "include_log_monitor": False,
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "made.fasta"
+    path.write_bytes(fasta(made_records(5000)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of three tasks and three partitions: the store answers one request at a time."""
+    path = tmp_path_factory.mktemp("short") / "made.fasta"
+    path.write_bytes(fasta(made_records(5000 if LONG else 1000)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the digests of a build without Ray."""
+    return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *OPTIONS, **SIZES))
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster(store: ObjectStore) -> Iterator[Any]:
+    """Its nodes know where the store and thdpack are, from their environment, as they would anywhere."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        point_s3_at(store.endpoint, patch)
+        patch.setenv("PYTHONPATH", str(REPO))
+        # without a dashboard it only reports usage, and takes a second to start
+        patch.setattr("ray._private.node.Node.start_api_server", lambda *_, **__: None)
+        head = {**ONE_CORE, "include_dashboard": False}
+        started = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            for _ in range(NODES - 1):
+                started.add_node(wait=False, **ONE_CORE)
+            started.wait_for_nodes(timeout=PATIENCE)
+            yield started
+        finally:
+            started.shutdown()
+
+
+def start(corpus: object, out: object, address: str | None) -> subprocess.Popen[bytes]:
+    where = () if address is None else ("--ray-address", address)
+    here = (
+        Path(out).parent if isinstance(out, Path) else REPO
+    )  # nodes run in another folder than the command, which names paths from where it is
+    paths = [
+        os.path.relpath(path, here) if isinstance(path, Path) else str(path)
+        for path in (corpus, out)
+    ]
+    arguments = command(
+        "preprocess", paths[0], "--out", paths[1], *OPTIONS, "--executor", "ray", *where, **SIZES
+    )
+    return subprocess.Popen(
+        arguments,
+        cwd=here,
+        env={**environment(), "PYTHONPATH": str(REPO)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def raylet(node: Any) -> int:
+    """The process of a node that all its workers descend from."""
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def descendants(root: int) -> list[int]:
+    """Return the processes that a process started, and those that these started."""
+    started: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            parent = int(file.read_text().rpartition(")")[2].split()[1])
+            started.setdefault(parent, []).append(int(file.parent.name))
+    found = [root]
+    for pid in found:
+        found += started.get(pid, [])
+    return found[1:]
+
+
+def works(process: int) -> bool:
+    """Return whether a process runs a task of a build; Ray writes it into the command line."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return b"ray::_work" in Path(f"/proc/{process}/cmdline").read_bytes()
+    return False
+
+
+def kill_one_at_work(process: subprocess.Popen[bytes], cluster: Any, rng: random.Random) -> bool:
+    """Kill a worker while it runs a task of a build; False if the build ended before."""
+    while process.poll() is None:
+        below = [pid for node in cluster.list_all_nodes() for pid in descendants(raylet(node))]
+        at_work = list(filter(works, below))
+        if at_work and kill(rng.choice(at_work)):
+            return True
+        time.sleep(0.002)  # leave the processor to Ray; a task takes longer
+    return False
+
+
+def kill(process: int) -> bool:
+    """Whether it was there to be killed."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+        return True
+    return False
+
+
+def await_tasks(process: subprocess.Popen[bytes], out: Path, count: int) -> bool:
+    """Wait until so many tasks of a build have finished; whether it still runs."""
+    while process.poll() is None and len(list((out / ".build").glob("*-*[0-9].json"))) < count:
+        time.sleep(0.01)
+    return process.poll() is None
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a build to succeed."""
+    printed = process.communicate(timeout=PATIENCE)[0].decode()
+    assert process.returncode == 0, printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.timeout(900 if LONG else 300)
+def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(
+    cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
+) -> None:
+    """The build itself survives the loss of workers and nodes; the driver is started again."""
+    out = tmp_path / "out"
+    rng = random.Random(2)
+    process = start(corpus, out, cluster.address)
+    done = 0
+    for victim in VICTIMS:
+        done += 3
+        while not (await_tasks(process, out, done) and strike(victim, process, cluster, rng)):
+            finish(process)  # it ended before it could be struck: check it, and build again
+            assert digest(out) == whole
+            shutil.rmtree(out)
+            process, done = start(corpus, out, cluster.address), 3
+        if victim == "d":
+            process.communicate()
+            process = start(corpus, out, cluster.address)
+    finish(process)
+    assert digest(out) == whole
+    assert not (out / ".build").exists()
+    assert run("verify", out, "--deep").returncode == 0
+
+
+def strike(victim: str, process: subprocess.Popen[bytes], cluster: Any, rng: random.Random) -> bool:
+    """Kill a worker, a node or the driver; False if the build ended before."""
+    if victim == "w":
+        return kill_one_at_work(process, cluster, rng)
+    if victim == "n":
+        kill_node(cluster)
+        return True
+    return process.poll() is None and kill(process.pid)
+
+
+def kill_node(cluster: Any) -> None:
+    """SIGKILL a node that no driver is on, and add another."""
+    victim = min(cluster.worker_nodes, key=raylet)
+    assert kill(raylet(victim))
+    cluster.remove_node(victim, allow_graceful=False)
+    cluster.add_node(wait=False, **ONE_CORE)
+
+
+def test_on_a_store_nothing_but_the_store_is_shared_and_bytes_are_the_same(
+    cluster: Any,
+    tmp_path: Path,
+    short: Path,
+) -> None:
+    """Inputs, spills, shards and manifest are on s3://, and a worker is killed."""
+    put("s3://bucket/in/made.fasta", short.read_bytes())
+    process = start("s3://bucket/in/made.fasta", "s3://bucket/out", cluster.address)
+    killed = kill_one_at_work(process, cluster, random.Random(0))
+    finish(process)
+    assert killed
+    here = preprocess(short, tmp_path / "out", *OPTIONS, **SIZES)
+    assert digests("s3://bucket/out") == digest(here)
+    assert not any(name.startswith(".build") for name in objects("s3://bucket/out"))
+
+
+def test_a_broken_input_ends_it_like_anywhere_else(
+    cluster: Any,
+    tmp_path: Path,
+    short: Path,
+) -> None:
+    broken = tmp_path / "broken.fasta"
+    broken.write_bytes(short.read_bytes() + b">last\nMK\0T\n")
+    process = start(broken, tmp_path / "out", cluster.address)
+    printed = process.communicate(timeout=PATIENCE)[0].decode()
+    assert process.returncode == 1, printed
+    assert f"thdpack: {broken}:{broken.read_bytes().count(10)}: " in printed
+    assert "Traceback" not in printed
+
+
+def test_ctrl_c_stops_a_cluster_of_its_own_and_processes_go_on(
+    run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
+) -> None:
+    out = tmp_path / "out"
+    process = start(corpus, out, None)
+    assert await_tasks(process, out, 4), process.communicate()[0]
+    family = descendants(process.pid)
+    assert len(family) > 3
+    process.send_signal(signal.SIGINT)
+    printed = process.communicate(timeout=PATIENCE)[0].decode()
+    assert process.returncode == 130, printed
+    assert "run the same command to resume" in printed
+    assert "Traceback" not in printed
+    deadline = time.monotonic() + PATIENCE
+    while left := [pid for pid in family if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    done = run("preprocess", corpus, "--out", out, *OPTIONS, "--workers", "2", **SIZES)
+    assert done.returncode == 0, done.stderr
+    assert "finished by an earlier run, skipped" in done.stderr
+    assert digest(out) == whole
+
+
+def test_no_cluster_at_an_address_is_said(run: Run, tmp_path: Path, corpus: Path) -> None:
+    with socket.socket() as silent:  # nobody listens, and nobody else gets the port
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        where = ("--executor", "ray", "--ray-address", address)
+        done = run("preprocess", corpus, "--out", tmp_path / "out", *where)
+    assert done.returncode == 1
+    assert f"--ray-address {address}: no cluster answers (Connection refused)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_node_has_to_see_this_very_folder_and_have_the_same_versions(tmp_path: Path) -> None:
+    """A folder of the same path that is a node's own holds no file that was made a moment ago."""
+    (tmp_path / "shared").touch()
+    out = LocalFolder(tmp_path, tmp_path)
+    NodeRequirements("shared", versions()).refuse_other(out)
+    NodeRequirements(None, versions()).refuse_other(out)
+    with pytest.raises(BuildError, match="does not see it"):
+        NodeRequirements("other", versions()).refuse_other(out)
+    with pytest.raises(
+        BuildError,
+        match=r"has thdpack \d[\w.]+ \(code [0-9a-f]{16}\) with pyarrow \d[\w.]+, the driver thdpack 0 with",
+    ):
+        NodeRequirements("shared", "thdpack 0 with pyarrow 0").refuse_other(out)

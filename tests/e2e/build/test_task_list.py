@@ -1,0 +1,285 @@
+"""The task list of a build, run as a scheduler does: the bytes are those of one command."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.corpus import digest, fasta, made_records
+from tests.helpers.processes.command_line import REPO, Run, command, environment, preprocess
+from tests.helpers.processes.started import Started, start
+from tests.helpers.stores.object_store import digests, object_store, objects, point_s3_at, put
+
+SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
+OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
+ROUNDS = 4 if os.environ.get("THDPACK_LONG") else 1
+"""How often each element of an array is killed before it may finish."""
+SBATCH = """#!/bin/bash
+# what `sbatch` does with deploy/slurm/preprocess.sbatch, on this machine and at once: a process for each element of the array
+set -euo pipefail
+echo "sbatch $*" >> "$SAID"
+ARRAY=()
+for argument in "$@"; do
+    case "$argument" in --array=0-*) ARRAY=($(seq 0 "${argument#--array=0-}")) ;; esac
+done
+for index in "${ARRAY[@]:--}"; do
+    SLURM_ARRAY_TASK_ID=$index SLURM_ARRAY_TASK_COUNT=${#ARRAY[@]} bash "${!#}" >> "$SAID"
+done
+echo 17
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "made.fasta"
+    path.write_bytes(fasta(made_records(3000)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The bytes that one command gives."""
+    return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *OPTIONS, **SIZES))
+
+
+def planned(run: Run, corpus: Path, out: Path, *more: str, **sizes: int) -> int:
+    """Plan tasks; return how many there are."""
+    done = run("plan-tasks", corpus, "--out", out, *OPTIONS, *more, **(sizes or SIZES))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] == "plan"
+    return sum(
+        int(line.split()[1])
+        for line in done.stdout.splitlines()
+        if line.split()[0] in ("map", "reduce")
+    )
+
+
+def test_the_list_gives_the_bytes_of_one_command(
+    run: Run,
+    run_process: Run,
+    tmp_path: Path,
+    corpus: Path,
+    whole: dict[str, str],
+) -> None:
+    out = tmp_path / "out"
+    count = planned(run, corpus, out)
+    assert count > 8
+    for index in range(count):
+        done = run("run-task", out, "--index", index)
+        assert done.returncode == 0, done.stderr
+    done = run("commit", out, **SIZES)
+    assert done.returncode == 0, done.stderr
+    assert digest(out) == whole
+    assert not (out / ".build").exists()
+    for again in (("run-task", out, "--index", 3), ("commit", out)):
+        done = run_process(*again)
+        assert done.returncode == 0, done.stderr
+        assert "nothing to do" in done.stdout
+    assert digest(out) == whole
+
+
+def test_processes_killed_again_and_again_give_the_same_bytes(
+    run: Run,
+    tmp_path: Path,
+    corpus: Path,
+) -> None:
+    """Three elements of an array at once, killed and requeued as Slurm does; then the commit.
+
+    Each is killed right before a change of the dataset's folder. With at most five changes in a
+    round, an element finishes at most one task, so that it has more to do in the next round.
+    """
+    out = tmp_path / "out"
+    smaller = {"task_bytes": 70_000, "partition_bytes": 80_000}
+    planned(run, corpus, out, **smaller)
+    rng = random.Random(1)
+    for stage in ("map", "reduce"):
+        share = ("run-task", out, "--stage", stage, "--array-size", 3, "--index")
+        elements = [(*share, index) for index in range(3)]
+        for _ in range(ROUNDS):
+            kill_at_changes([rng.randint(1, 5) for _ in elements], out, *elements)
+        finish(*(start(*words) for words in elements))
+    for moment in range(1, 2 * ROUNDS + 1, 2):
+        kill_at_changes([moment], out, ("commit", out), **smaller)
+    finish(start("commit", out, **smaller))
+    assert digest(out) == digest(preprocess(corpus, tmp_path / "whole", *OPTIONS, **smaller))
+    assert run("verify", out, "--deep").returncode == 0
+
+
+def kill_at_changes(
+    moments: list[int],
+    out: Path,
+    *commands: tuple[object, ...],
+    **sizes: int,
+) -> None:
+    """Start commands at once; kill each right before it changes a folder for such a time."""
+    setup = "import tests.helpers.processes.stopped; tests.helpers.processes.stopped.stop_at_change({}, {!r})"
+    setups = [setup.format(moment, str(out)) for moment in moments]
+    paired = zip(commands, setups, strict=True)
+    processes = [start(*words, setup=setup, **sizes) for words, setup in paired]
+    for process in processes:
+        process.wait_until_stopped()
+    for process in processes:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def finish(*processes: Started) -> None:
+    for process in processes:
+        said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+
+
+def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_list(
+    tmp_path: Path, corpus: Path, whole: dict[str, str]
+) -> None:
+    program = tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(SBATCH)
+    program.chmod(0o755)
+    thdpack = program.with_name("thdpack-small")  # a plan in many small tasks
+    words = command(**SIZES)
+    thdpack.write_text(f"#!{words[0]}\n{words[2]}")
+    thdpack.chmod(0o755)
+    out, said = tmp_path / "out", tmp_path / "said"
+    values = {
+        "INPUTS": f"{corpus.parent}/*.fasta",
+        "DATASET": str(out),
+        "OPTIONS": " ".join(OPTIONS),
+        "SIZE": "2",
+        "THDPACK": str(thdpack),
+        "SAID": str(said),
+    }
+    env = {
+        **environment(),
+        **values,
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(REPO),
+    }
+    done = subprocess.run(
+        ["bash", str(REPO / "deploy" / "slurm" / "preprocess.sbatch")],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr + said.read_text()
+    text = said.read_text()
+    assert text.count("--array=0-1") == 2
+    assert text.count("--dependency=afterok:17") == 2
+    assert digest(out) == whole
+
+
+def test_what_is_missing_is_named(run: Run, tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "out"
+    unplanned = run("run-task", out, "--index", 0)
+    assert unplanned.returncode == 1
+    assert "plan-tasks" in unplanned.stderr
+    secret = run("plan-tasks", "s3://key:secret@bucket/in.fasta", "--out", out)
+    assert secret.returncode == 1
+    assert "environment" in secret.stderr
+    assert "secret@" not in secret.stderr
+    count = planned(run, corpus, out)
+    early = run("run-task", out, "--stage", "reduce", "--index", 0)
+    assert early.returncode == 1
+    assert "map tasks have not finished; run them first (--stage map --index 0,1,2" in early.stderr
+    beyond = run("run-task", out, "--index", count)
+    assert beyond.returncode == 1
+    assert "is beyond the" in beyond.stderr
+    assert run("run-task", out, "--index", 0, "--array-size", 3).returncode == 2
+    assert run("run-task", out, "--stage", "map", "--index", 0, "--array-size", 1).returncode == 0
+    lost = sorted((out / ".build").glob("map-*.arrow"))[1]
+    lost.rename(lost.with_suffix(".away"))
+    missing = run("run-task", out, "--stage", "reduce", "--index", 0)
+    assert missing.returncode == 1
+    assert "1 of" in missing.stderr
+    assert "--index 1)" in missing.stderr
+    assert "Traceback" not in missing.stderr
+    lost.with_suffix(".away").rename(lost)
+    assert run("run-task", out, "--stage", "reduce", "--index", 0).returncode == 0
+    commit = run("commit", out)
+    assert commit.returncode == 1
+    assert (
+        "reduce tasks have not finished; run them first (--stage reduce --index 1,2"
+        in commit.stderr
+    )
+    assert not (out / "manifest.json").exists()
+
+
+def test_an_input_that_changed_since_it_was_planned_is_refused(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
+    mine, out = tmp_path / "made.fasta", tmp_path / "out"
+    shutil.copy(corpus, mine)
+    planned(run, mine, out)
+    mine.write_bytes(mine.read_bytes().replace(b">made3 ", b">made4 "))
+    done = run("run-task", out, "--index", 0)
+    assert done.returncode == 1
+    assert "changed since the tasks were planned" in done.stderr
+
+
+def test_another_dataset_is_replaced_only_with_overwrite(
+    run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
+) -> None:
+    mine, out = tmp_path / "made.fasta", tmp_path / "out"
+    mine.write_bytes(corpus.read_bytes().replace(b">made3 ", b">made4 "))
+    assert run("preprocess", mine, "--out", out, *OPTIONS, **SIZES).returncode == 0
+    before = digest(out)
+    mine.write_bytes(corpus.read_bytes())  # as long as before: only its content tells
+    planned(run, mine, out)
+    assert run("run-task", out, "--stage", "map", "--index", 0, "--array-size", 1).returncode == 0
+    refused = run("run-task", out, "--stage", "reduce", "--index", 0)
+    assert refused.returncode == 1
+    assert "--overwrite" in refused.stderr
+    assert digest(out) == before
+    planned(run, mine, out, "--overwrite")
+    for stage in ("map", "reduce"):
+        assert (
+            run("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1).returncode == 0
+        )
+    assert {name: content for name, content in digest(out).items() if name in before} == before, (
+        "the old one is whole until the new one replaces it"
+    )
+    assert run("commit", out, **SIZES).returncode == 0
+    assert digest(out) == whole
+
+
+def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
+    run: Run,
+    tmp_path: Path,
+    corpus: Path,
+    whole: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each process has a folder of its own for temporary files; one is killed between two tasks."""
+    with object_store() as server:
+        point_s3_at(server.endpoint, monkeypatch)
+        put("s3://bucket/in/made.fasta", corpus.read_bytes())
+        out = "s3://bucket/out"
+        done = run("plan-tasks", "s3://bucket/in/*.fasta", "--out", out, *OPTIONS, **SIZES)
+        assert done.returncode == 0, done.stderr
+        stop = "import tests.helpers.processes.stopped; tests.helpers.processes.stopped.stop_after_outcomes(1)"
+        for stage, setup in (("map", stop), ("map", ""), ("reduce", "")):
+            mine = tmp_path / f"{stage}-{'killed' if setup else 'whole'}"
+            mine.mkdir()
+            monkeypatch.setenv("TMPDIR", str(mine))
+            words = ("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1)
+            process = start(*words, setup=setup)
+            if setup:
+                process.wait_until_stopped()
+                process.kill()
+                process.communicate(timeout=100)
+            else:
+                finish(process)
+        monkeypatch.delenv("TMPDIR")
+        done = run("commit", out, **SIZES)
+        assert done.returncode == 0, done.stderr
+        assert digests(out) == whole
+        assert not any(name.startswith(".build") for name in objects(out))
+        assert "nothing to do" in run("run-task", out, "--index", 0).stdout

@@ -1,0 +1,286 @@
+"""`thdpack verify` finds each kind of damage; a manifest that cannot be trusted is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xxhash
+
+from pipeline.build.verify.check_shards import check_files, check_totals, verify_tasks
+from pipeline.build.verify.compare_records import compare_records
+from pipeline.storage.open_folder import folder_of
+from schemas.errors import ManifestError
+from schemas.manifest import Manifest, _canonical
+from schemas.shard import shard_schema
+from tests.helpers.data.corpus import fasta, made_records, read_manifest
+from tests.helpers.processes.command_line import Run, preprocess
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("verify")
+    (folder / "x.fasta").write_bytes(
+        fasta(made_records(600, longest=250))
+    )  # none is cropped: a cropped one has no hash to compare
+    return preprocess(
+        folder / "x.fasta",
+        folder / "out",
+        "--capacity",
+        "1024",
+        "--max-seq-len",
+        "256",
+        "--valid-fraction",
+        "0.2",
+    )
+
+
+@pytest.fixture
+def dataset(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "out"))
+
+
+def save(dataset: Path, manifest: Manifest) -> None:
+    (dataset / "manifest.json").write_text(manifest.to_json())
+
+
+def rewrite_shard(dataset: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a bucket and make the hashes agree again, as a bug in the writer would."""
+    manifest = read_manifest(dataset)
+    entry = manifest.shards["train"][0]
+    path = dataset / entry.name
+    rows = pa.ipc.open_file(path).read_all().to_pylist()
+    change(rows[3])
+    table = pa.Table.from_pylist(rows, schema=shard_schema(manifest.capacity))
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=64)
+    content = path.read_bytes()
+    changed = replace(entry, bytes=len(content), xxh3_128=xxhash.xxh3_128_hexdigest(content))
+    save(
+        dataset,
+        replace(
+            manifest, shards={**manifest.shards, "train": (changed, *manifest.shards["train"][1:])}
+        ),
+    )
+
+
+def rewrite_records(dataset: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    manifest = read_manifest(dataset)
+    entry = manifest.records[0]
+    path = dataset / entry.name
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+    content = path.read_bytes()
+    changed = replace(entry, bytes=len(content), xxh3_128=xxhash.xxh3_128_hexdigest(content))
+    save(dataset, replace(manifest, records=(changed, *manifest.records[1:])))
+
+
+def shallow(dataset: Path) -> list[str]:
+    """What `thdpack verify` finds without --deep."""
+    manifest = read_manifest(dataset)
+    problems = check_totals(manifest)
+    for task in verify_tasks(manifest, folder_of(dataset), folder_of(dataset)):
+        problems += check_files(task, lambda _: None).problems
+    return problems
+
+
+def test_a_good_dataset_verifies(run_process: Run, dataset: Path) -> None:
+    done = run_process("verify", dataset, "--deep")
+    assert (done.returncode, done.stdout) == (0, f"{dataset}: verified, nothing wrong\n")
+
+
+def token(at: int, value: int) -> Callable[[dict[str, Any]], None]:
+    """Set the token at `at` from a sequence's start."""
+
+    def change(row: dict[str, Any]) -> None:
+        row["input_ids"][row["cu_seqlens"][1] + at] = value
+
+    return change
+
+
+def put(name: str, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
+    def change(row: dict[str, Any]) -> None:
+        row[name] = value(row[name])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (token(0, 5), "does not start with <cls>"),
+        (token(-1, 5), "does not end with <eos>"),
+        (token(1, 32), "no residue and not <unk>"),
+        (token(1, 1), "no residue and not <unk>"),
+        (token(1, 2), "no residue and not <unk>"),
+        (put("cu_seqlens", lambda c: [1, *c[1:]]), "does not rise from 0"),
+        (put("cu_seqlens", lambda c: [0, c[2], c[1], *c[3:]]), "does not rise from 0"),
+        (
+            put("cu_seqlens", lambda c: [0, *c[2:]]),
+            "num_seqs does not agree|longer than max_seq_len|does not start|residue|padding|wrong pieces",
+        ),
+        (put("num_seqs", lambda n: n + 1), "num_seqs does not agree"),
+        (put("num_tokens", lambda n: n - 1), "num_tokens is not"),
+        (put("max_seqlen", lambda n: n + 1), "max_seqlen is not"),
+        (put("record", lambda r: r[1:]), "num_seqs does not agree"),
+        (put("start", lambda s: [-1, *s[1:]]), "start is negative"),
+    ],
+)
+def test_each_broken_rule_of_a_bucket_is_named(
+    dataset: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    rewrite_shard(dataset, change)
+    problems = shallow(dataset)
+    assert any(re.search(f"bucket 3: .*({message})", problem) for problem in problems), problems
+
+
+def swapped(row: dict[str, Any]) -> None:
+    row["record"][0], row["record"][1] = row["record"][1], row["record"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (token(3, 4), "another hash"),
+        (token(3, 3), "another hash"),
+        (swapped, "another hash|residues that it should"),
+    ],
+)
+def test_deep_finds_what_records_contradict(
+    dataset: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    rewrite_shard(dataset, change)
+    assert shallow(dataset) == [], "hashes and rules hold: only records/ knows better"
+    problems = compare_records(dataset, read_manifest(dataset))
+    assert any(re.search(message, problem) for problem in problems), problems
+
+
+def first(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    return next(row for row in rows if all(row[name] == value for name, value in wanted.items()))
+
+
+def lose(rows: list[dict[str, Any]]) -> None:
+    rows[5]["ordinal"] = rows[6]["ordinal"]
+
+
+def misplace(rows: list[dict[str, Any]]) -> None:
+    first(rows, status="kept")["bucket"] += 1
+
+
+def other_split(rows: list[dict[str, Any]]) -> None:
+    first(rows, status="kept", split="train")["split"] = "valid"
+
+
+def unduplicate(rows: list[dict[str, Any]]) -> None:
+    first(rows, status="duplicate").update(status="kept", duplicate_of=None, split="train")
+
+
+def wrong_original(rows: list[dict[str, Any]]) -> None:
+    first(rows, status="duplicate")["duplicate_of"] = first(rows, status="kept")["ordinal"]
+
+
+@pytest.mark.parametrize("change", [lose, misplace, other_split, unduplicate, wrong_original])
+def test_deep_finds_wrong_rows(
+    dataset: Path, change: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    rewrite_records(dataset, change)
+    assert shallow(dataset) == []
+    assert any(
+        "records/: " in problem for problem in compare_records(dataset, read_manifest(dataset))
+    )
+
+
+def test_verify_deep_prints_what_is_wrong_and_fails(
+    run: Run,
+    run_process: Run,
+    dataset: Path,
+) -> None:
+    rewrite_records(dataset, misplace)
+    assert run("verify", dataset).returncode == 0
+    done = run_process("verify", dataset, "--deep")
+    assert done.returncode == 1
+    assert "records/: " in done.stdout
+    rewrite_shard(dataset, token(0, 5))
+    done = run("verify", dataset)
+    assert done.returncode == 1
+    assert "does not start with <cls>" in done.stdout
+
+
+def test_flipped_bits_truncation_and_missing_files_are_found(run: Run, dataset: Path) -> None:
+    manifest = read_manifest(dataset)
+    shard, records = dataset / manifest.shards["train"][0].name, dataset / manifest.records[0].name
+    content = shard.read_bytes()
+    for damaged in (bytes([content[0] ^ 1]) + content[1:], content[:-1], content + b"\0"):
+        shard.write_bytes(damaged)
+        done = run("verify", dataset)
+        assert done.returncode == 1
+        assert str(shard) in done.stdout
+    shard.unlink()
+    assert "missing" in run("verify", dataset).stdout
+    shard.write_bytes(content)
+    records.write_bytes(records.read_bytes()[:-4])
+    done = run("verify", dataset)
+    assert done.returncode == 1
+    assert str(records) in done.stdout
+
+
+def test_a_folder_without_manifest_is_no_dataset(run: Run, tmp_path: Path) -> None:
+    done = run("verify", tmp_path)
+    assert done.returncode == 1
+    assert "not a dataset, or its build did not finish" in done.stderr
+
+
+def signed(raw: dict[str, Any]) -> str:
+    return json.dumps({**raw, "digest": xxhash.xxh3_128_hexdigest(_canonical(raw))})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../outside.arrow",
+        "/etc/passwd",
+        "train/../../x.arrow",
+        "train/a/b.arrow",
+        "other/x.arrow",
+        "train\\x.arrow",
+        "train//x.arrow",
+        "x.arrow",
+    ],
+)
+def test_a_manifest_whose_paths_leave_the_dataset_is_refused(dataset: Path, name: str) -> None:
+    raw = asdict(read_manifest(dataset))
+    raw["shards"]["train"] = [{**raw["shards"]["train"][0], "name": name}]
+    with pytest.raises(ManifestError, match=r"\.name|is not in"):
+        Manifest.from_json(signed(raw), where="here")
+
+
+def test_a_manifest_of_another_version_or_edited_is_refused(dataset: Path) -> None:
+    text = (dataset / "manifest.json").read_text()
+    raw = asdict(read_manifest(dataset))
+    for bad, message in (
+        (text.replace('"seed": 0', '"seed": 1'), "does not match its own digest"),
+        (signed({**raw, "format": 2}), "format version 2, this thdpack"),
+        (signed({**raw, "vocabulary_digest": "0" * 32}), "vocabulary 'esm2' is not the one"),
+        (signed({**raw, "surprise": 1}), "does not match its own digest"),
+        (signed({**raw, "seed": "0"}), "a key is missing or has a wrong value"),
+        ("[]", "not a manifest"),
+        ("{}", "format version None"),
+        ("{", "not JSON"),
+    ):
+        with pytest.raises(ManifestError, match=message):
+            Manifest.from_json(bad, where="here")
+
+
+def test_a_manifest_survives_a_round_trip(dataset: Path) -> None:
+    text = (dataset / "manifest.json").read_text()
+    assert Manifest.from_json(text, where="here").to_json() == text

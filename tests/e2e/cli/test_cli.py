@@ -1,0 +1,224 @@
+"""The command as a user meets it: help that teaches, exit codes, inspect, machine-readable output."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.inspect_dataset import show_record
+from tests.helpers.data.corpus import digest
+from tests.helpers.processes.command_line import REPO, Run, command, environment, run_process
+
+
+@pytest.fixture(scope="module")
+def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample's dataset, built by the real command. Not to be changed."""
+    out = tmp_path_factory.mktemp("sample") / "out"
+    assert run_process("preprocess", sample, "--out", out).returncode == 0
+    return out
+
+
+SHAPE = (
+    "capacity",
+    "max-seq-len",
+    "long",
+    "min-residues",
+    "on-invalid",
+    "dedup",
+    "valid-fraction",
+    "seed",
+    "packer",
+    "max-seqs",
+    "length-multiple",
+)
+OPTIONS = (*SHAPE, "compression", "shard-mb", "workers", "memory", "overwrite", "dry-run")
+
+
+def test_help_names_every_option_with_its_default(run: Run) -> None:
+    text = run("preprocess", "--help").stdout
+    assert all(f"--{option}" in text for option in OPTIONS)
+    assert "{truncate,split,drop}" in text
+    assert "(default: 16384)" in re.sub(r"\s+", " ", text)
+    assert "Example: thdpack preprocess" in text
+
+
+def test_help_is_quick(run_process: Run) -> None:
+    """Help takes at most twice as long as Python takes to import the parser of options.
+
+    A limit in seconds would depend on what else the machine does.
+    """
+
+    def seconds(call: Callable[[], subprocess.CompletedProcess[str]]) -> float:
+        started = time.perf_counter()
+        assert call().returncode == 0
+        return time.perf_counter() - started
+
+    bare = [sys.executable, "-c", "import dataclasses, json, tyro"]
+    rounds = [
+        (
+            seconds(lambda: run_process("--help")),
+            seconds(lambda: subprocess.run(bare, capture_output=True, text=True, check=False)),
+        )
+        for _ in range(3)
+    ]
+    assert min(helped / imported for helped, imported in rounds) < 2.0
+
+
+def test_wrong_usage_of_the_command_exits_with_2(run_process: Run, tmp_path: Path) -> None:
+    for arguments, message in (
+        (("--capacity", "2"), "--capacity is 2"),
+        (("--nonsense",), "nonsense"),
+    ):
+        done = run_process("preprocess", "x.fasta", "--out", tmp_path / "out", *arguments)
+        assert done.returncode == 2
+        assert message in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--capacity", "2"], "--capacity is 2"),
+        (["--max-seq-len", "20000"], "does not fit --capacity"),
+        (["--length-multiple", "7"], "not a multiple of"),
+        (["--valid-fraction", "1.5"], "expected 0..1"),
+        (["--memory", "lots"], "expected something like 512M"),
+        (["--packer", "magic"], "magic"),
+        (["--nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
+    run: Run, sample: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = run("preprocess", sample, "--out", tmp_path / "out", *arguments)
+    assert done.returncode == 2
+    assert message in re.sub(r"\s+", " ", done.stderr + done.stdout)
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_even_a_bug_shows_no_credentials() -> None:
+    program = """
+import pipeline.cli.main
+def broken(arguments):
+    raise RuntimeError("GET https://me:hunter2@host/x?X-Amz-Signature=5ba5e5")
+pipeline.cli.main._run = broken
+pipeline.cli.main.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "RuntimeError: GET https://host/x" in done.stderr
+    assert not re.search("hunter2|5ba5e5", done.stderr.replace(program, ""))
+
+
+def test_inspect_draws_a_bucket_and_tells_the_fate_of_a_record(
+    run: Run,
+    run_process: Run,
+    dataset: Path,
+    sample: Path,
+) -> None:
+    drawn = run_process("inspect", dataset, "--bucket", "0").stdout
+    assert "bucket 0 of train" in drawn
+    assert "<cls>" in drawn
+    assert "█" in drawn
+    name = sample.read_text()[1:].split()[0]
+    assert re.search(
+        rf"{re.escape(name)}: record 0, .*\n.*hash .*\n +kept: train, train/.*, row \d+",
+        run("inspect", dataset, "--record", name).stdout,
+    )
+    assert "records in" in run("inspect", dataset).stdout
+    for arguments in (
+        ["--record", "nobody"],
+        ["--bucket", "10000"],
+        ["--bucket", "0", "--split", "test"],
+    ):
+        done = run("inspect", dataset, *arguments)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+
+
+def test_inspect_says_why_a_record_was_left_out(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_text(">a\nMKTAYI\n>b\nmktayi*\n>c\nMK\n>d\nMKJ1\n>e\n" + "M" * 50)
+    out = tmp_path / "out"
+    done = run(
+        "preprocess",
+        path,
+        "--out",
+        out,
+        "--min-residues",
+        "3",
+        "--on-invalid",
+        "skip",
+        "--max-seq-len",
+        "32",
+        "--long",
+        "drop",
+    )
+    assert done.returncode == 0
+    for name, reason in (
+        ("a", "kept"),
+        ("b", "the same residues as record 0 (a)"),
+        ("c", "fewer than 3"),
+        ("d", "outside the vocabulary"),
+        ("e", "more than 30"),
+    ):
+        show_record(out, name)
+        assert reason in capsys.readouterr().out
+
+
+def test_an_empty_result_is_an_error(run: Run, sample: Path, tmp_path: Path) -> None:
+    done = run("preprocess", sample, "--out", tmp_path / "out", "--min-residues", "100000")
+    assert done.returncode == 1
+    assert "no record was kept (1,008 too_short)" in done.stderr
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(dataset: Path) -> None:
+    """As `thdpack inspect … | head -0` does."""
+    process = subprocess.Popen(
+        command("inspect", str(dataset)),
+        cwd=REPO,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+def test_log_json_is_one_object_a_line(run: Run, sample: Path, tmp_path: Path) -> None:
+    done = run("preprocess", sample, "--out", tmp_path / "out", "--log-json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [e["event"] for e in events][-1] == "summary"
+    assert sum(events[-1]["records"].values()) == 1008
+    assert {"phase", "summary"} <= {e["event"] for e in events}
+
+
+def test_memory_and_workers_do_not_change_the_bytes(
+    run_process: Run,
+    sample: Path,
+    tmp_path: Path,
+    dataset: Path,
+) -> None:
+    assert (
+        run_process(
+            "preprocess", sample, "--out", tmp_path / "b", "--memory", "300M", "--workers", "7"
+        ).returncode
+        == 0
+    )
+    assert digest(dataset) == digest(tmp_path / "b")

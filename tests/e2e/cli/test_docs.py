@@ -1,0 +1,123 @@
+"""Documents are true: their Python runs, their commands print what they show, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes.command_line import REPO, Run, command, environment
+
+PAGES = sorted(
+    path.relative_to(REPO).as_posix()
+    for path in (*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"))
+    if path.name != "CHANGELOG.md"
+)
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/reference/reader.md", "docs/reference/statistics.md", "docs/tutorial.md"],
+)
+def test_the_code_on_a_page_runs(run: Run, tmp_path: Path, sample: Path, page: str) -> None:
+    assert run("preprocess", sample, "--out", tmp_path / "data" / "sample").returncode == 0
+    blocks = re.findall(r"```python\n(.*?)```", (REPO / page).read_text(), flags=re.DOTALL)
+    assert blocks
+    program = "\n".join(blocks)
+    where = {
+        "PYTHONPATH": str(REPO),
+        "HF_DATASETS_CACHE": str(tmp_path / "cache"),
+        "HF_HUB_OFFLINE": "1",
+        "XDG_CACHE_HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, **environment(), **where},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_commands_on_a_page_print_what_it_shows(tmp_path: Path, sample: Path, page: str) -> None:
+    (tmp_path / "data").mkdir()
+    shutil.copy(sample, tmp_path / "data" / "sample.fasta")
+    shown = "".join(re.findall(r"```console\n(.*?)```", (REPO / page).read_text(), flags=re.DOTALL))
+    commands = re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]
+    assert commands
+    for text in commands:
+        line, _, output = text.partition("\n")
+        program, *arguments = shlex.split(line)
+        assert program == "thdpack"
+        env = {**environment(), "PYTHONPATH": str(REPO)}
+        done = subprocess.run(
+            command(*arguments), cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(pattern(output), done.stdout), f"{line} prints\n{done.stdout}"
+
+
+def pattern(output: str) -> str:
+    """Return a pattern for what a page shows: a line `…` stands for any lines, one that ends in `…` for any end."""
+    lines = [
+        r"(?:.*\n)*"
+        if line == "…"
+        else re.escape(line.removesuffix("…").rstrip())
+        + (r".*\n" if line.endswith("…") else r" *\n")
+        for line in output.splitlines()
+    ]
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_paths_on_a_page_exist(page: str) -> None:
+    text = re.sub(r"```.*?```", "", (REPO / page).read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r"src(?:set)?=\"([^\"]+)\"", text)
+    missing = [
+        link
+        for link in links
+        if "://" not in link and not (REPO / page).parent.joinpath(link).exists()
+    ]
+    named = re.findall(
+        r"(?<![\w/.])((?:docs|deploy|schemas|packers|pipeline|trainer|benchmarks|tests)/[\w./-]+\.\w+)",
+        text,
+    )
+    missing += [path for path in named if not (REPO / path).exists()]
+    assert not missing
+
+
+def test_documents_named_in_the_code_exist() -> None:
+    folders = ("schemas", "packers", "pipeline", "trainer", "benchmarks", "deploy", "tests")
+    files = [
+        path
+        for folder in folders
+        for path in (REPO / folder).rglob("*.*")
+        if path.suffix in (".py", ".pyx", ".sbatch")
+    ]
+    named = {
+        name
+        for path in [*files, REPO / "Makefile"]
+        for name in re.findall(r"(?<![\w/])(?:docs|deploy)/[\w./-]+\.\w+", path.read_text())
+    }
+    assert named
+    assert not [name for name in named if not (REPO / name).exists()]
+
+
+def test_the_file_tree_names_every_room() -> None:
+    tree = (REPO / "README.md").read_text().split("## File tree")[1]
+    rooms = {
+        path.parent
+        for package in ("schemas", "packers", "pipeline", "trainer")
+        for path in (REPO / package).rglob("*.py")
+    }
+    assert not [
+        room for room in rooms if not re.search(rf"^ +{room.name}/ ", tree, flags=re.MULTILINE)
+    ]

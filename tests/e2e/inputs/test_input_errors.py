@@ -1,0 +1,156 @@
+"""Errors of inputs name the kind of the file, or the line and the letter."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.archives import bgzip, skippable
+from tests.helpers.data.corpus import read_records
+from tests.helpers.processes.command_line import Run
+
+FASTA = b">a\nMKTAYI\n>b\nMKVLA\n"
+FASTQ = b"@read1\nMKTAY\n+\n!!!!!\n"
+
+
+def refusal(run: Run, path: Path, *options: str) -> str:
+    """Return the one line that preprocess says when it refuses a file."""
+    done = run("preprocess", path, "--out", path.parent / "out", *options)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def zipped() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("x.fasta", FASTA)
+    return file.getvalue()
+
+
+def tarred(name: str = "x.fasta") -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(FASTA)
+        archive.addfile(entry, io.BytesIO(FASTA))
+    return file.getvalue()
+
+
+def test_the_kind_of_a_file_that_is_not_fasta_is_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta"
+    for content, kind in (
+        (FASTA.decode().encode("utf-16"), "UTF-16 text"),
+        (FASTA.decode().encode("utf-16-le"), "UTF-16 text"),
+        (FASTA.decode().encode("utf-16-be"), "UTF-16 text"),
+        (zipped(), "a zip archive"),
+        (tarred(), "a tar archive"),
+        (tarred(">x.fasta"), "a tar archive"),
+        (gzip.compress(tarred()), "a tar archive"),
+        (b"\x1f\x9d\x90" + bytes(20), "a file packed by compress (.Z)"),
+        (b"\x04\x22\x4d\x18" + bytes(20), "an lz4 archive"),
+        (bgzip(b"BAM\x01" + bytes(200)), "a BAM file"),
+        (struct.pack("<IIII", 0x1A412743, 0, 1, 0), "a 2bit file"),
+        (struct.pack(">IIII", 0x1A412743, 0, 1, 0), "a 2bit file"),
+        (FASTQ, "FASTQ"),
+        (gzip.compress(FASTQ.replace(b"\n", b"\r\n")), "FASTQ"),
+        (b"\n<!DOCTYPE html>\n<html>404</html>\n", "an HTML page"),
+        (b"<HTML><body>>moved</body></HTML>", "an HTML page"),
+        (b'<?xml version="1.0"?>\n<uniprot>\n', "XML"),
+        (b"LOCUS       X 10 aa\n", "a GenBank file: read it with --format genbank"),
+        (b"ID   X  Reviewed;  10 AA.\n", "read it with --format swiss"),
+        (gzip.compress(gzip.compress(FASTA)), "a gzip archive inside an archive"),
+        (lzma.compress(gzip.compress(FASTA)), "a gzip archive inside an archive"),
+        (skippable(gzip.compress(FASTA)) * 2, "no residue in this file"),
+    ):
+        path.write_bytes(content)
+        said = refusal(run, path)
+        assert kind in said, said
+        assert said.startswith(f"thdpack: {path}:1: "), said
+
+
+def test_fasta_that_looks_like_another_kind_is_read(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_bytes(b">" + b"a" * 256 + b"ustar\nMKT\n>BAM\x01\nMKV\n")
+    assert run("preprocess", path, "--out", tmp_path / "out").returncode == 0
+
+
+def test_residues_on_the_line_of_the_id_are_an_error_that_says_so(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_bytes(b">a\tMKTAYI\n>b\tMKVLA\n")
+    assert (
+        f"{path}:1: no residue in this file: they are on the line of the id, after a tab"
+        in refusal(run, path)
+    )
+    path.write_bytes(b">a some protein\n>b\n")
+    assert refusal(run, path).endswith(f"{path}:2: no residue in this file")
+
+
+def test_damaged_bzip2_is_called_damaged_bzip2(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta.bz2"
+    packed = bytearray(bz2.compress(FASTA * 100))
+    packed[40] ^= 4
+    path.write_bytes(packed)
+    assert (
+        refusal(run, path) == f"thdpack: {path}: damaged bzip2 archive; download or copy it again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "letter"),
+    [
+        (b">a\rMKT\r>b\rMK1T\r", 4, "1"),
+        (b">a\rMKT\r;2\rM3T\r>b\rMK1T\r", 4, "3"),
+        (b">a\r\nMKT\r\n>b\r\nMK1T\r\n", 4, "1"),
+        (b">a\n\r\nMK\rM1\n", 4, "1"),
+        (b">a\rMKT\n>b\xff\xfe\rM*T\r", 4, "*"),
+        (b">a\nMK\n;caf\xe9\nM\xc3\xa9\n", 4, "é"),
+        (b">a\nMK**\n", 2, "*"),
+        (b">a\nMK\nM\tK\n", 3, "\\t"),
+        (b";\xe9\n>a\nM1", 3, "1"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_first_unknown_letter_is_named_with_its_line(
+    run: Run, tmp_path: Path, text: bytes, line: int, letter: str, packed: bool
+) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_bytes(gzip.compress(text) if packed else text)
+    assert f"{path}:{line}: letter '{letter}' is outside" in refusal(
+        run, path, "--on-invalid", "error"
+    )
+
+
+@pytest.mark.parametrize("residues", [b"MKT", b"MK\xc3\xa9T"])
+def test_a_comment_may_be_in_any_encoding_whatever_the_record_holds(
+    run: Run, tmp_path: Path, residues: bytes
+) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_bytes(b">a\n" + residues + b"\n;caf\xe9\r;\xff\r\n" + residues + b"\n>b\nMKV\n")
+    assert run("preprocess", path, "--out", tmp_path / "out").returncode == 0
+    assert [row["residues"] for row in read_records(tmp_path / "out")] == [
+        2 * len(residues.decode()),
+        3,
+    ]
+
+
+def test_an_error_after_a_comment_in_another_encoding_names_its_own_line(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.fasta"
+    for residues, message in (
+        (b"M\xe9", "byte 0xe9 is not UTF-8"),
+        (b"\xc3\xa9\x01", "control character"),
+    ):
+        path.write_bytes(b">a\nMK\n;\xe9\xe9\n" + residues + b"\n")
+        said = refusal(run, path)
+        assert f"{path}:4: " in said
+        assert message in said

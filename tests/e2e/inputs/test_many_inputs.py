@@ -1,0 +1,217 @@
+"""Many inputs, from stores and disks, in one job: lists, globs, formats mixed; the manifest tells them by content."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xxhash
+
+from pipeline.build.build_plan import plan
+from pipeline.build.options import PreprocessOptions
+from pipeline.inputs.find import unchanged
+from pipeline.storage.object_folder import ObjectFolder
+from schemas.errors import InputError
+from tests.helpers.data.corpus import digest, fasta, made_records, read_manifest, read_records
+from tests.helpers.processes.command_line import Run
+from tests.helpers.stores.faulty_proxy import faulty_proxy
+from tests.helpers.stores.object_store import (
+    MIN_PART,
+    ObjectStore,
+    client,
+    object_store,
+    objects,
+    point_s3_at,
+    put,
+)
+
+RECORDS = made_records(120)
+OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _s3(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.reset()
+    point_s3_at(store.endpoint, monkeypatch)
+
+
+def parquet(records: list[tuple[str, str]]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(
+        pa.table(
+            {
+                "id": [name.split()[0] for name, _ in records],
+                "sequence": [residues for _, residues in records],
+            }
+        ),
+        sink,
+    )
+    return sink.getvalue()
+
+
+FILES = {
+    "a/1.fasta": fasta(RECORDS[:40]),
+    "a/2.fa.gz": gzip.compress(fasta(RECORDS[40:80])),
+    "b/3.parquet": parquet(RECORDS[80:]),
+}
+
+
+def test_a_list_of_globs_formats_and_places_gives_the_same_dataset_as_local_files(
+    run: Run, tmp_path: Path
+) -> None:
+    for name, content in FILES.items():
+        put(f"s3://bucket/in/{name}", content)
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    put("s3://bucket/in/a/notes.txt", b"not sequences")
+    (tmp_path / "files.txt").write_text(
+        "# what there is\n\ns3://bucket/in/a/*.fa*\ns3://bucket/in/b\n"
+    )
+    far = run("preprocess", f"@{tmp_path / 'files.txt'}", "--out", tmp_path / "far", *OPTIONS)
+    assert far.returncode == 0, far.stderr
+    near = run(
+        "preprocess",
+        tmp_path / "in" / "a",
+        tmp_path / "in" / "b",
+        "--out",
+        tmp_path / "near",
+        *OPTIONS,
+    )
+    assert near.returncode == 0, near.stderr
+    assert digest(tmp_path / "far") == digest(tmp_path / "near")
+    named = {entry.name: entry.xxh3_128 for entry in read_manifest(tmp_path / "far").inputs}
+    assert named == {name: xxhash.xxh3_128_hexdigest(content) for name, content in FILES.items()}
+    assert len(read_records(tmp_path / "far")) == len(RECORDS)
+
+
+def test_a_list_that_cannot_be_read_or_names_nothing_is_an_error(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("# nothing\n")
+    for text, message in (("empty.txt", "names no input"), ("gone.txt", "no such file")):
+        done = run("preprocess", f"@{tmp_path / text}", "--out", tmp_path / "out")
+        assert done.returncode == 1
+        assert message in done.stderr
+
+
+def test_an_input_that_was_replaced_is_read_again_and_one_that_was_not_is_not(run: Run) -> None:
+    for name, content in FILES.items():
+        put(f"s3://bucket/in/{name}", content)
+    arguments = (
+        "preprocess",
+        "s3://bucket/in/**",
+        "--out",
+        "s3://bucket/out",
+        *OPTIONS,
+        "--log-json",
+    )
+    assert run(*arguments).returncode == 0
+    assert '"fresh": false' in run(*arguments).stdout
+    put(
+        "s3://bucket/in/a/1.fasta", FILES["a/1.fasta"].replace(b"made0", b"make0")
+    )  # of the same size
+    done = run(*arguments)
+    assert done.returncode == 1
+    assert "the inputs changed" in done.stderr
+    assert run(*arguments, "--overwrite").returncode == 0
+    named = len([name for name in objects("s3://bucket/out") if name.startswith("records/")])
+    assert (
+        named
+        == len({name for name in objects("s3://bucket/out") if name.startswith("records/")})
+        == 2
+    ), "what the first build left is gone"
+
+
+def test_many_inputs_are_found_in_few_requests(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 5000 if os.environ.get("THDPACK_LONG") else 150
+    content = {f"in/{i:05d}.fasta": f">r{i}\nMKV\n".encode() for i in range(count)}
+    client().pipe({f"bucket/{name}": data for name, data in content.items()})
+    with faulty_proxy(store.endpoint) as (address, faults):
+        point_s3_at(address, monkeypatch)
+        planned = plan(PreprocessOptions(inputs=("s3://bucket/in/*.fasta",), out="x"))
+        assert [source.name for source in planned.sources] == [
+            name.removeprefix("in/") for name in sorted(content)
+        ]
+        assert len(faults.requests) <= 1.1 * count, "more than a look at each and the listing"
+
+
+def test_one_object_is_found_without_a_listing(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("s3://bucket/in/a/1.fasta", FILES["a/1.fasta"])
+    with faulty_proxy(store.endpoint) as (address, faults):
+        point_s3_at(address, monkeypatch)
+        faults.refuse = ("GET list-type", "GET prefix=", "GET delimiter=")
+        planned = plan(PreprocessOptions(inputs=("s3://bucket/in/a/1.fasta",), out="x"))
+        assert [(source.url, source.bytes) for source in planned.sources] == [
+            ("s3://bucket/in/a/1.fasta", len(FILES["a/1.fasta"]))
+        ]
+        assert unchanged(planned.sources[0])
+        assert not faults.happened
+
+
+def test_an_object_is_unchanged_while_its_content_is_as_a_listing_or_the_object_itself_says() -> (
+    None
+):
+    url = "s3://bucket/in/a/1.fasta"
+    put(url, b">a\nMKV\n")
+    listed, asked = (
+        plan(PreprocessOptions(inputs=(text,), out="x")).sources[0]
+        for text in ("s3://bucket/in/a/*", url)
+    )
+    assert listed == asked
+    put(url, b">a\nMKV\n")  # as standard input is, each time a build is begun again
+    assert unchanged(listed)
+    put(url, b">a\nMKL\n")
+    assert not unchanged(listed), "of the same size, and listed before"
+    client().rm_file(url)
+    with pytest.raises(InputError, match="no such file"):
+        unchanged(listed)
+
+
+def test_large_objects_are_uploaded_in_parts_and_nothing_is_left_of_failed_ones(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.storage.object_folder.UPLOAD_PART", MIN_PART)
+    monkeypatch.setattr("pipeline.storage.retries.FIRST_PAUSE", 0.01)
+    content = bytes(range(256)) * 200
+    with faulty_proxy(store.endpoint) as (address, faults):
+        point_s3_at(address, monkeypatch)
+        faults.rate, faults.kinds = 0.3, ("error", "cut", "lost")
+        faults.rng.seed(
+            2
+        )  # first parts fail, not the request that begins them, after which AWS's library waits long
+        folder = ObjectFolder("s3://bucket/set")
+        with folder.written("train/x.arrow") as file:
+            file.write(content)
+        faults.rate = 0.0
+        assert sum("partNumber" in request for request in faults.requests) >= 3
+        assert sum(faults.happened.values()) >= 1
+        assert objects("s3://bucket/set") == {"train/x.arrow": content}
+        with pytest.raises(ZeroDivisionError), folder.written("train/y.arrow") as file:
+            file.write(bytes(1 // (len(content) - len(content))))
+        assert set(objects("s3://bucket/set")) == {"train/x.arrow"}
+
+
+def test_standard_input_goes_to_a_store_and_leaves_nothing_but_the_dataset(
+    run: Run, tmp_path: Path
+) -> None:
+    content = fasta(RECORDS)
+    for out in ("s3://bucket/out", tmp_path / "out"):
+        done = run("preprocess", "-", "--out", out, *OPTIONS, stdin=content)
+        assert done.returncode == 0, done.stderr
+    near = {name: (tmp_path / "out" / name).read_bytes() for name in digest(tmp_path / "out")}
+    assert objects("s3://bucket/out") == near

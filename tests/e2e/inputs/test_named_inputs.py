@@ -1,0 +1,187 @@
+"""What the arguments name is read, or refused or passed over with the reason."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.inputs.expand import refuse_inside
+from pipeline.inputs.find import find_sources
+from schemas.errors import InputError
+from tests.helpers.data.corpus import read_records
+from tests.helpers.processes.command_line import REPO, Run, environment
+
+FASTA = b">a\nMKTAYI\n>b\nMKVLA\n"
+
+
+def refused(run: Run, *arguments: object) -> str:
+    """Return the one line that a command says when it refuses."""
+    done = run(*arguments)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one FASTA file and other things."""
+    inside = tmp_path / "in"
+    inside.mkdir()
+    (inside / "x.fasta").write_bytes(FASTA)
+    return inside
+
+
+def test_an_empty_name_is_not_the_current_folder(run: Run, tmp_path: Path) -> None:
+    sample = REPO / "data" / "sample.fasta"
+    assert "an empty name among the inputs" in refused(
+        run, "preprocess", "", "--out", tmp_path / "out"
+    )
+    assert "an empty name among the inputs" in refused(
+        run, "preprocess", sample, "", "--out", tmp_path / "out"
+    )
+    assert "the name of the dataset's folder is empty" in refused(
+        run, "preprocess", sample, "--out", ""
+    )
+    assert not (REPO / "manifest.json").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_what_a_folder_holds_besides_files_is_named(run: Run, tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "y.fasta").write_bytes(FASTA)
+    (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    (folder / "gone.fasta").symlink_to(tmp_path / "nothing.fasta")
+    (folder / "file.fasta").symlink_to(tmp_path / "elsewhere" / "y.fasta")
+    os.mkfifo(folder / "pipe.fasta")
+    done = run("preprocess", folder, "--out", tmp_path / "out", "--dedup", "none")
+    assert done.returncode == 0, done.stderr
+    assert {row["source"] for row in read_records(tmp_path / "out")} == {"x.fasta", "file.fasta"}
+    assert f"skipped {folder}/linked: a link to a folder" in done.stderr
+    assert f"skipped {folder}/gone.fasta: a link to nothing" in done.stderr
+    assert f"skipped {folder}/pipe.fasta: a pipe" in done.stderr
+    dry = run("preprocess", folder, "--out", tmp_path / "out", "--dry-run").stdout
+    assert f"skipped  {folder}/linked: a link to a folder" in dry
+
+
+def test_a_folder_of_links_only_says_why_nothing_is_read(
+    run: Run, tmp_path: Path, folder: Path
+) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    (outer / "linked").symlink_to(folder)
+    assert f"{outer}/linked: a link to a folder" in refused(
+        run, "preprocess", outer, "--out", tmp_path / "out"
+    )
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its permissions would not keep root out."""
+    (folder / "closed").mkdir()
+    scandir = os.scandir
+
+    def closed(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(InputError, match="closed: cannot be read: Permission denied"):
+        find_sources((str(folder),), "auto", spool=None)
+
+
+def test_a_name_that_is_not_utf8_is_refused_before_anything_is_read(
+    run: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    odd = os.fsencode(folder) + b"/caf\xe9.fasta"
+    Path(os.fsdecode(odd)).write_bytes(FASTA)
+    for named in (folder, os.fsdecode(odd), f"{folder}/*.fasta"):
+        said = refused(run, "preprocess", named, "--out", tmp_path / "out")
+        assert f"{folder}/caf\\xe9.fasta: its name is not UTF-8" in said
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_name_that_is_not_utf8_above_the_inputs_does_no_harm(run: Run, tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    (folder / "x.fasta").write_bytes(FASTA)
+    (folder / "notes.txt").write_bytes(b"")
+    done = run("preprocess", folder, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "caf\\xe9/notes.txt: not named like a sequence file" in done.stderr
+
+
+@pytest.mark.parametrize("nested", ["", "data", "../in/data", "a/b"])
+def test_a_dataset_inside_an_input_folder_is_refused_at_the_start(
+    run: Run, folder: Path, nested: str
+) -> None:
+    out = f"{folder}/{nested}"
+    for command in (("preprocess",), ("plan-tasks",), ("preprocess", "--dry-run")):
+        said = refused(run, *command, folder, "--out", out)
+        assert f"{folder}: the dataset's folder (--out) is inside this input" in said
+    (folder.parent / "list").write_text(f"{folder}\n")
+    assert "is inside this input" in refused(
+        run, "preprocess", f"@{folder.parent / 'list'}", "--out", out
+    )
+    (folder.parent / "link").symlink_to(folder)
+    assert "is inside this input" in refused(
+        run, "preprocess", folder.parent / "link", "--out", out
+    )
+    assert [path.name for path in folder.iterdir()] == ["x.fasta"]
+
+
+def test_a_dataset_beside_an_input_is_built(run: Run, folder: Path) -> None:
+    assert run("preprocess", folder, "--out", f"{folder}-data").returncode == 0
+    assert run("preprocess", folder / "x.fasta", "--out", folder).returncode == 0
+
+
+def test_a_pipe_is_refused_with_the_remedy(run: Run, tmp_path: Path) -> None:
+    """A pipe that nobody writes to: opening it would wait forever."""
+    os.mkfifo(tmp_path / "x.fasta")
+    said = refused(run, "preprocess", tmp_path / "x.fasta", "--out", tmp_path / "out")
+    assert f"{tmp_path}/x.fasta: a pipe, not a file; pass its output as standard input" in said
+
+
+def test_a_process_substitution_is_refused_as_an_input_and_read_as_a_list(
+    tmp_path: Path, folder: Path
+) -> None:
+    thdpack = f"{sys.executable} -m pipeline preprocess --workers 1 --out {tmp_path / 'out'}"
+    for prefix, content, code, message in (
+        ("", f"cat {folder}/x.fasta", 1, "a pipe, not a file"),
+        ("@", f"echo {folder}/x.fasta", 0, ""),
+    ):
+        script = f'build() {{ {thdpack} "{prefix}$1"; }}; build <({content})'
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=REPO,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_dataset_below_an_input_prefix_of_a_store_is_refused() -> None:
+    for text, out in (
+        ("s3://b/in", "s3://b/in/out"),
+        ("s3://b/in/", "s3://b/in"),
+        ("s3://b", "s3://b/x/y"),
+    ):
+        with pytest.raises(InputError, match="is inside this input"):
+            refuse_inside(out, (text,))
+    for text, out in (
+        ("s3://b/in", "s3://b/inside"),
+        ("s3://b/in/x.fasta", "s3://b/in"),
+        ("in", "s3://b/in"),
+    ):
+        refuse_inside(out, (text,))

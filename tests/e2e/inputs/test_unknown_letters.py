@@ -1,0 +1,80 @@
+"""An input that is mostly letters outside the vocabulary is no protein: it is warned about, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.helpers.data.corpus import read_records
+from tests.helpers.processes.command_line import Run
+
+GOOD = b">good\n" + b"MKTAYIAKQR" * 20 + b"\n"
+QUALITIES = b"".join(b">read%d\n" % i + b"40 40 37 12 9 40 31\n" * 3 for i in range(5))
+
+
+def test_a_file_that_is_mostly_unknown_is_refused_unless_it_is_asked_for(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "good.fasta").write_bytes(GOOD)
+    path = tmp_path / "x.fasta"
+    path.write_bytes(QUALITIES)
+    named = (tmp_path / "good.fasta", path, "--out", tmp_path / "out")
+    refused = run("preprocess", *named)
+    assert refused.returncode == 1
+    assert f"{path}: 100% of its letters are outside the vocabulary" in refused.stderr
+    assert "--on-invalid" in refused.stderr
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    for option, kept, fate in (
+        ("unk", 2, "they become <unk>"),
+        ("skip", 1, "their records are left out"),
+    ):
+        done = run("preprocess", *named, "--overwrite", "--on-invalid", option)
+        assert done.returncode == 0, done.stderr
+        assert f"{path}: 100% of its letters are outside the vocabulary; {fate}" in done.stderr
+        assert "good.fasta:" not in done.stderr
+        assert sum(row["status"] == "kept" for row in read_records(tmp_path / "out")) == kept
+
+
+def test_a_few_percent_are_a_warning_and_one_is_none(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta"
+    for letters, warned in (
+        (b"1" * 10 + b"M" * 90, True),
+        (b"1" * 50 + b"M" * 50, True),
+        (b"1" * 4 + b"M" * 96, False),
+    ):
+        path.write_bytes(b">a\n" + letters + b"\n")
+        done = run("preprocess", path, "--out", tmp_path / "out", "--overwrite")
+        assert done.returncode == 0, done.stderr
+        assert ("of its letters are outside the vocabulary" in done.stderr) is warned
+
+
+def test_half_of_a_file_counts_over_all_its_tasks(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_bytes(
+        b"".join(b">%d\n" % i + (b"1" if i % 5 else b"M") * 300 + b"\n" for i in range(50))
+    )
+    done = run("preprocess", path, "--out", tmp_path / "out", task_bytes=2_000)
+    assert done.returncode == 1
+    assert f"{path}: 80% of its letters" in done.stderr
+
+
+def test_a_table_of_something_else_is_refused(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"sequence": ["2024-01-01", "2024-01-02"]}), path)
+    done = run("preprocess", path, "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert f"{path}: 80% of its letters" in done.stderr
+
+
+def test_a_task_list_refuses_and_warns_too(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta"
+    for content, code in ((QUALITIES, 1), (b">a\n" + b"1" * 10 + b"M" * 90 + b"\n", 0)):
+        path.write_bytes(content)
+        out = tmp_path / f"out{code}"
+        assert run("plan-tasks", path, "--out", out).returncode == 0
+        assert run("run-task", out, "--index", 0).returncode == 0
+        done = run("run-task", out, "--index", 1)
+        assert done.returncode == code, done.stderr
+        assert f"{path}: {'100' if code else '10'}% of its letters" in done.stderr

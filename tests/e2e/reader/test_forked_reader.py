@@ -1,0 +1,134 @@
+"""A reader belongs to the process that opened it: another one must not read on as if it were alone.
+
+Each check runs in a process of its own that has loaded torch and nothing else: in one that has also loaded Ray, a fork may
+crash in Ray's libraries.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from pipeline.reader import Mixture, ShardReader
+from tests.helpers.processes.command_line import in_a_fork
+from tests.helpers.processes.ranks import Job
+
+Open = Callable[[Path], ShardReader | Mixture]
+READERS: dict[str, Open] = {
+    "reader": ShardReader,
+    "no threads": lambda path: ShardReader(path, prefetch=0),
+    "mixture": lambda path: Mixture([(path, 1.0)], buckets_per_step=4),
+}
+CHECK = """
+import sys
+from pathlib import Path
+from tests.e2e import test_forked_reader
+getattr(test_forked_reader, sys.argv[1])(Path(sys.argv[2]), *sys.argv[3:])
+"""
+
+
+class Positions(IterableDataset[int]):
+    """What a user writes first: a reader opened here, read by the workers of a DataLoader."""
+
+    def __init__(self, reader: ShardReader | Mixture) -> None:
+        self.reader = reader
+
+    def __iter__(self) -> Iterator[int]:
+        return (bucket.position for bucket in self.reader)
+
+
+class ByNumber(Dataset[int]):
+    def __init__(self, reader: ShardReader) -> None:
+        self.reader = reader
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def __getitem__(self, number: int) -> int:
+        return int(self.reader[number].input_ids.astype(int).sum())
+
+
+def in_its_own_process(check: Callable[..., None], dataset: Path, *arguments: str) -> None:
+    Job(CHECK, [check.__name__, str(dataset), *arguments]).finish()
+
+
+def workers_refuse(dataset: Path) -> None:
+    with ShardReader(dataset) as reader:
+        next(reader)
+        loader = DataLoader(
+            Positions(reader), batch_size=None, num_workers=2, multiprocessing_context="fork"
+        )
+        with pytest.raises(RuntimeError, match="opened in another process"):
+            next(iter(loader))
+        assert next(reader).position == 1  # here it goes on
+
+
+def a_fork_refuses(dataset: Path, kind: str, begun: str) -> None:
+    with READERS[kind](dataset) as reader:
+        for _ in range(int(begun)):
+            next(reader)
+        for use in (
+            lambda: next(reader),
+            lambda: next(iter(reader)),
+            lambda: next(reader.batches(1)),
+            lambda: reader.seek(7),
+        ):
+            assert in_a_fork(use).startswith(
+                "ForkedReaderError: this reader was opened in another process"
+            )
+        assert next(reader).position == int(begun)
+
+
+def a_loop_ends_in_forks(dataset: Path) -> None:
+    def read_on(reader: ShardReader) -> None:
+        for _ in range(20):
+            next(reader)
+
+    with ShardReader(dataset) as reader:
+        for number, _ in zip(range(40), reader, strict=False):
+            if number % 4 == 0:
+                said = in_a_fork(lambda: read_on(reader))
+                assert said.startswith("ForkedReaderError: "), said
+                assert in_a_fork(reader.close) == ""
+
+
+def workers_read_by_number(dataset: Path) -> None:
+    with ShardReader(dataset) as reader:
+        expected = [ByNumber(reader)[number] for number in range(40)]
+        subset = torch.utils.data.Subset(ByNumber(reader), range(40))
+        loader = DataLoader(subset, batch_size=None, num_workers=2, multiprocessing_context="fork")
+        assert list(loader) == expected
+
+
+def test_workers_of_a_data_loader_do_not_read_what_was_opened_before_them(
+    many_shards: Path,
+) -> None:
+    in_its_own_process(workers_refuse, many_shards)
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("begun", ["0", "3"])
+def test_a_fork_neither_reads_on_nor_moves(many_shards: Path, kind: str, begun: str) -> None:
+    in_its_own_process(a_fork_refuses, many_shards, kind, begun)
+
+
+def test_a_loop_that_goes_on_in_a_fork_ends_there(many_shards: Path) -> None:
+    """Also with threads at work and locks held while the process forks."""
+    in_its_own_process(a_loop_ends_in_forks, many_shards)
+
+
+def test_buckets_by_number_are_read_by_any_number_of_workers(many_shards: Path) -> None:
+    in_its_own_process(workers_read_by_number, many_shards)
+
+
+def test_a_reader_is_not_sent_to_another_process(many_shards: Path) -> None:
+    with (
+        ShardReader(many_shards) as reader,
+        pytest.raises(TypeError, match="open it in that process"),
+    ):
+        pickle.dumps(reader)

@@ -1,0 +1,300 @@
+"""The HTML report in headless Chromium, of datasets with hostile names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.processes.command_line import preprocess, run_here
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+
+PATIENCE = 100_000.0
+"""Time limit in milliseconds for each action of Chromium on a busy machine."""
+FILE = "<script>document.title='owned'<img src=x onerror=document.title='owned'>.fasta"
+ID = "<script>document.title='owned'</script>"
+MISLEADING = "\u202egnp.exe\x1b[31m"
+"""Reverses the direction of the text after it, and changes a terminal's colour."""
+PLOTS = {
+    "dataset": {"lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow"},
+    "fasta": {"lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow"},
+    "comparison": {"overlap", "lengths", "composition", "waste", "cost"},
+}
+VIEWS = [
+    (400, "light"),
+    (1600, "dark"),
+    *([(400, "dark"), (1600, "light")] if "THDPACK_LONG" in os.environ else []),
+]
+"""Widths and colour schemes in which each page is tested."""
+MARKS = {
+    "composition": 20,
+    "budget": 16,
+    "waste": 4,
+    "cost": 2,
+    "flow": 4,
+    "overlap": 2,
+    "lengths": 1,
+    "fill": 1,
+    "sequences": 1,
+}
+"""Smallest number of areas, bars, dots and streams in each plot."""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Start Debian's Chromium through playwright; skip without it, except in CI."""
+    program = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if program is None:
+        assert "CI" not in os.environ, "CI needs Chromium: .ci/run installs it"
+        pytest.skip("no Chromium here: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program,
+            args=["--no-sandbox"],
+            timeout=PATIENCE,
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Write one page of each kind."""
+    folder = tmp_path_factory.mktemp("pages")
+    (folder / "in").mkdir()
+    (folder / "in" / "plain.fasta").write_bytes(fasta(made_records(900, longest=1500)))
+    evil = [(ID, "MKVLAAGIVGLCAKAYLVMK")] * 40 + [(MISLEADING, "MKVLW" * 400), ("short", "M")]
+    (folder / "in" / FILE).write_bytes(fasta(evil + made_records(700, longest=900, seed=3)))
+    options = (
+        "--capacity",
+        "4096",
+        "--max-seq-len",
+        "512",
+        "--min-residues",
+        "2",
+        "--valid-fraction",
+        "0.1",
+    )
+    a, b = (
+        preprocess(folder / "in", folder / "a", *options),
+        preprocess(folder / "in" / "plain.fasta", folder / "b", *options),
+    )
+    made = {"dataset": (a,), "fasta": (folder / "in",), "comparison": (a, b)}
+    for kind, named in made.items():
+        done = run_here("stats", *named, "--html", folder / f"{kind}.html")
+        assert done.returncode == 0, done.stderr
+    return {kind: folder / f"{kind}.html" for kind in made}
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """An open page, with its console messages, errors, dialogs and requests."""
+
+    page: Page
+    trouble: list[str]
+
+
+@pytest.fixture(scope="module")
+def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, bool], Watched]]:
+    """Return a page by kind, with scripts or without. Each is loaded once for all tests."""
+    contexts: list[BrowserContext] = []
+
+    @cache
+    def load(kind: str, scripts: bool) -> Watched:
+        trouble: list[str] = []
+        address = pages[kind].as_uri()
+        context = chromium.new_context(java_script_enabled=scripts)
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE)
+        page = context.new_page()
+        page.on("console", lambda message: trouble.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: trouble.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: trouble.append(f"request: {request.url}"))
+        page.goto(address)
+        trouble.remove(f"request: {address}")
+        return Watched(page, trouble)
+
+    yield load
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def opened(watched: Callable[[str, bool], Watched]) -> Iterator[Any]:
+    """Show a page: `opened(kind, width, scheme)`. Messages, dialogs and requests are errors."""
+    used: list[Watched] = []
+
+    def show(kind: str, width: int = 1600, scheme: Any = "light", scripts: bool = True) -> Page:
+        found = watched(kind, scripts)
+        used.append(found)
+        found.page.set_viewport_size({"width": width, "height": 900})
+        found.page.emulate_media(media="screen", color_scheme=scheme)
+        found.page.mouse.move(0, 0)
+        return found.page
+
+    yield show
+    assert [trouble for found in used for trouble in found.trouble] == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), VIEWS)
+@pytest.mark.parametrize("kind", PLOTS)
+def test_every_plot_is_drawn_inside_its_card_without_overlapping_text(
+    opened: Any, kind: str, width: int, scheme: str
+) -> None:
+    page = opened(kind, width, scheme)
+    found = page.evaluate(_PLOTS_SHOWN)
+    assert set(found) == {f"plot-{name}" for name in PLOTS[kind]}
+    for name, plot in found.items():
+        assert plot["marks"] >= MARKS[name.removeprefix("plot-")], (
+            f"{name} draws less than it should"
+        )
+        assert plot["width"] >= 0.7 * width / (1 if width == 400 else 2.6), (
+            f"{name} does not fill its column"
+        )
+        assert plot["height"] >= 60, name
+        assert len(plot["label"]) > 20, f"{name} says nothing to those who cannot see it"
+        assert plot["outside"] == [], f"{name} writes beyond its card"
+        assert plot["colliding"] == [], f"{name} writes one thing over another"
+        assert plot["smallest"] >= 12, f"{name} has letters that are too small"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+_PLOTS_SHOWN = """
+() => Object.fromEntries([...document.querySelectorAll('figure[id^=plot-]')].map(figure => {
+  const svg = figure.querySelector(':scope > svg'), box = svg.getBoundingClientRect(), card = figure.getBoundingClientRect();
+  const shown = [...svg.querySelectorAll('text')].filter(t => getComputedStyle(t).visibility === 'visible');
+  const boxes = shown.map(t => [t.textContent, t.getBoundingClientRect()]);
+  const outside = boxes.filter(([, b]) => b.left < card.left || b.right > card.right || b.top < card.top || b.bottom > card.bottom).map(([t]) => t);
+  const colliding = [];
+  boxes.forEach(([s, a], i) => boxes.slice(i + 1).forEach(([t, b]) => {
+    // line boxes are higher than letters: the ink of two lines may be 4 pixels nearer than their boxes
+    if (a.left < b.right && b.left < a.right && a.top + 4 < b.bottom && b.top + 4 < a.bottom) colliding.push([s, t]);
+  }));
+  const drawn = [...svg.querySelectorAll('.area, .bar, .dot, .stream')].filter(m => {
+    const b = m.getBoundingClientRect(); return b.width > 0 && b.height > 0;
+  });
+  const sizes = shown.map(t => parseFloat(getComputedStyle(t).fontSize));
+  return [figure.id, {marks: drawn.length, width: box.width, height: box.height, label: svg.getAttribute('aria-label') || '', outside, colliding,
+                      smallest: Math.min(...sizes, 99)}];
+}))
+"""
+
+
+@pytest.mark.parametrize("kind", PLOTS)
+def test_names_from_files_show_as_text(opened: Any, kind: str) -> None:
+    page = opened(kind)
+    assert (
+        page.evaluate(
+            "document.querySelectorAll('script, img, iframe, object, embed, link, base, form').length"
+        )
+        == 0
+    )
+    assert (
+        page.evaluate(
+            "[...document.querySelectorAll('*')].flatMap(e => [...e.attributes]).filter(a => a.name.startsWith('on')).length"
+        )
+        == 0
+    )
+    assert "owned" not in page.title()
+    text = page.inner_text("body")
+    assert "<script>document.title=" in text
+    assert "\u202e" not in text
+    assert "\x1b" not in text
+    if kind != "comparison":  # which lists no records
+        assert ID in text
+        assert "\\u202egnp.exe\\x1b[31m" in text
+
+
+def test_a_bin_says_what_it_holds_while_the_pointer_is_on_it(opened: Any) -> None:
+    page = opened("dataset", 400)
+    said = page.locator("#plot-lengths .said")
+    shown = "elements => elements.filter(e => getComputedStyle(e).visibility === 'visible').map(e => e.textContent)"
+    assert said.evaluate_all(shown) == []
+    page.locator("#plot-lengths .hit .catch").nth(3).hover()
+    (words,) = said.evaluate_all(shown)
+    assert "residues: " in words
+    assert "record" in words
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", PLOTS)
+def test_text_has_enough_contrast(opened: Any, kind: str, scheme: str) -> None:
+    page = opened(kind, 1600, scheme)
+    faint = page.evaluate(_FAINT)
+    assert faint == []
+
+
+_FAINT = """
+() => {
+  const parse = c => c.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c; }
+                        return [255, 255, 255]; };
+  const faint = new Set();
+  for (const e of document.querySelectorAll('h1, h2, h3, p, li, dt, dd, th, td, svg text')) {
+    const style = getComputedStyle(e), svg = e instanceof SVGElement;
+    const front = light(parse(svg ? style.fill : style.color)), back = light(behind(svg ? e.closest('figure') : e));
+    const contrast = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
+    if (contrast < 4.5) faint.add(`${e.tagName}.${e.getAttribute('class')} ${contrast.toFixed(2)}`);
+  }
+  return [...faint];
+}
+"""
+
+
+def test_dark_is_dark_and_light_is_light(opened: Any) -> None:
+    backgrounds = [
+        opened("dataset", 1600, scheme).evaluate("getComputedStyle(document.body).backgroundColor")
+        for scheme in ("light", "dark")
+    ]
+    light, dark = (sum(map(float, value.strip("rgb()").split(","))) / 3 for value in backgrounds)
+    assert light > 230
+    assert dark < 40
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_paper_it_is_black_on_white_and_fits(opened: Any, scheme: str) -> None:
+    page = opened("dataset", 700, scheme)
+    page.emulate_media(media="print", color_scheme=scheme)
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor")
+        == "rgb(255, 255, 255)"
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= 700
+    assert {
+        name: plot["outside"]
+        for name, plot in page.evaluate(_PLOTS_SHOWN).items()
+        if plot["outside"]
+    } == {}
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_it_shows_the_same_without_scripts(opened: Any, pages: dict[str, Path]) -> None:
+    assert opened("dataset").inner_text("body") == opened("dataset", scripts=False).inner_text(
+        "body"
+    )
+
+
+def test_a_page_is_one_small_file_without_references(pages: dict[str, Path]) -> None:
+    for path in pages.values():
+        text = path.read_text(encoding="utf-8")
+        assert len(text.encode()) < 2_000_000
+        assert "default-src 'none'" in text.replace("&#x27;", "'")
+        assert not re.search(r"<script|@import|url\((?!#)", text)

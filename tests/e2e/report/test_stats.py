@@ -1,0 +1,549 @@
+"""`thdpack stats` on the command line: inputs, output files, comparisons and errors."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pipeline.report.command as command
+from benchmarks.offline.stats import make_records
+from pipeline.build.options import PreprocessOptions
+from pipeline.planning.throughput import RUNS, THROUGHPUT
+from schemas.errors import ThdpackError
+from schemas.manifest import Manifest
+from tests.helpers.data.corpus import as_read, fasta, made_records, read_manifest, read_records
+from tests.helpers.processes.command_line import REPO, Run, preprocess
+from tests.helpers.stores.stores import http_store
+
+CLEAR = re.compile(r"thdpack: [^\n]+\n")
+SIZES = ("--capacity", "512", "--max-seq-len", "256", "--valid-fraction", "0.1")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a dataset of two inputs in several partitions, with duplicates. Tests copy it."""
+    folder = tmp_path_factory.mktemp("stats")
+    (folder / "in").mkdir()
+    (folder / "in" / "first.fasta").write_bytes(fasta(made_records(300, longest=300)))
+    (folder / "in" / "second.fasta").write_bytes(fasta(made_records(200, longest=300)))
+    return preprocess(folder / "in", folder / "dataset", *SIZES, partition_bytes=20_000)
+
+
+@pytest.fixture
+def dataset(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "dataset"))
+
+
+def stats(run: Run, *arguments: object) -> dict[str, Any]:
+    done = run("stats", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
+    done = run("stats", dataset)
+    assert (done.returncode, done.stderr) == (0, "")
+    manifest = read_manifest(dataset)
+    for part in (
+        "records",
+        "length in residues",
+        "composition",
+        "splits",
+        "padding",
+        "GPU-hours",
+        "the longest records",
+        "the most repeated records",
+    ):
+        assert part in done.stdout
+    for number in (
+        sum(manifest.records_by_status.values()),
+        manifest.residues_in,
+        manifest.residues_kept,
+        manifest.splits["train"].tokens,
+    ):
+        assert f"{number:,}" in done.stdout
+    assert {"first.fasta", "second.fasta", "train", "valid", "esm2-650m", "next-fit"} <= set(
+        re.split(r"\s+", done.stdout)
+    )
+    assert (
+        max(map(len, done.stdout.splitlines())) <= 170
+    )  # COLUMNS is 120; lines of text are not broken
+
+
+def test_eighty_columns_are_enough_for_every_number(
+    run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A narrow terminal cuts off ends of names, never numbers or words."""
+    monkeypatch.setattr(
+        "tests.helpers.processes.command_line.environment",
+        lambda: {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
+    )
+    done = run("stats", dataset)
+    assert not re.search(r"[0-9,.%]…", done.stdout)
+    for header in (
+        "places",
+        "spread",
+        "sequences in a bucket",
+        "one epoch",
+        "of a run",
+        "fp8-delayed",
+        "GPU-hours",
+        "residues",
+        "times",
+    ):
+        assert header in done.stdout
+
+
+def test_json_goes_to_standard_output_or_to_a_file_beside_the_report(
+    run: Run,
+    run_process: Run,
+    dataset: Path,
+    tmp_path: Path,
+) -> None:
+    alone = run_process("stats", dataset, "--json")
+    beside = run("stats", dataset, "--json", tmp_path / "new" / "report.json")
+    assert json.loads(alone.stdout) == json.loads((tmp_path / "new" / "report.json").read_text())
+    assert "the longest records" in beside.stdout
+    first = run("stats", "--json", "--csv", tmp_path / "csv", dataset)
+    assert json.loads(first.stdout) == json.loads(alone.stdout)
+
+
+def test_csv_tables_hold_what_the_json_holds(run: Run, dataset: Path, tmp_path: Path) -> None:
+    report = stats(run, dataset, "--csv", tmp_path / "csv")
+    tables = {
+        path.stem: list(csv.DictReader(path.open(newline="")))
+        for path in (tmp_path / "csv").iterdir()
+    }
+    assert {
+        "summary",
+        "settings",
+        "inputs",
+        "lengths",
+        "length_histogram",
+        "composition",
+        "splits",
+        "waste",
+        "budget",
+        "longest",
+        "repeated",
+    } <= set(tables)
+    assert {"duplicates", "train_fill", "train_cost", "train_sequences", "valid_fill"} <= set(
+        tables
+    )
+    assert int(tables["summary"][0]["records"]) == report["records"]
+    assert [int(row["kept"]) for row in tables["inputs"]] == [
+        flow["by_status"]["kept"] for flow in report["inputs"]
+    ]
+    assert sum(int(row["count"]) for row in tables["length_histogram"]) == report["records"]
+    assert [float(row["waste"]) for row in tables["waste"]] == [
+        way["waste"] for way in report["waste"]
+    ]
+    assert {row["letter"]: int(row["count"]) for row in tables["composition"]} == {
+        x["letter"]: x["count"] for x in report["composition"]["letters"]
+    }
+    assert [row["id"] for row in tables["longest"]] == [note["id"] for note in report["longest"]]
+
+
+def test_every_key_of_the_json_is_documented(run: Run, dataset: Path, tmp_path: Path) -> None:
+    text = (REPO / "docs" / "reference" / "statistics.md").read_text()
+    words = set(re.findall(r"[a-z_0-9]+", text))
+    (tmp_path / "a.fasta").write_bytes(fasta(made_records(50)))
+    for found in (
+        stats(run, dataset),
+        stats(run, tmp_path / "a.fasta"),
+        stats(run, dataset, tmp_path / "a.fasta"),
+    ):
+        assert not keys_of(found) - words
+        assert found["schema"] == 1
+
+
+def keys_of(value: Any) -> set[str]:
+    """Return all keys at any depth, except percentiles, whose keys are numbers."""
+    if isinstance(value, dict):
+        return {key for key in value if not key.isdigit()}.union(*map(keys_of, value.values()))
+    return set().union(*map(keys_of, value)) if isinstance(value, list) else set()
+
+
+def test_a_remote_dataset_gives_the_same_report_from_its_manifest_and_records_alone(
+    run: Run, dataset: Path
+) -> None:
+    here = stats(run, dataset)
+    for entry in [entry for entries in read_manifest(dataset).shards.values() for entry in entries]:
+        (dataset / entry.name).unlink()
+    with http_store(dataset) as url:
+        there = stats(run, url)
+    assert there == {**here, "name": url}
+
+
+def test_a_remote_file_that_is_no_dataset_is_refused(run: Run, tmp_path: Path) -> None:
+    with http_store(tmp_path) as url:
+        done = run("stats", url)
+    assert done.returncode == 1
+    assert "no manifest.json" in done.stderr
+
+
+def truncated(dataset: Path) -> str:
+    entry = dataset / read_manifest(dataset).records[0].name
+    os.truncate(entry, entry.stat().st_size - 100)
+    return entry.name
+
+
+def flipped(dataset: Path) -> str:
+    entry = dataset / read_manifest(dataset).records[1].name
+    data = bytearray(entry.read_bytes())
+    data[len(data) // 3] ^= 1
+    entry.write_bytes(data)
+    return entry.name
+
+
+def without_records(dataset: Path) -> str:
+    entry = dataset / read_manifest(dataset).records[0].name
+    entry.unlink()
+    return entry.name
+
+
+def without_a_shard(dataset: Path) -> str:
+    entry = dataset / read_manifest(dataset).shards["train"][0].name
+    entry.unlink()
+    return entry.name
+
+
+def with_a_short_shard(dataset: Path) -> str:
+    entry = dataset / read_manifest(dataset).shards["train"][0].name
+    os.truncate(entry, 100)
+    return entry.name
+
+
+def edited(dataset: Path) -> str:
+    path = dataset / "manifest.json"
+    path.write_text(path.read_text().replace('"residues_in": ', '"residues_in": 1', 1))
+    return "digest"
+
+
+def unfinished(dataset: Path) -> str:
+    (dataset / "manifest.json").unlink()
+    return "did not finish"
+
+
+def rewritten(dataset: Path, change: Callable[[Manifest], Manifest]) -> None:
+    """Replace the manifest by a valid one with other contents."""
+    (dataset / "manifest.json").write_text(change(read_manifest(dataset)).to_json())
+
+
+def of_other_counts(dataset: Path) -> str:
+    rewritten(
+        dataset,
+        lambda manifest: replace(
+            manifest, records_by_status={**manifest.records_by_status, "kept": 7}
+        ),
+    )
+    return "other records than the manifest counts"
+
+
+def of_other_tokens(dataset: Path) -> str:
+    def change(manifest: Manifest) -> Manifest:
+        train = manifest.splits["train"]
+        return replace(
+            manifest, splits={**manifest.splits, "train": replace(train, tokens=train.tokens + 1)}
+        )
+
+    rewritten(dataset, change)
+    return "the manifest says"
+
+
+DAMAGES = [
+    truncated,
+    flipped,
+    without_records,
+    without_a_shard,
+    with_a_short_shard,
+    edited,
+    unfinished,
+    of_other_counts,
+    of_other_tokens,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_dataset_gives_one_clear_line_and_no_half_report(
+    run: Run, dataset: Path, tmp_path: Path, damage: Callable[[Path], str]
+) -> None:
+    named = damage(dataset)
+    done = run("stats", dataset, "--csv", tmp_path / "csv")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert CLEAR.fullmatch(done.stderr)
+    assert named in done.stderr
+    assert not (tmp_path / "csv").exists()
+
+
+def test_read_tokens_counts_the_shards_and_compares_the_manifest(
+    run: Run, dataset: Path, sample: Path, tmp_path: Path
+) -> None:
+    assert (
+        run("stats", dataset, "--read-tokens", "--json").stdout
+        == run("stats", dataset, "--json").stdout
+    )
+    padded = preprocess(
+        sample,
+        tmp_path / "padded",
+        "--length-multiple",
+        "32",
+        "--long",
+        "split",
+        "--compression",
+        "zstd",
+    )
+    assert run("stats", padded, "--read-tokens").returncode == 0
+    residues = dict(read_manifest(dataset).residue_counts)
+    rewritten(
+        dataset,
+        lambda manifest: replace(
+            manifest, residue_counts={**residues, "L": residues["L"] + 1, "A": residues["A"] - 1}
+        ),
+    )
+    assert run("stats", dataset).returncode == 0
+    done = run("stats", dataset, "--read-tokens")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"the shards hold {residues['L']:,} L" in done.stderr
+
+
+def test_read_tokens_finds_a_wrong_cost_in_the_manifest(run: Run, dataset: Path) -> None:
+    def change(manifest: Manifest) -> Manifest:
+        return replace(
+            manifest,
+            splits={**manifest.splits, "train": replace(manifest.splits["train"], cost_max=5)},
+        )
+
+    rewritten(dataset, change)
+    done = run("stats", dataset, "--read-tokens")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cost_max" in done.stderr
+
+
+def test_a_build_that_was_killed_is_called_unfinished(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "out" / ".build").mkdir(parents=True)
+    done = run("stats", tmp_path / "out")
+    assert done.returncode == 1
+    assert "its build did not finish" in done.stderr
+
+
+def test_a_comparison_says_what_changed_and_counts_common_sequences(
+    run: Run, built: Path, tmp_path: Path
+) -> None:
+    newer = [*made_records(120, longest=300), *made_records(80, seed=9, longest=300)]
+    (tmp_path / "newer.fasta").write_bytes(fasta(newer))
+    other = preprocess(
+        tmp_path / "newer.fasta",
+        tmp_path / "other",
+        "--capacity",
+        "1024",
+        "--max-seq-len",
+        "256",
+        "--valid-fraction",
+        "0.1",
+    )
+    found = stats(run, built, other)
+    assert (found["kind"], found["related"]) == ("comparison", "none")
+    assert (found["a"], found["b"]) == (stats(run, built), stats(run, other))
+    changes = {change["name"]: change for change in found["changes"]}
+    assert changes["records"] == {"name": "records", "a": 500, "b": 200, "change": -0.6}
+    assert changes["train_tokens"]["b"] == read_manifest(other).splits["train"].tokens
+    assert found["settings"] == [{"name": "capacity", "a": "512", "b": "1024"}]
+    a, b = ({row["hash"] for row in read_records(path)} for path in (built, other))
+    residues = {row["hash"]: row["residues"] for row in read_records(other)}
+    overlap = {
+        "only_a": len(a - b),
+        "only_b": len(b - a),
+        "both": len(a & b),
+        "residues_both": sum(residues[h] for h in a & b),
+    }
+    assert found["overlap"] == overlap
+    assert overlap["both"] == len(
+        {as_read(x) for _, x in made_records(300, longest=300)} & {as_read(x) for _, x in newer}
+    )
+
+
+def test_a_dataset_is_compared_with_raw_sequences_and_with_itself(run: Run, built: Path) -> None:
+    mixed = stats(run, built, built.parent / "in" / "second.fasta")
+    assert (mixed["a"]["kind"], mixed["b"]["kind"], mixed["overlap"]["only_b"]) == (
+        "dataset",
+        "fasta",
+        0,
+    )
+    same = stats(run, built, built)
+    assert (same["related"], same["settings"], same["overlap"]["only_a"]) == ("same", [], 0)
+    assert not any(change["change"] for change in same["changes"])
+    text = run("stats", built, built).stdout
+    assert "Both are the same build." in text
+    assert "no change" in text
+
+
+def test_parent_and_child_generations_are_recognized_by_their_manifests(
+    run: Run, dataset: Path, tmp_path: Path
+) -> None:
+    child = Path(shutil.copytree(dataset, tmp_path / "child"))
+    rewritten(child, lambda manifest: replace(manifest, generation=2, parent=manifest.digest))
+    assert stats(run, dataset, child)["related"] == "child"
+    assert stats(run, child, dataset)["related"] == "parent"
+
+
+def test_it_reads_every_format_that_preprocess_reads(run: Run, tmp_path: Path) -> None:
+    records = made_records(60)
+    plain = fasta(records)
+    (tmp_path / "a.fasta").write_bytes(plain)
+    (tmp_path / "a.fasta.gz").write_bytes(gzip.compress(plain))
+    pq.write_table(
+        pa.table(
+            {
+                "id": [header.split()[0] for header, _ in records],
+                "sequence": [text for _, text in records],
+            }
+        ),
+        tmp_path / "a.parquet",
+    )
+    piped = run("stats", "-", "--json", stdin=plain)
+    reports = [stats(run, tmp_path / name) for name in ("a.fasta", "a.fasta.gz", "a.parquet")] + [
+        json.loads(piped.stdout)
+    ]
+    for report in reports:
+        report.pop("name")
+        report["inputs"] = [{**flow, "name": "", "bytes": 0} for flow in report["inputs"]]
+        for key in ("longest", "repeated", "duplicates"):
+            report[key] = [{**note, "source": "", "original": ""} for note in report[key]]
+    assert all(report == reports[0] for report in reports)
+
+
+def test_a_large_file_is_shared_by_threads_with_the_same_result(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.fasta").write_bytes(fasta(made_records(400)))
+    whole = run("stats", tmp_path / "a.fasta", "--json")
+    cut = run("stats", tmp_path / "a.fasta", "--json", task_bytes=7_000)
+    assert json.loads(cut.stdout) == json.loads(whole.stdout)
+
+
+def test_memory_hardly_grows_with_the_rows_of_records(tmp_path: Path) -> None:
+    """Compare the peak memory of a report of 400,000 rows with that of 100,000 rows."""
+    rows = (100_000, 400_000)
+    folders = [tmp_path / str(count) for count in rows]
+    manifests = [make_records(folder, count) for folder, count in zip(folders, rows, strict=True)]
+    program = """
+import re, sys
+from pathlib import Path
+from pipeline.report.gather.dataset import dataset_report
+for folder in sys.argv[1:]:
+    report = dataset_report(folder)
+    peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
+    print(report.records, sum(flow.records for flow in report.duplicates), peak)
+"""
+    words = [sys.executable, "-c", program, *map(str, folders)]
+    done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=True)
+    small, large = ([int(word) for word in line.split()] for line in done.stdout.splitlines())
+    assert (small[0], large[0]) == rows
+    assert [small[1], large[1]] == [m.records_by_status["duplicate"] for m in manifests]
+    grown = 1024 * (large[2] - small[2]) / (large[0] - small[0])
+    assert grown < 250  # bytes a row; all columns as Python objects would take a thousand
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b">empty\n>none\n",
+        b"MKV\n",
+        b">a\n\x01\x02\n",
+        gzip.compress(b">a\nMKV\n", mtime=0)[:-9],
+    ],
+)
+def test_invalid_inputs_give_the_same_error_as_preprocess(
+    run: Run, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "a.fasta").write_bytes(content)
+    done = run("stats", tmp_path / "a.fasta")
+    refused = run("preprocess", tmp_path / "a.fasta", "--out", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == refused.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "name a dataset"),
+        (["DATASET", "DATASET", "DATASET"], 2, "more than two"),
+        (["DATASET", "--json", "/dev/null/x"], 1, "cannot write /dev/null/x"),
+        (["nothing.fasta"], 1, "nothing.fasta: no such file"),
+        (["DATASET", "--capacity", "1"], 2, "--capacity is 1"),
+    ],
+)
+def test_wrong_usage_says_what_is_wrong(
+    run: Run, built: Path, arguments: list[str], code: int, message: str
+) -> None:
+    done = run(
+        "stats", *(str(built) if argument == "DATASET" else argument for argument in arguments)
+    )
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_names_from_files_cannot_send_terminal_escapes(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[31m\u202e[red].fasta"
+    path.write_bytes(b">[bold]x\x1b]0;owned\x07\nMKV\n>y\nMKV\n")
+    done = run("stats", path)
+    assert done.returncode == 0, done.stderr
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", done.stdout)
+    assert "[bold]x\\x1b]0;owned\\x07" in done.stdout
+    assert "a\\x1b[31m\\u202e[red].fasta" in done.stdout
+
+
+def test_without_polars_or_jinja_the_message_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, built: Path
+) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    options = PreprocessOptions(inputs=(str(built),), out="")
+    with pytest.raises(ThdpackError, match=r"polars.*thdpack\[report\]"):
+        command.report_of(options)
+    with pytest.raises(ThdpackError, match=r"--html needs jinja2.*thdpack\[report\]"):
+        command.stats(options, command.Outputs(json=None, csv=None, html="report.html"))
+
+
+def test_the_throughput_table_is_that_of_the_benchmarks_and_runs_are_those_of_the_presets() -> None:
+    from trainer.config import PRESETS
+
+    text = (REPO / "docs" / "benchmarks.md").read_text()
+    measured = re.findall(
+        r"^\| (\w+) \| (bf16|fp8-delayed) \| 16,384 \| [\d.]+ \| ([\d,]+) \|",
+        text,
+        flags=re.MULTILINE,
+    )
+    rows = {
+        (f"esm2-{name.lower()}", precision): int(rate.replace(",", ""))
+        for name, precision, rate in measured
+    }
+    largest = re.search(
+        r"^- 15B, 4 GPUs, (fp8-delayed), .*: ([\d,]+) tokens/s per GPU", text, flags=re.MULTILINE
+    )
+    assert largest is not None
+    rows["esm2-15b", largest[1]] = int(largest[2].replace(",", ""))
+    assert rows == {(row.preset, row.precision): row.tokens_per_second for row in THROUGHPUT}
+    for name, run in RUNS.items():
+        options = PRESETS[name][1]
+        assert (run.steps, run.tokens_per_step) == (
+            options.optimizer.steps,
+            options.data.tokens_per_step,
+        )
+    assert {row.preset for row in THROUGHPUT} == set(RUNS) == set(PRESETS) - {"esm2-tiny"}

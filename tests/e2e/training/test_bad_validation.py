@@ -1,0 +1,60 @@
+"""A validation that is not finite is never the best, and a run does not end with one as if it were done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes.runs import train
+
+DIVERGES = (
+    "--learning-rate",
+    "1e30",
+    "--warmup-steps",
+    "0",
+    "--max-bad-steps",
+    "100",
+    "--validate-every",
+    "2",
+)
+"""The first step makes weights of 1e30; all that follow are skipped."""
+
+
+def test_a_run_whose_last_validation_is_not_finite_is_not_done(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    for _ in range(2):  # the same command again comes to the same end
+        with pytest.raises(SystemExit) as stopped:
+            train(many_shards, out, *DIVERGES, steps=4)
+        assert stopped.value.code == 1
+        said = capsys.readouterr().err
+        assert "the last validation, up to step 4, has a loss that is not finite" in said
+        assert "no validation was finite: start again in another --out" in said
+        assert "done:" not in said
+    assert not (out / "export").exists()
+    state = json.loads((out / "checkpoints" / "step-00000004" / "state.json").read_text())
+    assert (state["best"], state["sound"]) == ({"loss": None, "checkpoint": ""}, False)
+
+
+def test_a_finite_validation_after_one_that_is_not_becomes_the_best(
+    many_shards: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that recovers: only the first validation is made to be NaN here, for weights that diverged stay so."""
+    import trainer.run
+
+    measured = trainer.run.validate
+    found = []
+
+    def first_is_bad(*arguments: object) -> object:
+        result = measured(*arguments)  # type: ignore[arg-type]
+        found.append(result.loss)
+        return result if found[1:] else trainer.run.replace(result, loss=float("nan"))
+
+    monkeypatch.setattr(trainer.run, "validate", first_is_bad)
+    out = train(many_shards, tmp_path / "run")
+    state = json.loads((out / "checkpoints" / "step-00000016" / "state.json").read_text())
+    assert state["best"]["loss"] == min(found[1:])
+    assert (out / "export").exists()

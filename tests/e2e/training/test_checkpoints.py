@@ -1,0 +1,322 @@
+"""Checkpoints that were damaged, edited or cut short: nothing of them is loaded, and the message says how to go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+
+from tests.helpers.processes.runs import cut, losses, start, train
+from trainer.checkpoints.file_hashes import HASHES, FileHash, read_hashes, write_hashes
+
+FLIPS = 8
+"""Bits to flip in each file of a checkpoint, evenly spread."""
+
+
+def flip(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def refused(data: Path, out: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Return what a run says that does not resume."""
+    with pytest.raises(SystemExit) as stopped:
+        train(data, out, *options)
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said
+
+
+def rehashed(checkpoint: Path) -> None:
+    """Write hashes of the files as they are: they are no longer damaged, but made by somebody."""
+    found = {}
+    for path in checkpoint.iterdir():
+        if path.name != HASHES:
+            content = path.read_bytes()
+            found[path.name] = FileHash(len(content), xxhash.xxh3_128_hexdigest(content))
+    write_hashes(checkpoint, found)
+
+
+def test_a_flipped_bit_in_any_file_is_found_before_anything_is_loaded(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = cut(whole, tmp_path / "run", 8)
+    checkpoint = out / "checkpoints" / "step-00000008"
+    files = sorted(path.name for path in checkpoint.iterdir())
+    assert files == [".metadata", "__0_0.distcp", HASHES, "state.json"]
+    assert set(read_hashes(checkpoint)) == {*files} - {HASHES}
+    for name in files:
+        bits = checkpoint.joinpath(name).stat().st_size * 8
+        for number in range(FLIPS):
+            bit = (2 * number + 1) * bits // (2 * FLIPS)
+            flip(checkpoint / name, bit)
+            said = refused(many_shards, out, capsys)
+            assert name in said
+            assert "step-00000004" in said
+            flip(checkpoint / name, bit)
+    assert losses(train(many_shards, out)) == losses(whole)  # with every bit as it was
+
+
+def test_the_message_names_the_newest_whole_checkpoint_and_following_it_resumes_and_deletes_nothing(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "run")
+    for step in (12, 16):
+        flip(out / "checkpoints" / f"step-{step:08}" / "__0_0.distcp", 100_000)
+    said = refused(many_shards, out, capsys)
+    assert "The newest complete checkpoint is step-00000008" in said
+    subprocess.run(said.split("run `")[1].split("`")[0], shell=True, check=True)
+    train(many_shards, out)
+    assert losses(out) == losses(whole)
+    aside = out / "checkpoints" / "after-step-00000008.1"
+    assert sorted(path.name for path in aside.iterdir()) == ["step-00000012", "step-00000016"]
+    assert str(aside) in capsys.readouterr().err
+
+
+def test_where_no_checkpoint_is_whole_the_run_says_so(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = cut(whole, tmp_path / "run", 4)
+    flip(out / "checkpoints" / "step-00000004" / "__0_0.distcp", 100_000)
+    assert "No other checkpoint" in refused(many_shards, out, capsys)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda folder: (folder / HASHES).unlink(),
+            "has no hashes.json: an older thdpack wrote it, or it was only partly copied",
+        ),
+        (lambda folder: (folder / HASHES).write_text("[" * 100_000), "hashes.json is damaged"),
+        (lambda folder: (folder / HASHES).write_bytes(b"\xff"), "hashes.json is damaged"),
+        (
+            lambda folder: (folder / HASHES).write_text('{"version": 1, "files": 3, "digest": ""}'),
+            "hashes.json is damaged: Expected",
+        ),
+        (
+            lambda folder: write_hashes(folder, {"../latest": FileHash(0, "")}),
+            "names a file outside of its folder",
+        ),
+        (
+            lambda folder: (folder / "__0_0.distcp").unlink(),
+            "__0_0.distcp cannot be read (No such file or directory)",
+        ),
+        (lambda folder: os.truncate(folder / "__0_0.distcp", 1000), "__0_0.distcp has 1,000 bytes"),
+        (
+            lambda folder: (folder.parent / "latest").write_text("../../elsewhere\n"),
+            "names no checkpoint: '../../elsewhere'",
+        ),
+        (lambda folder: (folder.parent / "latest").write_bytes(b"\xff"), "names no checkpoint"),
+        (
+            lambda folder: (folder / "hashes.json").write_bytes(
+                b'{"version": 1, "files": {"\xff": 1}}'
+            ),
+            "hashes.json is damaged",
+        ),
+        (lambda folder: shutil.rmtree(folder), "no such checkpoint exists"),
+    ],
+)
+def test_checkpoints_that_lack_something_are_refused(
+    many_shards: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], Any],
+    message: str,
+) -> None:
+    out = cut(whole, tmp_path / "run", 8)
+    spoil(out / "checkpoints" / "step-00000008")
+    said = refused(many_shards, out, capsys)
+    assert message in said
+    newest = 8 if message.startswith("names no") else 4
+    assert f"echo step-{newest:08} > " in said
+
+
+def test_what_one_rank_finds_damaged_all_ranks_refuse(
+    many_shards: Path, whole: Path, tmp_path: Path
+) -> None:
+    out = cut(whole, tmp_path / "run", 8)
+    flip(
+        out / "checkpoints" / "step-00000008" / "__0_0.distcp", 100_000
+    )  # the second of three files: rank 1 reads it
+    with start(many_shards, out, ranks=2) as job:
+        job.wait()
+    assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
+    assert job.said.count("__0_0.distcp differs from what was written") == 2
+    assert job.said.count("echo step-00000004 > ") == 2
+
+
+def test_files_of_all_ranks_are_hashed(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    start(many_shards, out, "--warmup-steps", "0", ranks=2, steps=2).finish()
+    checkpoint = out / "checkpoints" / "step-00000002"
+    files = {path.name for path in checkpoint.iterdir()}
+    assert {"__0_0.distcp", "__1_0.distcp"} < files
+    assert set(read_hashes(checkpoint)) == files - {HASHES}
+    flip(checkpoint / "__1_0.distcp", 100_000)
+    assert "__1_0.distcp differs from what was written" in refused(
+        many_shards, out, capsys, "--warmup-steps", "0"
+    )
+
+
+def test_a_checkpoint_under_another_s_name_is_refused(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cut(whole, tmp_path / "run", 8) / "checkpoints"
+    (folder / "step-00000008").rename(folder / "step-00000012")
+    (folder / "latest").write_text("step-00000012")
+    assert "is the checkpoint of step 8 under another name" in refused(
+        many_shards, tmp_path / "run", capsys
+    )
+
+
+def edited(**changes: object) -> Callable[[Path], None]:
+    """Change fields of state.json; `a__b` is field b of a."""
+
+    def edit(checkpoint: Path) -> None:
+        state = json.loads((checkpoint / "state.json").read_text())
+        for name, value in changes.items():
+            *outer, last = name.split("__")
+            place = state
+            for key in outer:
+                place = place[key]
+            place[last] = value
+        (checkpoint / "state.json").write_text(json.dumps(state))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (edited(step="8"), "Expected `int`, got `str` - at `$.step`"),
+        (edited(step=-1), "at `$.step`"),
+        (edited(applied=None), "at `$.applied`"),
+        (edited(best=[]), "at `$.best`"),
+        (edited(best__checkpoint="../x"), "at `$.best.checkpoint`"),
+        (edited(reader={"position": [1]}), "at `$.reader"),
+        (edited(reader={}), "not a reader's state"),
+        (edited(options__model__layers="2"), "at `$.options.model.layers`"),
+        (edited(options__model=None), "at `$.options.model`"),
+        (edited(options__data__seed=1.5), "at `$.options.data.seed`"),
+        (edited(options__data__buckets_per_step=-4), "at `$.options.data`"),
+        (edited(version=9), "version 9, this thdpack reads 1"),
+        (lambda folder: (folder / "state.json").write_text("[" * 100_000), "recursion"),
+        (
+            lambda folder: (folder / "state.json").write_text("[]"),
+            "state.json cannot be read: Expected `object`, got `array`",
+        ),
+        (
+            lambda folder: (folder / "state.json").write_bytes(b"\xff\xfe"),
+            "state.json cannot be read",
+        ),
+    ],
+)
+def test_each_field_of_the_state_is_checked(
+    many_shards: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], Any],
+    message: str,
+) -> None:
+    out = cut(whole, tmp_path / "run", 8)
+    checkpoint = out / "checkpoints" / "step-00000008"
+    spoil(checkpoint)
+    rehashed(checkpoint)
+    assert message in refused(many_shards, out, capsys)
+
+
+class Program:
+    """What a pickle can hold: a call of anything."""
+
+    def __init__(self, proof: Path) -> None:
+        self._proof = proof
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self._proof),)
+
+
+def test_metadata_that_holds_a_program_is_refused_and_not_run(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = cut(whole, tmp_path / "run", 8)
+    checkpoint = out / "checkpoints" / "step-00000008"
+    (checkpoint / ".metadata").write_bytes(pickle.dumps(Program(tmp_path / "proof")))
+    rehashed(checkpoint)
+    assert "posix.mkdir is not part of a checkpoint's metadata" in refused(many_shards, out, capsys)
+    assert not (tmp_path / "proof").exists()
+    for content in (b"", b"no pickle", pickle.dumps({}), pickle.dumps(3)):
+        (checkpoint / ".metadata").write_bytes(content)
+        rehashed(checkpoint)
+        assert ".metadata cannot be read" in refused(many_shards, out, capsys)
+
+
+def test_an_older_checkpoint_is_removed_only_when_the_newer_one_is_on_the_disk(
+    many_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files, their folder, the folder's new name and `latest`; then exports likewise. The system calls are real, and noted."""
+    done: list[tuple[str, str]] = []
+    sync, replace, remove = os.fsync, os.replace, shutil.rmtree
+
+    def noted_sync(descriptor: int) -> None:
+        done.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    def noted_replace(old: Path, new: Path) -> None:
+        done.append(("rename", str(new)))
+        replace(old, new)
+
+    def noted_remove(path: Path) -> None:
+        done.append(("remove", str(path)))
+        remove(path)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    monkeypatch.setattr(shutil, "rmtree", noted_remove)
+    folder = (
+        train(
+            many_shards,
+            tmp_path / "run",
+            "--keep-last",
+            "1",
+            "--validate-every",
+            "0",
+            "--warmup-steps",
+            "2",
+            steps=8,
+        )
+        / "checkpoints"
+    )
+    until = done[: done.index(("remove", f"{folder}/step-00000004.partial"))]
+    named = until.index(("rename", f"{folder}/step-00000008"))
+    partial = f"{folder}/step-00000008.partial"
+    for name in (
+        f"{partial}/__0_0.distcp",
+        f"{partial}/.metadata.tmp",
+        f"{partial}/state.json.partial",
+        f"{partial}/hashes.json.partial",
+        partial,
+    ):
+        assert ("sync", name) in until[:named], name
+    assert ("sync", str(folder)) in until[named:]
+    latest = named + until[named:].index(("rename", f"{folder}/latest"))
+    assert ("sync", str(folder)) in until[latest:]
+    export = folder.parent / "export"
+    for name in ("model.safetensors", "config.json", "vocab.txt"):
+        assert ("sync", f"{export}/{name}.partial") in done, name
+        renamed = done.index(("rename", f"{export}/{name}"))
+        assert ("sync", str(export)) in done[renamed:], name

@@ -1,0 +1,110 @@
+"""A rank that is killed or hangs is named by every other rank, and no other is, whatever the ranks were doing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes.ranks import Job
+from tests.helpers.processes.runs import await_step, start
+
+RANKS = 4
+HANGS = "0.25" if "THDPACK_LONG" in os.environ else "0.1"
+"""Minutes without an answer after which a rank is lost; longer where the machine is kept busy."""
+ARRANGEMENTS = ((), ("--replicate", "2"), ("--context-parallel", "2"), ("--reshard", "step"))
+SAVING = ("--checkpoint-every", "1", "--validate-every", "0")
+"""A checkpoint is under way at nearly every moment: its collectives break too."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Which rank is lost, how, and after which step."""
+
+    victim: int
+    number: signal.Signals
+    step: int
+    flags: tuple[str, ...]
+
+    @property
+    def hangs(self) -> bool:
+        return self.number == signal.SIGSTOP
+
+
+def lose(data: Path, out: Path, loss: Loss) -> None:
+    """Run four ranks, lose one of them, wait for the others to end, and check what they said."""
+    minutes = (
+        HANGS if loss.hangs else "10"
+    )  # a rank that hangs is noticed by a timeout, a dead one by its closed connections
+    with start(
+        data, out, "--timeout-minutes", minutes, *loss.flags, ranks=RANKS, steps=100_000
+    ) as job:
+        await_step(job, out, loss.step)
+        job.ranks[loss.victim].send(loss.number)
+        others = [rank for rank in range(RANKS) if rank != loss.victim]
+        assert [job.ranks[rank].wait() for rank in others] == [1, 1, 1], job.said
+    check_said(job, loss.victim)
+
+
+def check_said(job: Job, victim: int) -> None:
+    said = [line for line in job.said.splitlines() if "not answer" in line]
+    names = ["trainer", *(f"trainer, rank {rank}" for rank in range(1, RANKS))]
+    assert sorted(line.partition(":")[0] for line in said) == [
+        name for rank, name in enumerate(names) if rank != victim
+    ], job.said
+    assert all(f": rank {victim} does not answer" in line for line in said), job.said
+
+
+@contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """Keep the machine's cores busy beside what is tested."""
+    with ExitStack() as stack:
+        for _ in range(loops):
+            process = stack.enter_context(
+                subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            )
+            stack.callback(process.kill)
+        yield
+
+
+def lose_all(data: Path, folder: Path, losses: list[Loss], *, at_once: int) -> None:
+    with ThreadPoolExecutor(at_once) as pool:
+        for _ in pool.map(
+            lambda numbered: lose(data, folder / str(numbered[0]), numbered[1]), enumerate(losses)
+        ):
+            pass
+
+
+@pytest.mark.long
+def test_a_lost_rank_and_no_other_is_named_by_all(many_shards: Path, tmp_path: Path) -> None:
+    losses = [
+        Loss(1, signal.SIGKILL, 3, SAVING),
+        Loss(2, signal.SIGSTOP, 3, ("--replicate", "2")),
+    ]
+    lose_all(many_shards, tmp_path, losses, at_once=2)
+
+
+@pytest.mark.skipif("THDPACK_LONG" not in os.environ, reason="takes minutes: THDPACK_LONG=1")
+@pytest.mark.timeout(1800)
+def test_fifty_lost_ranks_under_load_are_all_named(many_shards: Path, tmp_path: Path) -> None:
+    chance = random.Random(int(os.environ.get("THDPACK_TEST_SEED", "0")))
+    losses = [
+        Loss(
+            chance.randrange(RANKS),
+            chance.choice([signal.SIGKILL, signal.SIGSTOP]),
+            chance.randrange(1, 13),
+            (*chance.choice(ARRANGEMENTS), *chance.choice([SAVING, ()])),
+        )
+        for _ in range(50)
+    ]
+    with busy(4):
+        lose_all(many_shards, tmp_path, losses, at_once=3)

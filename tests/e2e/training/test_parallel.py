@@ -1,0 +1,195 @@
+"""The trainer on several ranks (gloo): however they are arranged, the same losses, also after a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from tests.helpers.processes.ranks import Job
+from tests.helpers.processes.runs import (
+    EVERY,
+    ROUNDING,
+    arguments,
+    await_step,
+    cut,
+    losses,
+    start,
+    torchrun,
+    train,
+)
+
+LONG = "THDPACK_LONG" in os.environ
+ON_TWO: tuple[tuple[str, ...], ...] = (
+    ("--reshard", "micro-batch", "--gather-ahead", "2"),
+    ("--reshard", "step"),
+    *((("--reshard", "layer"), ("--context-parallel", "2")) if LONG else ()),
+)
+ON_FOUR: tuple[tuple[str, ...], ...] = (
+    ("--replicate", "4"),
+    ("--replicate", "2", "--context-parallel", "2", "--reshard", "layer"),
+    *(
+        ((), ("--replicate", "2"), ("--context-parallel", "4", "--recompute", "full"))
+        if LONG
+        else ()
+    ),
+)
+"""Each way of sharing once; the others with THDPACK_LONG."""
+SHORT, WARM = EVERY, ("--warmup-steps", "2", "--checkpoint-every", "2", "--validate-every", "2")
+"""Runs of each arrangement: their steps, with a checkpoint in between."""
+EACH = """
+import json, sys
+from trainer.config import parse
+from trainer.distributed.topology import process_group
+from trainer.train import train
+with process_group() as topology:
+    for arguments in json.loads(sys.argv[1]):
+        train(parse(arguments), topology)
+"""
+
+EXCHANGE = """
+import sys, torch
+from trainer.config import ComputeOptions
+from trainer.distributed.context_parallel import shares
+from trainer.distributed.topology import process_group
+with process_group() as everyone:
+    for ranks in (2, 4):
+        slices = everyone.for_options(ComputeOptions(context_parallel=ranks)).slices
+        for heads in (4, 5, 7):
+            each = shares(heads, ranks)
+            assert sum(each) == heads and max(each) - min(each) <= 1
+            first = sum(each[: slices.rank])
+            mine = slice(first, first + slices.heads(heads))
+            whole = torch.randn(8 * ranks, heads, 3, 2, generator=torch.Generator().manual_seed(heads))
+            part = slices.own(whole).clone().requires_grad_()
+            turned = slices.to_heads(part)
+            assert torch.equal(turned, whole[:, mine])
+            assert torch.equal(slices.to_tokens(turned, heads), part)
+            weights = torch.randn(whole.shape, generator=torch.Generator().manual_seed(1))
+            (turned * weights[:, mine]).sum().backward()
+            assert torch.equal(part.grad, slices.own(weights))
+            back = whole[:, mine].clone().requires_grad_()
+            (slices.to_tokens(back, heads) * slices.own(weights)).sum().backward()
+            assert torch.equal(back.grad, weights[:, mine])
+"""
+
+
+def test_slices_turn_into_heads_and_back_exactly_also_where_heads_do_not_divide() -> None:
+    Job(EXCHANGE, [], ranks=4).finish()
+
+
+def arranged(
+    data: Path, out: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
+) -> list[Path]:
+    """Runs of so many ranks, one for each arrangement, in the same processes."""
+    runs = [out / str(number) for number in range(len(arrangements))]
+    each = [
+        arguments(data, run, *flags, *WARM, steps=SHORT)
+        for run, flags in zip(runs, arrangements, strict=True)
+    ]
+    Job(EACH, [json.dumps(each)], ranks=ranks).finish()
+    return runs
+
+
+def check_equal(run: Path, whole: Path) -> None:
+    for kind in ("train", "valid"):
+        found, expected = losses(run, kind), losses(whole, kind)
+        assert found.keys() == expected.keys()
+        assert max(abs(found[step] - expected[step]) for step in expected) < ROUNDING
+
+
+@pytest.mark.parametrize(("ranks", "arrangements"), [(2, ON_TWO), (4, ON_FOUR)], ids=["2", "4"])
+def test_arrangements_agree(
+    many_shards: Path, tmp_path: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
+) -> None:
+    """Buckets, masks, batch and losses are those of one rank: sharded, replicated, with shared buckets; counts too."""
+    one = train(many_shards, tmp_path / "one", *WARM, steps=SHORT)
+    alone = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
+    for run, flags in zip(
+        arranged(many_shards, tmp_path, ranks, arrangements), arrangements, strict=True
+    ):
+        check_equal(run, one)
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for name in ("tokens", "overflow", "grad_norm"):
+            there, expected = (
+                [line[name] for line in each if line["kind"] == "train"] for each in (lines, alone)
+            )
+            # a norm follows roundings ten times as fast as a loss; a gradient counted twice is off by 0.4
+            assert there == pytest.approx(expected, rel=10 * ROUNDING), (flags, name)
+
+
+def test_a_run_goes_on_however_ranks_are_arranged(
+    many_shards: Path, whole: Path, tmp_path: Path
+) -> None:
+    four = cut(whole, tmp_path / "four", 8)
+    start(
+        many_shards, four, "--replicate", "2", "--context-parallel", "2", ranks=4
+    ).finish()  # 8 steps on one rank, the rest on four
+    check_equal(four, whole)
+    two = cut(four, tmp_path / "two", 12)
+    start(many_shards, two, ranks=2).finish()
+    check_equal(two, whole)
+    check_equal(train(many_shards, cut(two, tmp_path / "one", 12)), whole)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--replicate", "2"), "1 ranks do not divide into --replicate 2 copies"),
+        (("--context-parallel", "3"), "1 ranks do not divide into groups of --context-parallel 3"),
+        (("--replicate", "0"), "replicate, context-parallel and gather-ahead are at least 1"),
+    ],
+)
+def test_arrangements_that_do_not_go_are_refused(
+    many_shards: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    said: str,
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        train(many_shards, tmp_path / "run", *flags)
+    assert stopped.value.code in (1, 2)
+    assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
+
+
+def workers(agent: Job) -> list[int]:
+    """Return the processes that a torchrun started."""
+    return [int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(agent.pid)]).split()]
+
+
+@pytest.mark.long
+def test_after_a_killed_rank_all_nodes_start_again_and_no_bucket_is_lost_or_read_twice(
+    many_shards: Path, whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    store = dist.TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False
+    )  # where the nodes meet
+    meet = (
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        f"127.0.0.1:{store.port}",
+        "--rdzv-conf",
+        "is_host=0",
+    )
+    flags = ("--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "2", *meet)
+    nodes = [torchrun(many_shards, out, flags=flags, forks=True) for _ in range(2)]
+    await_step(nodes[0], out, 6)
+    while nodes[0].poll() is None and not (out / "checkpoints" / "latest").exists():
+        time.sleep(0.005)
+    os.kill(
+        workers(nodes[1])[0], signal.SIGKILL
+    )  # of one node: only that one's torchrun counts a restart
+    said = "".join(node.finish() for node in nodes)
+    assert re.search(r"trainer(, rank 1)?: (rank [01]|the node of rank 0) does not answer: ", said)
+    assert re.search(r"resuming from step (4|8|12)", said)
+    check_equal(out, whole)

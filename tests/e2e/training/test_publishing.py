@@ -1,0 +1,96 @@
+"""A run that is killed while it publishes a checkpoint resumes by itself, from that checkpoint or the one before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes.ranks import Job
+from tests.helpers.processes.runs import arguments, cut, losses, train
+
+KILLED_AFTER = """
+import os, sys
+replace = os.replace
+def replace_and_die(old, new):
+    replace(old, new)
+    if str(new).endswith(sys.argv[1]):
+        os.kill(os.getpid(), 9)
+os.replace = replace_and_die
+from trainer.train import main
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("renamed", "resumed"),
+    [
+        ("checkpoints/latest.next", 0),
+        ("checkpoints/latest", 4),
+        *([("checkpoints/step-00000004", 4)] if "THDPACK_LONG" in os.environ else []),
+    ],
+)
+def test_killed_at_each_point_of_the_first_publication(
+    many_shards: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    renamed: str,
+    resumed: int,
+) -> None:
+    out = tmp_path / "run"
+    assert Job(KILLED_AFTER, [renamed, *arguments(many_shards, out)]).wait() == -9
+    train(many_shards, out)
+    said = capsys.readouterr().err
+    assert (f"resuming from step {resumed}:" if resumed else "starting:") in said
+    assert losses(out) == losses(whole)
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == sorted(
+        path.name for path in (whole / "checkpoints").iterdir()
+    )
+
+
+@pytest.mark.parametrize(
+    ("latest", "following", "resumed"),
+    [
+        (
+            "step-00000004\n",
+            "step-00000008\nstep-00000004\n",
+            8,
+        ),  # killed before `latest` was written
+        ("step-00000004\n", "step-00000008\nstep-00000012\n", 4),  # and then somebody chose
+        (
+            "step-00000004\n",
+            "step-00000099\nstep-00000004\n",
+            4,
+        ),  # killed before the checkpoint had its name
+        ("step-00000004\n", "../../elsewhere\nstep-00000004\n", 4),
+        ("step-00000004\n", "", 4),
+    ],
+)
+def test_what_a_crash_interrupted_is_finished_unless_somebody_chose_another(
+    many_shards: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    latest: str,
+    following: str,
+    resumed: int,
+) -> None:
+    folder = cut(whole, tmp_path / "run", 8) / "checkpoints"
+    (folder / "latest").write_text(latest)
+    (folder / "latest.next").write_text(following)
+    train(
+        many_shards,
+        tmp_path / "run",
+        "--validate-every",
+        "0",
+        "--checkpoint-every",
+        "0",
+        "--warmup-steps",
+        "2",
+        steps=9,
+    )
+    assert f"resuming from step {resumed}," in capsys.readouterr().err
+    assert not (folder / "latest.next").exists()
+    assert (folder / "step-00000008").exists() == (resumed == 8)

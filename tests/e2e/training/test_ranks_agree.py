@@ -1,0 +1,97 @@
+"""Ranks that differ in dataset, options or packages do not train together: the error names the one that differs."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from schemas.manifest import Manifest
+from tests.helpers.processes.ranks import Job
+from tests.helpers.processes.runs import arguments, losses
+
+TRAIN_AS_RANK = """
+import os, sys
+from trainer.train import main
+main([words[min(int(os.environ["RANK"]), len(words) - 1)] for words in (word.split("|") for word in sys.argv[1:])])
+"""
+"""A word `a|b` is a for rank 0 and b for the others."""
+OF_ANOTHER_TORCH = """
+import os, sys, torch
+if os.environ["RANK"] == "1":
+    torch.__version__ = "2.0.1"
+from trainer.train import main
+main(sys.argv[1:])
+"""
+WITH_LESS_MEMORY = """
+import os, sys, trainer.run
+trainer.run.available_memory = lambda device: [float("inf"), 1e3][int(os.environ["RANK"])]
+from trainer.train import main
+main(sys.argv[1:])
+"""
+
+
+def refused(program: str, words: list[str]) -> str:
+    """Return what two ranks say, each the same."""
+    with Job(program, words, ranks=2) as job:
+        job.wait()
+    assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
+    host = socket.gethostname()
+    assert job.said.count(f"rank 1 on {host} differs from rank 0 on {host}: it has ") == 2, job.said
+    return job.said
+
+
+def test_a_stale_copy_of_the_dataset_on_one_rank_is_named(
+    build_here: Callable[..., Manifest], sample: Path, tmp_path: Path
+) -> None:
+    digests = [
+        build_here(sample, tmp_path / str(seed), capacity=512, max_seq_len=256, seed=seed).digest
+        for seed in (0, 1)
+    ]
+    said = refused(TRAIN_AS_RANK, arguments(Path(f"{tmp_path}/0|{tmp_path}/1"), tmp_path / "run"))
+    assert f"a dataset whose manifest has digest {digests[1]}, there {digests[0]}" in said
+    assert not list(tmp_path.rglob("*.distcp"))
+
+
+def test_an_option_of_one_rank_is_named(many_shards: Path, tmp_path: Path) -> None:
+    said = refused(
+        TRAIN_AS_RANK,
+        arguments(
+            many_shards,
+            tmp_path / "run",
+            "--learning-rate",
+            "1e-3|2e-3",
+            "--context-parallel",
+            "1|2",
+        ),
+    )
+    assert "--learning-rate 0.002, there 0.001; --context-parallel 2, there 1" in said
+
+
+def test_another_version_of_torch_on_one_rank_is_named(many_shards: Path, tmp_path: Path) -> None:
+    assert "it has torch 2.0.1, there " in refused(
+        OF_ANOTHER_TORCH, arguments(many_shards, tmp_path / "run")
+    )
+
+
+def test_copies_of_one_dataset_under_other_names_are_one(many_shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy").symlink_to(many_shards)
+    words = arguments(
+        Path(f"{many_shards}|{tmp_path / 'copy'}"), tmp_path / "run", "--warmup-steps", "0", steps=2
+    )
+    Job(TRAIN_AS_RANK, words, ranks=2).finish()
+    assert set(losses(tmp_path / "run")) == {1, 2}
+
+
+def test_reshard_auto_is_one_choice_for_all_ranks_that_fits_the_smallest(
+    many_shards: Path, tmp_path: Path
+) -> None:
+    Job(
+        WITH_LESS_MEMORY,
+        arguments(many_shards, tmp_path / "run", "--warmup-steps", "0", steps=2),
+        ranks=2,
+    ).finish()
+    assert (
+        json.loads((tmp_path / "run" / "options.json").read_text())["compute"]["reshard"] == "layer"
+    )

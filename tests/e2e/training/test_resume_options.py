@@ -1,0 +1,66 @@
+"""Options that differ at a resume are refused or announced."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes.runs import cut, train
+from trainer.config import OptimizerOptions
+from trainer.resume_options import __doc__ as table
+
+CHANGED = {
+    "steps": "9",
+    "learning_rate": "0.002",
+    "schedule": "cosine",
+    "warmup_steps": "3",
+    "final_fraction": "0.2",
+    "decay_until": "0.8",
+    "decay_fraction": "0.2",
+    "beta1": "0.8",
+    "beta2": "0.9",
+    "epsilon": "1e-06",
+    "weight_decay": "0.2",
+    "clip_norm": "2.0",
+    "max_bad_steps": "7",
+}
+
+
+def test_every_option_of_the_optimizer_that_changes_is_announced(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert set(CHANGED) == {field.name for field in fields(OptimizerOptions)}
+    out = cut(whole, tmp_path / "run", 8)
+    before = json.loads((out / "options.json").read_text())["optimizer"]
+    flags = [
+        word for name, value in CHANGED.items() for word in (f"--{name.replace('_', '-')}", value)
+    ]
+    train(many_shards, out, *flags, "--precision", "bf16")
+    said = capsys.readouterr().err
+    for name, value in {**CHANGED, "precision": "bf16"}.items():
+        then = before.get(name, "fp32")
+        assert f"--{name.replace('_', '-')} {then} → {value}" in said
+    train(many_shards, out, *flags, "--precision", "bf16")
+    assert "changed from here" not in capsys.readouterr().err
+
+
+def test_a_run_that_began_from_other_weights_keeps_its_gelu(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = ("--init-from", str(whole / "export"), "--warmup-steps", "0")
+    out = train(many_shards, tmp_path / "run", *start, steps=1)
+    with pytest.raises(SystemExit):
+        train(many_shards, out, *start, "--gelu", "tanh", steps=2)
+    assert "holds a run with --gelu erf, not tanh" in capsys.readouterr().err
+    train(many_shards, out, *start, steps=2)
+
+
+def test_the_list_in_the_documentation_is_the_module_s() -> None:
+    assert table is not None
+    documented = (Path(__file__).parents[3] / "docs" / "guides" / "training.md").read_text()
+    for row in table.splitlines():
+        if row.startswith("|"):
+            assert row in documented

@@ -1,0 +1,109 @@
+"""FASTA made for tests, and a dataset read back by plain, slow code that shares nothing with the pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.manifest import Manifest
+from schemas.vocabulary import ESM2
+
+LETTERS = "LAGVSERTIDPKQNFYMHWC"
+
+
+def made_records(count: int, *, seed: int = 0, longest: int = 700) -> list[tuple[str, str]]:
+    """(header, residues): random proteins with duplicates, empty ones, unknown letters, lower case and long ones."""
+    rng = np.random.default_rng(seed)
+    records: list[tuple[str, str]] = []
+    for i in range(count):
+        kind = rng.random()
+        if records and kind < 0.1:
+            residues = records[int(rng.integers(len(records)))][1]
+        elif kind < 0.11:
+            residues = ""
+        else:
+            residues = "".join(rng.choice(list(LETTERS), int(rng.integers(1, longest))))
+            residues = (
+                residues.lower()
+                if kind < 0.2
+                else residues[:9] + "J1" + residues[9:]
+                if kind < 0.25
+                else residues
+            )
+        records.append((f"made{i} protein {i}", residues))
+    return records
+
+
+def fasta(records: list[tuple[str, str]], *, width: int = 60) -> bytes:
+    """The records as FASTA, wrapped."""
+    lines = []
+    for header, residues in records:
+        lines.append(f">{header}")
+        lines += [residues[i : i + width] for i in range(0, len(residues), width)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def read_manifest(dataset: Path) -> Manifest:
+    return Manifest.from_json((dataset / "manifest.json").read_bytes(), where=str(dataset))
+
+
+def read_records(dataset: Path) -> list[dict[str, Any]]:
+    """All rows of records/, by ordinal."""
+    rows = [
+        row
+        for entry in read_manifest(dataset).records
+        for row in pq.read_table(dataset / entry.name).to_pylist()
+    ]
+    return sorted(rows, key=lambda row: int(row["ordinal"]))
+
+
+def read_buckets(dataset: Path) -> list[dict[str, Any]]:
+    """All buckets, with their split, shard and row."""
+    found = []
+    for split, entries in read_manifest(dataset).shards.items():
+        for entry in entries:
+            rows = pa.ipc.open_file(dataset / entry.name).read_all().to_pylist()
+            found += [
+                {**row, "split": split, "shard": entry.name, "row": i} for i, row in enumerate(rows)
+            ]
+    return found
+
+
+def sequences_in(bucket: dict[str, Any]) -> list[tuple[int, int, str]]:
+    """(ordinal, start, residues) of a bucket's real sequences; unknown letters are `?`."""
+    found = []
+    edges = bucket["cu_seqlens"]
+    for i in range(bucket["num_seqs"]):
+        span = bucket["input_ids"][edges[i] : edges[i + 1]]
+        assert span[0] == ESM2.cls
+        body = span[1 : span.index(ESM2.eos)]
+        assert all(token == ESM2.pad for token in span[len(body) + 2 :])
+        found.append(
+            (
+                bucket["record"][i],
+                bucket["start"][i],
+                "".join(ESM2.tokens[t] for t in body).replace("<unk>", "?"),
+            )
+        )
+    return found
+
+
+def digest(dataset: Path) -> dict[str, str]:
+    """sha256 of every file of a dataset."""
+    return {
+        str(path.relative_to(dataset)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(dataset.rglob("*"))
+        if path.is_file() and ".build" not in path.parts
+    }
+
+
+def as_read(residues: str) -> str:
+    """Residues as a bucket shows them."""
+    return "".join(
+        letter if letter in ESM2.letters else "?" for letter in residues.upper().removesuffix("*")
+    )

@@ -1,0 +1,329 @@
+"""A made-up report with hostile names, for tests of the page that need no dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.report.comparison import Change, Comparison, Overlap, SettingChange
+from pipeline.report.model import (
+    PERCENTILES,
+    Budget,
+    BudgetRow,
+    Composition,
+    Distribution,
+    DuplicateFlow,
+    InputFlow,
+    Lengths,
+    LetterCount,
+    Prediction,
+    RecordNote,
+    Report,
+    Settings,
+    SplitReport,
+    Waste,
+)
+
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
+"""Name of a file, and id of a record."""
+CAPACITY, LONGEST = 16_384, 1_024
+NOTHING = Distribution(edges=(), counts=())
+
+_LETTERS = "LAGVESIKRDTPNQFYMHCW"
+_SHARES = (
+    9.65,
+    8.25,
+    7.07,
+    6.86,
+    6.72,
+    6.63,
+    5.91,
+    5.80,
+    5.53,
+    5.46,
+    5.36,
+    4.74,
+    4.06,
+    3.93,
+    3.86,
+    2.92,
+    2.41,
+    2.27,
+    1.38,
+    1.10,
+)
+
+
+def made_report(
+    *,
+    records: int = 60_000,
+    kind: str = "dataset",
+    names: Sequence[str] = ("swissprot.fasta.gz", HOSTILE),
+    seed: int = 0,
+) -> Report:
+    """Return a report from a seed; numbers that a page shows side by side agree."""
+    rng = np.random.default_rng(seed)
+    residues = np.clip(np.exp(rng.normal(5.72, 0.68, records)), 11, 35_213).astype(np.int64)
+    kept = residues[: int(records * 0.92)]
+    tokens = np.minimum(kept, LONGEST - 2) + 2
+    packed = kind == "dataset"
+    splits = tuple(
+        _split(rng, name, part, packed)
+        for name, part in (
+            ("train", tokens[: int(len(tokens) * 0.99)]),
+            ("valid", tokens[int(len(tokens) * 0.99) :]),
+        )
+    )
+    inputs = tuple(
+        _input(name, part)
+        for name, part in zip(names, np.array_split(residues, len(names)), strict=True)
+    )
+    return Report(
+        kind="dataset" if packed else "fasta",
+        name="data/swissprot",
+        thdpack="0.1.0",
+        manifest_digest="5f0c9a7d11e2b3c4d5e6f708192a3b4c" if packed else None,
+        build="9d1c5b7a" if packed else None,
+        parent=None,
+        generation=1 if packed else None,
+        slots=64 if packed else None,
+        settings=_settings(),
+        records=records,
+        by_status={
+            status: sum(flow.by_status[status] for flow in inputs) for status in inputs[0].by_status
+        },
+        inputs=inputs,
+        cropped_copies=7,
+        residues_in=int(residues.sum()),
+        residues_kept=int(tokens.sum() - 2 * len(tokens)),
+        tokens=int(tokens.sum()),
+        lengths=_lengths(residues, kept),
+        composition=_composition(rng, int(tokens.sum())),
+        splits=splits,
+        waste=_waste(rng, tokens, packed),
+        budget=_budget(splits[0].tokens),
+        longest=tuple(
+            RecordNote(
+                ordinal=i,
+                id=f"P{10000 + i}" if i else HOSTILE,
+                source=names[0],
+                residues=35_213 - 700 * i,
+                status="kept",
+                times=1,
+            )
+            for i in range(10)
+        ),
+        repeated=tuple(
+            RecordNote(
+                ordinal=i,
+                id=f"Q{20000 + i}",
+                source=names[-1],
+                residues=120 + i,
+                status="kept",
+                times=41 - 3 * i,
+            )
+            for i in range(10)
+        ),
+        duplicates=(
+            DuplicateFlow(
+                source=names[-1],
+                original=names[0],
+                records=sum(flow.by_status["duplicate"] for flow in inputs),
+            ),
+        ),
+        prediction=None
+        if packed
+        else Prediction(shards=2, buckets=1_200, fill=0.9998, slots=64, bytes=24_000_000),
+    )
+
+
+def made_comparison() -> Comparison:
+    """Return a comparison of reports with different lengths; the second is a child of the first."""
+    a, b = made_report(), made_report(records=90_000, seed=1)
+    return Comparison(
+        a=a,
+        b=b,
+        related="child",
+        changes=tuple(
+            Change(name=name, a=x, b=y, change=(y - x) / x if x else None)
+            for name, x, y in (
+                ("records", a.records, b.records),
+                ("tokens", a.tokens, b.tokens),
+                ("fill", a.splits[0].fill, b.splits[0].fill),
+                ("cropped", 0, 5),
+            )
+        ),
+        settings=(SettingChange(name="packer", a="balanced", b="next-fit"),),
+        overlap=Overlap(only_a=4_000, only_b=34_000, both=51_000, residues_both=18_000_000),
+    )
+
+
+def _settings() -> Settings:
+    return Settings(
+        vocabulary="esm2",
+        capacity=CAPACITY,
+        max_seq_len=LONGEST,
+        long="truncate",
+        min_residues=1,
+        on_invalid="unk",
+        dedup="exact",
+        valid_fraction=0.01,
+        seed=0,
+        max_seqs=127,
+        length_multiple=1,
+        packer="balanced",
+    )
+
+
+def _input(name: str, residues: np.ndarray) -> InputFlow:
+    duplicates, short = len(residues) * 7 // 100, len(residues) // 100
+    by_status = {
+        "kept": len(residues) - duplicates - short,
+        "invalid": 0,
+        "too_short": short,
+        "too_long": 0,
+        "duplicate": duplicates,
+    }
+    return InputFlow(
+        name=name,
+        bytes=int(residues.sum() * 1.2),
+        records=len(residues),
+        residues=int(residues.sum()),
+        by_status=by_status,
+    )
+
+
+def _lengths(residues: np.ndarray, kept: np.ndarray) -> Lengths:
+    edges = [*range(0, 2_048 + 1, 16), max(2_048, int(residues.max())) + 1]
+    return Lengths(
+        records=len(residues),
+        shortest=int(residues.min()),
+        longest=int(residues.max()),
+        mean=float(residues.mean()),
+        percentiles={
+            str(p): int(np.percentile(residues, p, method="inverted_cdf")) for p in PERCENTILES
+        },
+        histogram=_counted(residues, edges),
+        crop=LONGEST - 2,
+        cropped=int((kept > LONGEST - 2).sum()),
+        residues_cropped=int(np.maximum(kept - LONGEST + 2, 0).sum()),
+    )
+
+
+def _counted(values: np.ndarray, edges: Sequence[float]) -> Distribution:
+    return Distribution(
+        edges=tuple(map(float, edges)), counts=tuple(np.histogram(values, edges)[0].tolist())
+    )
+
+
+def _composition(rng: np.random.Generator, total: int) -> Composition:
+    weights = np.array(_SHARES) * np.exp(rng.normal(0, 0.08, 20))
+    shares = weights / weights.sum()
+    letters = [
+        LetterCount(
+            letter=letter,
+            kind="standard",
+            count=int(total * share),
+            share=float(share),
+            background=wanted / 100,
+        )
+        for letter, share, wanted in zip(_LETTERS, shares, _SHARES, strict=True)
+    ]
+    letters += [
+        LetterCount(
+            letter=letter,
+            kind="rare",
+            count=9_000 // (i + 1),
+            share=9_000 / (i + 1) / total,
+            background=None,
+        )
+        for i, letter in enumerate("XBZUO")
+    ]
+    letters.append(
+        LetterCount(letter="<unk>", kind="unknown", count=12, share=12 / total, background=None)
+    )
+    source = "UniProtKB/Swiss-Prot release statistics"
+    return Composition(
+        over="buckets",
+        letters=tuple(letters),
+        background_source=source,
+        unknown_records=7,
+        unknown_residues=12,
+    )
+
+
+def _split(rng: np.random.Generator, name: str, tokens: np.ndarray, packed: bool) -> SplitReport:
+    buckets = -(-int(tokens.sum()) // CAPACITY)
+    fills = np.where(rng.random(buckets) < 0.97, 100, 99)
+    cost = rng.normal(8.1e6, 4e4, buckets)
+    seqs = rng.poisson(3, buckets) + 43
+    return SplitReport(
+        name=name,
+        shards=1,
+        bytes=buckets * CAPACITY,
+        buckets=buckets,
+        sequences=len(tokens),
+        tokens=int(tokens.sum()),
+        fill=int(tokens.sum()) / (buckets * CAPACITY),
+        spread=0.0049,
+        peak=1.013,
+        seqs_max=int(seqs.max()),
+        fill_counts=_counted(fills, range(90, 102)) if packed else NOTHING,
+        cost_counts=_counted(cost, np.arange(7.8e6, 8.5e6, 16_384)) if packed else NOTHING,
+        sequences_counts=_counted(seqs, range(40, 64)) if packed else NOTHING,
+    )
+
+
+def _waste(rng: np.random.Generator, tokens: np.ndarray, packed: bool) -> tuple[Waste, ...]:
+    total = int(tokens.sum())
+    edges = np.linspace(0, CAPACITY * LONGEST, 400)
+    count = total // CAPACITY
+    drawn = (
+        ("bshd", "padded to 1,024 (BSHD)", 1 - total / (len(tokens) * LONGEST), 0.0, 1.0, None),
+        ("sorted", "sorted in pools of 50 batches", 0.021, 0.61, 2.05, rng.gamma(2.7, 3e6, count)),
+        ("next-fit", "next-fit", 0.0153, 0.11, 1.43, rng.normal(8e6, 8.8e5, count)),
+        ("packed", "this packing", 0.0002, 0.0049, 1.013, rng.normal(8.1e6, 4e4, count)),
+    )
+    return tuple(
+        Waste(
+            name=name,
+            label=label,
+            batches=len(tokens) if name == "bshd" else count,
+            places=int(total / (1 - waste)),
+            waste=waste,
+            spread=spread,
+            peak=peak,
+            cost_counts=None
+            if costs is None or (name == "packed" and not packed)
+            else _counted(costs, edges),
+            predicted=name == "packed" and not packed,
+        )
+        for name, label, waste, spread, peak, costs in drawn
+    )
+
+
+def _budget(tokens: int) -> Budget:
+    speeds = (
+        ("8M", "bf16", 3_025_000),
+        ("35M", "bf16", 1_013_000),
+        ("150M", "bf16", 331_500),
+        ("650M", "bf16", 112_700),
+        ("650M", "fp8-delayed", 145_600),
+    )
+    speeds += (("3B", "bf16", 31_400), ("3B", "fp8-delayed", 45_700), ("15B", "fp8-delayed", 7_119))
+    run = 500_000 * 2_097_152
+    rows = tuple(
+        BudgetRow(
+            preset=f"esm2-{preset.lower()}",
+            precision=precision,
+            tokens_per_second=speed,
+            run_tokens=run,
+            epochs=run / tokens,
+            epoch_gpu_hours=tokens / speed / 3600,
+            run_gpu_hours=run / speed / 3600,
+            source="docs/benchmarks.md, the training step",
+        )
+        for preset, precision, speed in speeds
+    )
+    return Budget(tokens=tokens, gpu="NVIDIA H200", rows=rows)

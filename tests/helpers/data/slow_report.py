@@ -1,0 +1,348 @@
+"""Every number of a report, recomputed from FASTA by Biopython and plain loops.
+
+Shares tables of data with pipeline/report, but no code. Only the order of sequences in the
+simulations comes from numpy, as pipeline/report/gather/waste.py states it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from pipeline.planning.throughput import GPU, RUNS, THROUGHPUT
+from pipeline.report.gather.composition import BACKGROUND_SOURCE
+from schemas.vocabulary import ESM2
+from tests.helpers.data.corpus import read_buckets, read_manifest
+from tests.helpers.data.oracle import biopython
+
+STATUSES = ("kept", "invalid", "too_short", "too_long", "duplicate")
+POOL = 50
+
+
+@dataclass
+class Record:
+    """One FASTA entry and its fate."""
+
+    ordinal: int
+    source: str
+    id: str
+    tokens: bytes
+    status: str = "kept"
+    original: int | None = None
+
+    @property
+    def residues(self) -> int:
+        return len(self.tokens)
+
+    def in_valid(self, options: dict[str, Any]) -> bool:
+        number = int.from_bytes(
+            xxhash.xxh3_128_digest(self.tokens[: options["max_seq_len"] - 2])[8:], "big"
+        )
+        return number < int(options["valid_fraction"] * 2**64)
+
+
+def read(inputs: list[Path], text: dict[str, bytes], options: dict[str, Any]) -> list[Record]:
+    """Return all records with their fates. text: the decompressed bytes of each input, by name."""
+    records: list[Record] = []
+    first_of: dict[bytes, int] = {}
+    for path in inputs:
+        for name, tokens in biopython(text[path.name]) or []:
+            record = Record(len(records), path.name, name, bytes(tokens))
+            record.status = _status(record, options)
+            if record.status == "kept" and options["dedup"] == "exact":
+                first = first_of.setdefault(record.tokens, record.ordinal)
+                if first != record.ordinal:
+                    record.status, record.original = "duplicate", first
+            records.append(record)
+    return records
+
+
+def _status(record: Record, options: dict[str, Any]) -> str:
+    if options["on_invalid"] == "skip" and ESM2.unk in record.tokens:
+        return "invalid"
+    if record.residues < options["min_residues"]:
+        return "too_short"
+    if options["long"] == "drop" and record.residues > options["max_seq_len"] - 2:
+        return "too_long"
+    return "kept"
+
+
+def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
+    """Return the residues of each sequence of a kept record."""
+    most = options["max_seq_len"] - 2
+    if options["long"] == "split":
+        return [record.tokens[i : i + most] for i in range(0, record.residues, most)]
+    return [record.tokens[:most]]
+
+
+def expected(
+    records: list[Record], inputs: list[Path], options: dict[str, Any], *, over: str
+) -> dict[str, Any]:
+    """Return the numbers that reports of a dataset and of raw FASTA share."""
+    kept = [record for record in records if record.status == "kept"]
+    cut = [(record, piece) for record in kept for piece in pieces(record, options)]
+    letters = (
+        Counter(token for _, piece in cut for token in piece)
+        if over == "buckets"
+        else Counter(token for record in records for token in record.tokens)
+    )
+    train = [len(piece) + 2 for record, piece in cut if not record.in_valid(options)]
+    return {
+        "records": len(records),
+        "by_status": _by_status(records),
+        "inputs": [
+            _input(path, [record for record in records if record.source == path.name])
+            for path in inputs
+        ],
+        "cropped_copies": _cropped_copies(kept, options),
+        "residues_in": sum(record.residues for record in records),
+        "residues_kept": sum(len(piece) for _, piece in cut),
+        "tokens": sum(len(piece) + 2 for _, piece in cut),
+        "lengths": _lengths(records, kept, options),
+        "composition": _composition(records, letters, over),
+        "budget": _budget(sum(train)),
+        "longest": [
+            _note(record, records)
+            for record in sorted(records, key=lambda r: (-r.residues, r.ordinal))[:10]
+        ],
+        "repeated": _repeated(records),
+        "duplicates": _duplicates(records, inputs),
+    }
+
+
+def _cropped_copies(kept: list[Record], options: dict[str, Any]) -> int:
+    most = options["max_seq_len"] - 2
+    first_pieces = [record.tokens[:most] for record in kept if record.residues >= most]
+    return len(first_pieces) - len(set(first_pieces)) if options["long"] == "truncate" else 0
+
+
+def _by_status(records: list[Record]) -> dict[str, int]:
+    return {status: sum(record.status == status for record in records) for status in STATUSES}
+
+
+def _input(path: Path, records: list[Record]) -> dict[str, Any]:
+    residues = sum(record.residues for record in records)
+    return {
+        "name": path.name,
+        "bytes": path.stat().st_size,
+        "records": len(records),
+        "residues": residues,
+        "by_status": _by_status(records),
+    }
+
+
+def _lengths(records: list[Record], kept: list[Record], options: dict[str, Any]) -> dict[str, Any]:
+    lengths = sorted(record.residues for record in records)
+    crop = options["max_seq_len"] - 2
+    longer = [record.residues for record in kept if record.residues > crop]
+    return {
+        "records": len(lengths),
+        "shortest": lengths[0],
+        "longest": lengths[-1],
+        "mean": sum(lengths) / len(lengths),
+        "percentiles": {
+            str(p): lengths[max(1, ceil(len(lengths) * p / 100)) - 1]
+            for p in (1, 5, 25, 50, 75, 95, 99)
+        },
+        "crop": crop,
+        "cropped": len(longer),
+        "residues_cropped": sum(longer) - crop * len(longer)
+        if options["long"] == "truncate"
+        else 0,
+    }
+
+
+def _composition(records: list[Record], letters: Counter[int], over: str) -> dict[str, Any]:
+    unknown = [record.tokens.count(ESM2.unk) for record in records]
+    return {
+        "over": over,
+        "letters": {
+            token: letters[i] for i, token in enumerate(ESM2.tokens) if i in ESM2.in_sequence
+        },
+        "background_source": BACKGROUND_SOURCE,
+        "unknown_records": sum(count > 0 for count in unknown),
+        "unknown_residues": sum(unknown),
+    }
+
+
+def _budget(tokens: int) -> dict[str, Any]:
+    rows = []
+    for row in THROUGHPUT:
+        run = RUNS[row.preset].steps * RUNS[row.preset].tokens_per_step
+        seconds = {
+            "epoch_gpu_hours": tokens / row.tokens_per_second / 3600,
+            "run_gpu_hours": run / row.tokens_per_second / 3600,
+        }
+        names = {
+            "preset": row.preset,
+            "precision": row.precision,
+            "tokens_per_second": row.tokens_per_second,
+            "source": row.source,
+        }
+        rows.append(
+            {**names, "run_tokens": run, "epochs": run / tokens, **seconds} if tokens else {}
+        )
+    return {"tokens": tokens, "gpu": GPU, "rows": rows if tokens else []}
+
+
+def _note(record: Record, records: list[Record]) -> dict[str, Any]:
+    times = 1 + sum(other.original == record.ordinal for other in records)
+    names = {"ordinal": record.ordinal, "id": record.id, "source": record.source}
+    return {**names, "residues": record.residues, "status": record.status, "times": times}
+
+
+def _repeated(records: list[Record]) -> list[dict[str, Any]]:
+    copies = Counter(record.original for record in records if record.original is not None)
+    most = sorted(copies, key=lambda ordinal: (-copies[ordinal], ordinal))[:10]
+    return [_note(records[ordinal], records) for ordinal in most]
+
+
+def _duplicates(records: list[Record], inputs: list[Path]) -> list[dict[str, Any]]:
+    pairs = Counter(
+        (record.source, records[record.original].source)
+        for record in records
+        if record.original is not None
+    )
+    order = [path.name for path in inputs]
+    found = sorted(pairs, key=lambda pair: (order.index(pair[0]), order.index(pair[1])))
+    return [
+        {"source": source, "original": original, "records": pairs[source, original]}
+        for source, original in found
+    ]
+
+
+def splits(dataset: Path) -> list[dict[str, Any]]:
+    """Return the splits from every bucket of a dataset; histograms are lists of all values."""
+    manifest = read_manifest(dataset)
+    buckets = read_buckets(dataset)
+    found = []
+    for name, entries in manifest.shards.items():
+        rows = [bucket for bucket in buckets if bucket["split"] == name]
+        costs = [_cost(bucket) for bucket in rows]
+        tokens = [bucket["num_tokens"] for bucket in rows]
+        spread, peak = _spread(costs)
+        found.append(
+            {
+                "name": name,
+                "shards": len(entries),
+                "bytes": sum((dataset / entry.name).stat().st_size for entry in entries),
+                "buckets": len(rows),
+                "sequences": sum(bucket["num_seqs"] for bucket in rows),
+                "tokens": sum(tokens),
+                "fill": sum(tokens) / (len(rows) * manifest.capacity) if rows else 0.0,
+                "spread": spread,
+                "peak": peak,
+                "seqs_max": max((bucket["num_seqs"] for bucket in rows), default=0),
+                "fill_counts": [100 * count // manifest.capacity for count in tokens],
+                "cost_counts": costs,
+                "sequences_counts": [bucket["num_seqs"] for bucket in rows],
+            }
+        )
+    return found
+
+
+def _cost(bucket: dict[str, Any]) -> int:
+    edges = bucket["cu_seqlens"][: bucket["num_seqs"] + 1]
+    return sum((b - a) ** 2 for a, b in zip(edges[:-1], edges[1:], strict=True))
+
+
+def _spread(costs: list[int]) -> tuple[float, float]:
+    """Return the coefficient of variation, and the largest value divided by the mean."""
+    if not costs:
+        return 0.0, 0.0
+    mean = sum(costs) / len(costs)
+    return sqrt(sum((cost - mean) ** 2 for cost in costs) / len(costs)) / mean, max(costs) / mean
+
+
+def waste(records: list[Record], options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return bshd, sorted and next-fit by name; `cost_counts` is a list of all values."""
+    stream = np.array(
+        sorted(
+            len(piece) + 2
+            for record in records
+            if record.status == "kept"
+            for piece in pieces(record, options)
+        ),
+        dtype=np.int32,
+    )
+    np.random.default_rng(options["seed"]).shuffle(stream)
+    lengths: list[int] = stream.tolist()
+    sorted_batches, next_fit = _sorted_batches(lengths, options), _next_fit(lengths, options)
+    longest = _padded(options["max_seq_len"], options)
+    ways = {
+        "bshd": (len(lengths), len(lengths) * longest, None),
+        "sorted": (
+            len(sorted_batches),
+            sum(rows * width for rows, width in sorted_batches),
+            [rows * width**2 for rows, width in sorted_batches],
+        ),
+        "next-fit": (
+            len(next_fit),
+            len(next_fit) * options["capacity"],
+            [sum(span**2 for span in bucket) for bucket in next_fit],
+        ),
+    }
+    found = {}
+    for name, (batches, places, costs) in ways.items():
+        spread, peak = _spread(costs) if costs is not None else (0.0, 1.0)
+        share = 1 - sum(lengths) / places
+        found[name] = {
+            "batches": batches,
+            "places": places,
+            "waste": share,
+            "spread": spread,
+            "peak": peak,
+            "cost_counts": costs,
+        }
+    return found
+
+
+def _padded(length: int, options: dict[str, Any]) -> int:
+    return ceil(length / options["length_multiple"]) * int(options["length_multiple"])
+
+
+def _sorted_batches(lengths: list[int], options: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return (rows, width) of each batch."""
+    pool = max(1, POOL * options["capacity"] * len(lengths) // sum(lengths))
+    batches = []
+    for at in range(0, len(lengths), pool):
+        waiting = sorted(
+            (_padded(length, options) for length in lengths[at : at + pool]), reverse=True
+        )
+        while waiting:
+            rows = min(options["capacity"] // waiting[0], len(waiting))
+            batches.append((rows, waiting[0]))
+            waiting = waiting[rows:]
+    return batches
+
+
+def _next_fit(lengths: list[int], options: dict[str, Any]) -> list[list[int]]:
+    """Return the padded lengths in each bucket."""
+    buckets: list[list[int]] = []
+    for length in lengths:
+        span = _padded(length, options)
+        if (
+            not buckets
+            or sum(buckets[-1]) + span > options["capacity"]
+            or len(buckets[-1]) == options["max_seqs"]
+        ):
+            buckets.append([])
+        buckets[-1].append(span)
+    return buckets
+
+
+def binned(values: list[int], edges: list[float]) -> list[int]:
+    """Count the values between edges; every value must lie in a bin."""
+    counts = [0] * max(0, len(edges) - 1)
+    for value in values:
+        place = bisect_right(edges, value) - 1
+        assert 0 <= place < len(counts), f"{value} lies outside of {edges[0]} … {edges[-1]}"
+        counts[place] += 1
+    return counts

@@ -1,0 +1,276 @@
+"""`thdpack` as tests run it: in the test's own process, or in a process of its own.
+
+`run_here` is ten times as fast, for claims about what a command reads, writes and prints.
+`run_process` is for claims about processes: workers, signals, locks, memory, exit codes.
+`start` of tests/helpers/processes/started.py is for processes that a test kills, signals or runs beside others.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import multiprocessing.forkserver
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self, TextIO
+from unittest import mock
+
+import pytest
+from fsspec.registry import registry
+
+import pipeline.executors.processes
+from pipeline.cli.main import run_command
+from pipeline.executors.executor import OnBytes, TaskT, Work
+from pipeline.storage.interrupt import INTERRUPTED
+
+REPO = Path(__file__).parents[3]
+PIECE_BYTES = 1_000
+"""Bytes of a piece of an input, in builds of many small tasks."""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+_EXECUTORS = (
+    "pipeline.build.build_dataset",
+    "pipeline.build.array_jobs.run_listed",
+    "pipeline.build.verify_dataset",
+)
+"""Modules that start worker processes."""
+_QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+"""Warnings that Python does not show by default."""
+_THREADS_END_SECONDS = 20.0
+"""Time limit for the threads of a command that has returned; most have ended before."""
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment, with output that does not depend on a terminal."""
+    return {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+
+
+class InThisProcess:
+    """Executor that runs tasks one after another in this process, for tests of their results."""
+
+    def __init__(self, workers: int) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def run(
+        self,
+        work: Work[TaskT, Any],
+        tasks: Sequence[TaskT],
+        on_outcome: Callable[[int, Any], None],
+        on_bytes: OnBytes,
+    ) -> None:
+        for i, task in enumerate(tasks):
+            on_outcome(i, work(task, on_bytes, durable=False))
+
+
+def small_tasks(
+    *,
+    task_bytes: int | None = None,
+    partition_bytes: int | None = None,
+) -> dict[str, int]:
+    """Return the constants of the pipeline, by name, that make a build of many small tasks."""
+    return {
+        "pipeline.inputs.find.TASK_BYTES": task_bytes or 128 << 20,
+        "pipeline.inputs.find.PIECE_BYTES": PIECE_BYTES,
+        "pipeline.inputs.find.FEWEST_TASKS": 1,
+        "pipeline.build.build_plan.PARTITION_BYTES": partition_bytes or 64 << 20,
+        "pipeline.build.stages.RESTS_TOGETHER": 4,
+    }
+
+
+def use_few_small_tasks(patch: pytest.MonkeyPatch) -> None:
+    """Have builds in this process cut 100 kB of input into a few tasks and partitions."""
+    for name, value in small_tasks(task_bytes=60_000, partition_bytes=60_000).items():
+        if not name.endswith("RESTS_TOGETHER"):
+            patch.setattr(name, value)
+
+
+def command(*arguments: str, setup: str = "", **sizes: int) -> list[str]:
+    """Return the command line of `thdpack …`.
+
+    setup: a Python statement to run first.
+    sizes: those of `small_tasks`.
+    """
+    if not sizes and not setup:
+        return [sys.executable, "-m", "pipeline", *arguments]
+    return [sys.executable, "-c", program(setup, sizes), *arguments]
+
+
+def program(setup: str, sizes: dict[str, int]) -> str:
+    """Return Python text that runs `thdpack`; see `command`."""
+    settings = small_tasks(**sizes) if sizes else {}
+    lines = [setup, *(f"{name} = {value}" for name, value in settings.items())]
+    text = """
+if __name__ == "__main__":
+    import pipeline.build.build_plan, pipeline.inputs.find, pipeline.build.stages
+    {}
+    from pipeline.cli.main import main
+    main()
+"""
+    return text.format("\n    ".join(lines))
+
+
+def without_workers() -> None:
+    """From now on, have this process run the tasks of its builds itself."""
+    pipeline.executors.processes.preload = lambda *more: None
+    for module in _EXECUTORS:
+        import_module(module).ProcessExecutor = InThisProcess  # type: ignore[attr-defined]
+
+
+def run_process(
+    *arguments: object,
+    stdin: bytes | None = None,
+    timeout: float = 120,
+    **sizes: int,
+) -> subprocess.CompletedProcess[str]:
+    """Run `thdpack` to its end in a process of its own."""
+    done = subprocess.run(
+        command(*map(str, arguments), **sizes),
+        cwd=REPO,
+        input=stdin,
+        capture_output=True,
+        timeout=timeout,
+        env=environment(),
+        check=False,
+    )
+    said = done.stdout.decode(), done.stderr.decode()
+    return subprocess.CompletedProcess(done.args, done.returncode, *said)
+
+
+def run_here(
+    *arguments: object,
+    stdin: bytes | None = None,
+    timeout: float = 120,
+    **sizes: int,
+) -> subprocess.CompletedProcess[str]:
+    """Run `thdpack` to its end in this process; what it changes of the process is undone.
+
+    Tasks run in this process too, unless `--workers` asks for processes. Ray takes a process of
+    its own, and only there does `timeout` hold: pytest's limit ends a test that hangs.
+    """
+    words = [str(argument) for argument in arguments]
+    if "ray" in words:
+        return run_process(*words, stdin=stdin, timeout=timeout, **sizes)
+    out, errors = _text("strict"), _text("backslashreplace")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        mock.patch.dict(os.environ, environment()),
+        _fresh_process(),
+        _threads_ended(),
+        redirect_stdout(out),
+        redirect_stderr(errors),
+    ):
+        patch.chdir(REPO)
+        patch.setattr(sys, "argv", ["thdpack", *words])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin or b"")))
+        for name, value in small_tasks(**sizes).items() if sizes else ():
+            patch.setattr(name, value)
+        if "--workers" not in words:
+            patch.setattr("pipeline.executors.processes.preload", lambda *more: None)
+            for module in _EXECUTORS:
+                patch.setattr(f"{module}.ProcessExecutor", InThisProcess)
+        code = run_command(words)
+    if code == 130:  # no test interrupts itself: somebody pressed Ctrl-C to end the tests
+        raise KeyboardInterrupt
+    said = [file.buffer.getvalue().decode() for file in (out, errors)]
+    return subprocess.CompletedProcess(["thdpack", *words], code, *said)
+
+
+def preprocess(source: Path, out: Path, *options: str, **sizes: int) -> Path:
+    """Build a dataset for several tests, in this process; return `out`."""
+    done = run_here("preprocess", source, "--out", out, *options, **sizes)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def _text(errors: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors, write_through=True)
+
+
+@contextmanager
+def _fresh_process() -> Iterator[None]:
+    """Hide what a new process would not know, and forget afterwards what the command learned."""
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []  # pytest's; without any, warnings go to stderr
+    _forget_stores()
+    try:
+        with warnings.catch_warnings():
+            warnings.resetwarnings()
+            for kind in _QUIET:
+                warnings.simplefilter("ignore", kind)
+            warnings.showwarning = _show_warning
+            yield
+    finally:
+        root.handlers = handlers
+        INTERRUPTED.clear()
+        _forget_stores()
+        # it keeps the environment that it was started in
+        multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, file=sys.stderr, end="")
+
+
+def _forget_stores() -> None:
+    """Drop listings, and the marks of uploaded objects; connections stay open."""
+    for kind in registry.values():
+        for system in kind._cache.values():
+            system.invalidate_cache()
+    objects = sys.modules.get("pipeline.storage.object_folder")
+    if objects is not None:
+        objects._just_written.clear()
+
+
+@contextmanager
+def _threads_ended() -> Iterator[None]:
+    """Wait for the threads that the command started."""
+    before = set(threading.enumerate())
+    yield
+    for thread in threading.enumerate():
+        if thread not in before and thread.name.startswith("thdpack"):
+            thread.join(_THREADS_END_SECONDS)
+            assert not thread.is_alive(), f"{thread.name} did not end with its command"
+
+
+def in_a_fork(work: Callable[[], object]) -> str:
+    """Do something in a fork of this process; return what it raised, as `Type: message`, or ""."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = ""
+        try:
+            work()
+        except BaseException as error:  # told to the parent
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answers:
+        said = answers.read()
+    os.waitpid(child, 0)
+    return said

@@ -1,0 +1,219 @@
+"""Processes as forks of one that has imported what they need: a fork takes 10 ms, the imports one to five seconds of CPU.
+
+A `Server` is that process. Each xdist worker starts one of a kind when it first needs it. Claims about an interpreter
+that starts need a real one: see `run_process` in tests/helpers/processes/command_line.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+GIVE_UP_SECONDS: Final = 130.0
+"""Only a test that hangs waits so long."""
+_REPO: Final = Path(__file__).parents[3]
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass
+class Fork:
+    """One process. pid: its id, also its process group's."""
+
+    pid: int
+    _pidfd: int
+    _server: Server
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal; None while the process runs."""
+        if self.returncode is None and select.select([self._pidfd], [], [], 0)[0]:
+            self.returncode = self._server.exit_status(self.pid)
+            os.close(self._pidfd)
+        return self.returncode
+
+    def wait(self, timeout: float = GIVE_UP_SECONDS) -> int:
+        """Wait for the end. Raises: TimeoutError."""
+        if self.returncode is None and not select.select([self._pidfd], [], [], timeout)[0]:
+            raise TimeoutError(f"process {self.pid} does not end")
+        status = self.poll()
+        assert status is not None
+        return status
+
+    def stops(self) -> bool:
+        """Wait until the process stops itself; return False if it ends instead."""
+        return self._server.stops(self.pid)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+class Printed:
+    """Text that processes write into a pipe, standard error included, read as it comes."""
+
+    def __init__(self) -> None:
+        reading, self.descriptor = os.pipe()
+        self._output = os.fdopen(reading, "r", errors="replace")
+        self._lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def begin(self) -> None:
+        """Begin to read, once the processes have the descriptor."""
+        os.close(self.descriptor)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with self._output:
+            for line in self._output:
+                self._lines.append(line)
+
+    @property
+    def text(self) -> str:
+        """What was printed so far."""
+        return "".join(self._lines)
+
+    def all(self, timeout: float = GIVE_UP_SECONDS) -> str:
+        """Wait until every process that can write has ended. Raises: TimeoutError."""
+        self._reader.join(timeout)
+        if self._reader.is_alive():
+            raise TimeoutError(f"a process still holds the pipe, after: {self.text}")
+        return self.text
+
+
+class Server:
+    """The process that forks, as its client sees it."""
+
+    def __init__(self, *modules: str) -> None:
+        """Start it. modules: what it imports before it forks."""
+        ours, theirs = socket.socketpair()
+        self._socket, self._lock = ours, threading.Lock()
+        # not `-m`: workers that a fork starts would import the main module's file again
+        command = [
+            sys.executable,
+            "-c",
+            "import tests.helpers.processes.forks; tests.helpers.processes.forks.serve()",
+            str(theirs.fileno()),
+            *modules,
+        ]
+        path = os.pathsep.join(filter(None, [str(_REPO), os.environ.get("PYTHONPATH", "")]))
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        self._process = subprocess.Popen(command, cwd=_REPO, env=env, pass_fds=[theirs.fileno()])
+        theirs.close()
+
+    def _ask(self, question: dict[str, Any], descriptors: list[int]) -> int:
+        with self._lock:
+            text = json.dumps(question).encode()
+            socket.send_fds(self._socket, [len(text).to_bytes(4)], descriptors)
+            self._socket.sendall(text)
+            return int.from_bytes(_receive(self._socket, 4), signed=True)
+
+    def fork(
+        self, program: str, arguments: Sequence[str], env: Mapping[str, str], output: int
+    ) -> Fork:
+        """Run Python text, which finds `arguments` in sys.argv[1:], in a fork."""
+        pid = self._ask(
+            {"program": program, "arguments": list(arguments), "env": dict(env)}, [output]
+        )
+        return Fork(pid, os.pidfd_open(pid), self)
+
+    def exit_status(self, pid: int) -> int:
+        """Return the exit status of a process that has ended."""
+        return self._ask({"wait": pid}, [])
+
+    def stops(self, pid: int) -> bool:
+        """Wait until a process stops itself (True) or ends (False). Others wait for their answers meanwhile."""
+        return self._ask({"stopped": pid}, []) == os.CLD_STOPPED
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        piece = connection.recv(count - len(found))
+        if not piece:
+            raise EOFError
+        found += piece
+    return found
+
+
+def _questions(connection: socket.socket) -> Iterator[tuple[dict[str, Any], list[int]]]:
+    while True:
+        head, descriptors, _, _ = socket.recv_fds(connection, 4, 1)
+        if not head:
+            return
+        head += _receive(connection, 4 - len(head)) if len(head) < 4 else b""
+        yield json.loads(_receive(connection, int.from_bytes(head))), descriptors
+
+
+def _serve(connection: socket.socket) -> None:
+    """Fork a child for each program that is asked for, until the client is gone."""
+    for question, descriptors in _questions(connection):
+        if "wait" in question:
+            answer = os.waitstatus_to_exitcode(os.waitpid(question["wait"], 0)[1])
+        elif "stopped" in question:
+            found = os.waitid(os.P_PID, question["stopped"], os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            assert found is not None
+            answer = found.si_code
+        else:
+            answer = os.fork()
+            if answer == 0:
+                connection.close()
+                _run(question, descriptors[0])
+            for descriptor in descriptors:
+                os.close(descriptor)
+        connection.sendall(answer.to_bytes(4, signed=True))
+
+
+def _run(question: dict[str, Any], output: int) -> NoReturn:
+    """Run a program in this child, as the interpreter would run `python -c PROGRAM`."""
+    code = 1
+    try:
+        os.setsid()
+        ctypes.CDLL(None).prctl(
+            _PR_SET_PDEATHSIG, signal.SIGKILL
+        )  # end with the process that forked us
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        os.environ.clear()
+        os.environ.update(question["env"])
+        for stream in (sys.stdout, sys.stderr):  # as torchrun starts its ranks: unbuffered
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr] (real files)
+        sys.argv = ["-c", *question["arguments"]]
+        exec(compile(question["program"], "<program>", "exec"), {"__name__": "__main__"})
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException:  # shown as the interpreter would show it
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve() -> None:
+    """Be the process that forks: sys.argv[1:] are the socket's descriptor and the modules."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C of a test run ends this process with its client
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,119 @@
+"""A build killed at many moments: `python -m tests.helpers.processes.killed CORPUS FOLDER KILLS`.
+
+This process builds once, so that all is imported, and then forks. Each child is driver and worker
+of a build, and kills itself right before a change of the dataset's folder, or halfway into a write.
+Moments are drawn from all of an uninterrupted build, from the plan to the clearing up.
+Prints, as JSON, how many tasks had finished at each kill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pipeline.build.build_dataset
+import pipeline.build.build_plan
+import pipeline.build.stages
+import pipeline.inputs.find
+import pipeline.storage.atomic_write
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import reporter
+from tests.helpers.data.corpus import digest
+from tests.helpers.processes.command_line import without_workers
+from tests.helpers.processes.stopped import at_change
+
+
+def build(corpus: Path, out: Path) -> None:
+    options = PreprocessOptions(inputs=(str(corpus),), out=str(out), capacity=1024, max_seq_len=512)
+    with reporter(as_json=False) as report:
+        pipeline.build.build_dataset.build(options, report)
+
+
+def start(corpus: Path, out: Path, moment: int, *, in_write: bool) -> int:
+    """Fork a child that builds, and dies at a moment if it comes so far; return its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        if in_write:
+            die_in_write(moment)
+        else:
+            at_change(moment, str(out), die)
+        build(corpus, out)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_write(moment: int) -> None:
+    """Have this process write half of what it writes for the time `moment`, and die."""
+    whole, left = pipeline.storage.atomic_write.WholeWrites.write, [moment]
+
+    def write(file: pipeline.storage.atomic_write.WholeWrites, data: Any) -> int:
+        left[0] -= 1
+        if left[0]:
+            return whole(file, data)
+        view = memoryview(data).cast("B")
+        whole(file, view[: len(view) // 2])
+        die()
+        raise AssertionError("killed")
+
+    pipeline.storage.atomic_write.WholeWrites.write = write  # type: ignore[method-assign]
+
+
+def count_moments(corpus: Path, out: Path) -> tuple[int, int]:
+    """Build without interruption; return how many changes and writes there were."""
+    writes = [0]
+    whole = pipeline.storage.atomic_write.WholeWrites.write
+
+    def write(file: pipeline.storage.atomic_write.WholeWrites, data: Any) -> int:
+        writes[0] += 1
+        return whole(file, data)
+
+    pipeline.storage.atomic_write.WholeWrites.write = write  # type: ignore[method-assign]
+    changes = at_change(0, str(out), die)
+    build(corpus, out)
+    pipeline.storage.atomic_write.WholeWrites.write = whole  # type: ignore[method-assign]
+    return next(changes) - 1, writes[0]
+
+
+def main(corpus: Path, folder: Path, kills: int) -> None:
+    without_workers()
+    pipeline.inputs.find.TASK_BYTES = pipeline.build.build_plan.PARTITION_BYTES = 25_000  # type: ignore[misc]
+    pipeline.inputs.find.PIECE_BYTES, pipeline.inputs.find.FEWEST_TASKS = 5_000, 1  # type: ignore[misc]
+    pipeline.build.stages.RESTS_TOGETHER = 4  # type: ignore[misc]
+    os.fsync = lambda descriptor: None  # a killed process loses nothing; fsync is for power cuts
+    out = folder / "out"
+    changes, writes = count_moments(corpus, folder / "whole")
+    expected = digest(folder / "whole")
+    rng = random.Random(1)
+    killed: list[int] = []
+    while len(killed) < kills:
+        in_write = len(killed) % 2 == 1
+        moment = rng.randint(1, writes if in_write else changes)
+        status = os.waitpid(start(corpus, out, moment, in_write=in_write), 0)[1]
+        if os.WIFSIGNALED(status):
+            killed.append(len(list(out.glob(".build/*-*[0-9].json"))))
+        else:
+            assert status == 0, "it did not go on from where it was killed"
+        if (out / "manifest.json").exists():  # it was committed: the next build begins anew
+            assert digest(out) == expected
+            shutil.rmtree(out)
+    assert os.waitpid(start(corpus, out, 0, in_write=False), 0)[1] == 0
+    assert digest(out) == expected
+    print(json.dumps(killed))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,130 @@
+"""Runs of the trainer as users start them, in this process, on several ranks or under torchrun, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import torch
+
+from tests.helpers.processes.ranks import GIVE_UP_SECONDS, TRAIN, Job
+from trainer.train import main
+
+OPTIONS = (
+    "--layers",
+    "2",
+    "--hidden-size",
+    "32",
+    "--heads",
+    "4",
+    "--ffn-size",
+    "64",
+    "--buckets-per-step",
+    "4",
+    "--log-every",
+    "1",
+)
+STEPS = 16
+EVERY = 4
+ROUNDING = 1e-5
+"""Largest difference between losses of the same run, otherwise arranged. A loss of 3 is rounded by 2e-7, and learning from
+other roundings for 16 steps gave 1e-6 at most; a bucket or a mask that differs moves a loss by 1e-2."""
+TORCHRUN = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"
+"""torchrun itself; the ranks that it starts are ordinary processes."""
+WITH_FORKS = """
+import sys
+import torch.distributed.run
+from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
+from torch.distributed.launcher.api import elastic_launch
+from trainer.train import main
+close = MultiprocessContext._close
+def close_finished(context, *arguments, **options):
+    context._worker_finished_event.set()
+    close(context, *arguments, **options)
+MultiprocessContext._close = close_finished
+def launch(config, entrypoint):
+    config.start_method = "fork"
+    return lambda *words: elastic_launch(config, main)([*words[words.index("trainer.train") + 1 :]])
+torch.distributed.run.elastic_launch = launch
+torch.distributed.run.main(sys.argv[1:])
+"""
+"""torchrun, with ranks that are its forks: nothing is imported anew when they start. Forks that have ended their work wait for
+its word before they exit. After a signal it would give it only when it kills them, 30 s later: here it gives it at once."""
+
+
+def arguments(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> list[str]:
+    """Return a command line; `options` replace those that tests have in common."""
+    every = ("--checkpoint-every", str(EVERY), "--validate-every", str(EVERY), "--keep-last", "9")
+    common = [*OPTIONS, "--data", str(data), "--out", str(out), "--steps", str(steps), *every]
+    kept = [
+        word
+        for flag, value in zip(common[::2], common[1::2], strict=True)
+        if flag not in options
+        for word in (flag, value)
+    ]
+    return ["esm2-tiny", *kept, *options]
+
+
+def train(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> Path:
+    """Train in this process, from start or checkpoint to end."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        main(arguments(data, out, *options, steps=steps))
+    finally:
+        torch.set_num_threads(threads)
+    return out
+
+
+def start(data: Path, out: Path, *options: str, ranks: int = 1, steps: int = STEPS) -> Job:
+    """Start a run in processes of its own."""
+    return Job(TRAIN, arguments(data, out, *options, steps=steps), ranks=ranks)
+
+
+def torchrun(
+    data: Path,
+    out: Path,
+    *options: str,
+    flags: tuple[str, ...],
+    forks: bool = False,
+    steps: int = STEPS,
+) -> Job:
+    """Start a run under torchrun, with processes or forks as its ranks."""
+    return Job(
+        WITH_FORKS if forks else TORCHRUN,
+        [*flags, "-m", "trainer.train", *arguments(data, out, *options, steps=steps)],
+    )
+
+
+def losses(out: Path, kind: str = "train") -> dict[int, float]:
+    whole_lines = (
+        (out / "metrics.jsonl").read_text().rpartition("\n")[0]
+    )  # the last may be under way
+    lines = [json.loads(line) for line in whole_lines.splitlines()]
+    return {line["step"]: line["loss"] for line in lines if line["kind"] == kind}
+
+
+def cut(run: Path, out: Path, step: int) -> Path:
+    """Copy a run as it was right after the checkpoint of a step."""
+    shutil.copytree(run, out)
+    for checkpoint in (out / "checkpoints").glob("step-*"):
+        if int(checkpoint.name[5:]) > step:
+            shutil.rmtree(checkpoint)
+    (out / "checkpoints" / "latest").write_text(f"step-{step:08}\n")
+    return out
+
+
+def await_step(job: Job, out: Path, step: int) -> None:
+    """Wait until a run has logged a step.
+
+    Raises:
+        AssertionError: the run ended before, or hangs; says what it printed.
+    """
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while job.poll() is None and time.monotonic() < deadline:
+        if (out / "metrics.jsonl").exists() and max(losses(out), default=0) >= step:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"the run never logged step {step}: {job.said}")

@@ -1,0 +1,198 @@
+"""A proxy in front of a store that does what networks do: errors, lost answers, stalls, uploads and downloads cut in the middle."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+KINDS = ("error", "lost", "stall", "cut")
+
+
+@dataclass
+class Faults:
+    """What goes wrong. Set and read by tests while the proxy runs.
+
+    rate: share of requests that fail
+    kinds: in which ways
+    stall_seconds: how long a stalled request hangs before its connection ends
+    refuse: requests answered with 403, as "METHOD part-of-path"
+    """
+
+    rate: float = 0.0
+    kinds: tuple[str, ...] = KINDS
+    stall_seconds: float = 3.0
+    refuse: tuple[str, ...] = ()
+    once: list[tuple[str, str]] = field(default_factory=list)
+    """What happens to the next request ("METHOD part-of-path") of its kind, and then no more: "lost", …, or an answer, "409 Conflict"."""
+    happened: Counter[str] = field(default_factory=Counter)
+    requests: list[str] = field(default_factory=list)
+    hold: dict[str, threading.Event] = field(default_factory=dict)
+    """Requests ("METHOD part-of-path") that wait until the test lets them go."""
+    waiting: list[str] = field(default_factory=list)
+    """Requests that were held so far."""
+    rng: random.Random = field(default_factory=lambda: random.Random(8))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next(self, request: str) -> str | None:
+        with self.lock:
+            self.requests.append(request)
+            if any(
+                request.startswith(rule.split(" ")[0]) and rule.split(" ")[1] in request
+                for rule in self.refuse
+            ):
+                self.happened["refused"] += 1
+                return "refused"
+            for rule, kind in self.once:
+                if request.startswith(rule.split(" ")[0]) and rule.split(" ")[1] in request:
+                    self.once.remove((rule, kind))
+                    self.happened[kind] += 1
+                    return kind
+            if self.rng.random() >= self.rate:
+                return None
+            kind = self.rng.choice(self.kinds)
+            self.happened[kind] += 1
+            return kind
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits 40 ms for its head's acknowledgement
+    faults: ClassVar[Faults]
+    target: ClassVar[tuple[str, int]]
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _serve(self) -> None:
+        body = self._body()
+        request = f"{self.command} {self.path}"
+        kind = self.faults.next(request)
+        for rule, event in list(self.faults.hold.items()):
+            if request.startswith(rule.split(" ")[0]) and rule.split(" ")[1] in request:
+                self.faults.waiting.append(request)
+                event.wait(60)
+        if kind in ("error", "refused") or (kind is not None and kind[0].isdigit()):
+            status, code, message = (
+                f"{ {'error': '500 InternalError', 'refused': '403 AccessDenied'}.get(kind, kind) } made".split(
+                    " ", 2
+                )
+            )
+            self._answer(
+                int(status),
+                {"Content-Type": "application/xml"},
+                f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode(),
+            )
+            return
+        if kind == "stall":
+            time.sleep(self.faults.stall_seconds)
+            self._hang_up()
+            return
+        if kind == "cut" and self.command in ("PUT", "POST"):
+            self._forward(body[: len(body) // 2], cut=True)
+            self._hang_up()
+            return
+        status, headers, answer = self._forward(body)
+        if kind == "lost":
+            self._hang_up()
+        else:
+            self._answer(status, headers, answer, cut=kind == "cut")
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve  # noqa: N815 (http.server looks for these names)
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def _forward(self, body: bytes, *, cut: bool = False) -> tuple[int, dict[str, str], bytes]:
+        """The store's answer; with `cut`, all it gets is this much of the body, then the end of the connection."""
+        connection = http.client.HTTPConnection(*self.target, timeout=60)
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in ("transfer-encoding", "connection", "expect")
+        }
+        if cut:
+            with suppress(OSError, http.client.HTTPException):
+                connection.putrequest(
+                    self.command, self.path, skip_host=True, skip_accept_encoding=True
+                )
+                for name, value in headers.items():
+                    connection.putheader(name, value)
+                connection.endheaders(body)
+            connection.close()
+            return 0, {}, b""
+        headers["Content-Length"] = str(len(body))
+        connection.request(self.command, self.path, body=body, headers=headers)
+        response = connection.getresponse()
+        answer = response.read()
+        found = {
+            name: value
+            for name, value in response.getheaders()
+            if name.lower() not in ("transfer-encoding", "connection")
+        }
+        connection.close()
+        return response.status, found, answer
+
+    def _answer(
+        self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False
+    ) -> None:
+        with suppress(OSError):
+            self.send_response_only(status)
+            head = self.command == "HEAD"
+            for name, value in headers.items():
+                if name.lower() != "content-length" or head:
+                    self.send_header(name, value)
+            if not head:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if not head:
+                self.wfile.write(body[: len(body) // 2] if cut else body)
+        if cut:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        with suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(2)
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that was killed, or gave up: what this proxy is for."""
+
+
+@contextmanager
+def faulty_proxy(endpoint: str) -> Iterator[tuple[str, Faults]]:
+    """Start a proxy of a store; its http:// address, and what to make go wrong."""
+    place = urlsplit(endpoint)
+    faults = Faults()
+    handler = type(
+        "Handler", (_Handler,), {"faults": faults, "target": (place.hostname, place.port)}
+    )
+    server = _Server(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", faults
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

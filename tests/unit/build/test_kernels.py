@@ -1,0 +1,98 @@
+"""Compiled kernels against one line of numpy or a library each."""
+
+from __future__ import annotations
+
+import numpy as np
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.build.arrays.sequence_hashes import (
+    HASH,
+    in_valid,
+    partitions_of,
+    sequence_hashes,
+    shuffle_keys,
+)
+from pipeline.build.spill.spill_kernel import pack, unpack
+
+runs = st.lists(st.lists(st.integers(0, 31), max_size=40), min_size=1, max_size=8)
+
+
+def laid_out(values: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    ends = np.cumsum([len(run) for run in values], dtype=np.int64)
+    return np.array([v for run in values for v in run] or [0], dtype=np.uint8), ends
+
+
+@settings(deadline=None)
+@given(runs, st.integers(0, 2**32 - 1))
+def test_unpacking_undoes_packing_in_any_order(values: list[list[int]], seed: int) -> None:
+    tokens, ends = laid_out(values)
+    order = np.random.default_rng(seed).permutation(ends.size)
+    begin, end = np.append(0, ends[:-1])[order], ends[order]
+    size = int(((5 * (end - begin) + 7) // 8).sum())
+    packed = np.full(size + 3, 255, dtype=np.uint8)
+    pack(tokens, begin, end, packed)
+    out = np.zeros(int(ends[-1]), dtype=np.uint8)
+    unpack(packed[:size].copy(), end - begin, out)
+    assert out.tolist() == [v for i in order for v in values[i]]
+
+
+@settings(deadline=None)
+@given(runs)
+def test_hashes_are_those_of_the_xxhash_library(values: list[list[int]]) -> None:
+    tokens, ends = laid_out(values)
+    hashes = sequence_hashes(tokens, ends)
+    assert [h.tobytes() for h in hashes] == [xxhash.xxh3_128_digest(bytes(run)) for run in values]
+
+
+def test_hashes_are_those_of_the_xxhash_library_at_every_length_that_xxh3_treats_in_its_own_way() -> (
+    None
+):
+    lengths = np.array(
+        [*range(600), 1023, 1024, 1025, 16_384, 100_000]
+    )  # it changes at 16, 128, 240, and each 1024
+    ends = np.cumsum(lengths)
+    tokens = np.random.default_rng(5).integers(0, 256, int(ends[-1]), dtype=np.uint8)
+    expected = [
+        xxhash.xxh3_128_digest(tokens[end - length : end])
+        for length, end in zip(lengths, ends, strict=True)
+    ]
+    assert [h.tobytes() for h in sequence_hashes(tokens, ends)] == expected
+
+
+def random_hashes(count: int) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 256, 16 * count, dtype=np.uint8).view(HASH)
+
+
+def six_sigma(share: float, count: int) -> float:
+    """Return six standard deviations of a share that `count` independent draws have."""
+    return 6 * float(np.sqrt(share * (1 - share) / count))
+
+
+def test_partitions_and_split_are_even_and_independent() -> None:
+    hashes = random_hashes(200_000)
+    partition, valid = partitions_of(hashes, 7), in_valid(hashes, 0.1)
+    counts = np.bincount(partition, minlength=7)
+    assert counts.size == 7
+    assert abs(counts / 200_000 - 1 / 7).max() < six_sigma(1 / 7, 200_000)
+    assert abs(valid.mean() - 0.1) < six_sigma(0.1, 200_000)
+    for p in range(7):
+        assert abs(valid[partition == p].mean() - 0.1) < six_sigma(0.1, int(counts[p]))
+    assert not in_valid(hashes, 0.0).any()
+    assert in_valid(hashes, 1.0).all()
+
+
+def test_shuffle_keys_depend_on_each_of_their_inputs() -> None:
+    hashes, zeros = random_hashes(1000), np.zeros(1000, dtype=np.int64)
+    keys = shuffle_keys(hashes, zeros, zeros, 0)
+    assert np.unique(keys).size == 1000
+    for other in (
+        shuffle_keys(hashes, zeros, zeros, 1),
+        shuffle_keys(hashes, zeros + 1, zeros, 0),
+        shuffle_keys(hashes, zeros, zeros + 1, 0),
+    ):
+        assert (keys != other).all()
+    # no trace of the hash's order is left: ranks of 1,000 independent pairs correlate by 1 / √999
+    ranks = [np.argsort(np.argsort(values)) for values in (hashes["high"], keys)]
+    assert abs(np.corrcoef(*ranks)[0, 1]) < 6 / 999**0.5

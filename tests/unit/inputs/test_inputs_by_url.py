@@ -1,0 +1,241 @@
+"""Inputs on the web and on other file systems: told apart by what their servers say, named as the user named them, and said plainly when they fail."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from pipeline.build.array_jobs.task_list import plan_tasks
+from pipeline.build.options import DatasetOptions, PreprocessOptions
+from pipeline.build.progress import reporter
+from pipeline.build.tasks import MapTask
+from pipeline.inputs.expand import _urls
+from pipeline.inputs.find import find_sources, unchanged
+from pipeline.inputs.source import Source
+from pipeline.storage.file_hash import hash_file
+from pipeline.storage.local_folder import LocalFolder
+from pipeline.storage.urls import version_tag_of
+from schemas.errors import BuildError, InputError
+from tests.helpers.stores.stores import http_store
+
+
+class DatedFiles(http.server.SimpleHTTPRequestHandler):
+    """Python's own server: Last-Modified, and no etag."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Silent(DatedFiles):
+    """Tells sizes only."""
+
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword != "Last-Modified":
+            super().send_header(keyword, value)
+
+
+class Expiring(DatedFiles):
+    """Answers three requests, then no more."""
+
+    asked = 0
+
+    def send_head(self) -> Any:
+        Expiring.asked += 1
+        if Expiring.asked > 3:
+            self.send_error(403)
+            return None
+        return super().send_head()
+
+
+@contextmanager
+def serving(handler: type[http.server.SimpleHTTPRequestHandler], folder: Path) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(handler, directory=str(folder))
+    )
+    threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def found(*inputs: str) -> list[Source]:
+    return find_sources(inputs, "auto", spool=None)[0]
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Path:
+    """Two files of one size and different times."""
+    for place, time in (("a", 1_000_000_000), ("b", 1_100_000_000)):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "x.fasta").write_text(f">{place}\nMKV\n")
+        os.utime(tmp_path / place / "x.fasta", (time, time))
+    return tmp_path
+
+
+def test_web_inputs_without_an_etag_are_told_apart_by_time(twins: Path) -> None:
+    with serving(DatedFiles, twins) as address:
+        a, b = found(f"{address}/a/x.fasta"), found(f"{address}/b/x.fasta")
+        assert a[0].fingerprint != b[0].fingerprint
+        assert a == found(f"{address}/a/x.fasta")
+        assert unchanged(a[0])
+        os.utime(twins / "a" / "x.fasta", (0, 0))
+        assert not unchanged(a[0])
+
+
+def test_web_inputs_that_cannot_be_recognised_are_never_taken_for_what_was_read_before(
+    twins: Path,
+) -> None:
+    with serving(Silent, twins) as address:
+        first, second = found(f"{address}/a/x.fasta")[0], found(f"{address}/a/x.fasta")[0]
+        assert first.fingerprint != second.fingerprint
+        assert unchanged(first), "its size is the same, which is all that can be asked"
+        (twins / "a" / "x.fasta").write_text(">a\nM\n")
+        assert not unchanged(first)
+
+
+def test_what_was_read_of_one_address_is_not_believed_of_another(tmp_path: Path) -> None:
+    def identity(url: str) -> dict[str, Any]:
+        source = Source(
+            url=url,
+            name="x.fa",
+            bytes=1,
+            fingerprint="1",
+            format="fasta",
+            compression="none",
+            piece=1,
+        )
+        work = LocalFolder(tmp_path, tmp_path)
+        return MapTask(
+            index=0,
+            source=source,
+            begin=0,
+            end=1,
+            partitions=1,
+            options=DatasetOptions(),
+            work=work,
+        ).identity()
+
+    assert identity("http://host/a/x.fa") != identity("http://host/b/x.fa")
+    assert identity("a/x.fa") == identity("/here/a/x.fa"), "a local file is known by its inode"
+
+
+def test_an_etag_is_enough_as_times_differ_between_listing_and_asking() -> None:
+    assert version_tag_of(
+        {"size": 3, "ETag": '"e"', "LastModified": "12:00:00.123"}
+    ) == version_tag_of({"size": 3, "ETag": '"e"', "LastModified": "12:00:00"})
+    assert version_tag_of({"size": 3, "ETag": "", "LastModified": "12:00:00"}) == "3-12:00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "name", "url"),
+    [
+        ("s3://bucket/in/*.fa", "bucket/in/*.fa", "bucket/in/1.fa", "s3://bucket/in/1.fa"),
+        ("s3://bucket", "bucket", "bucket/1.fa", "s3://bucket/1.fa"),
+        ("s3://buck*/1.fa", "buck*/1.fa", "bucket/1.fa", "s3://bucket/1.fa"),
+        ("sftp://me@host/in/", "/in", "/in/1.fa", "sftp://me@host/in/1.fa"),
+        (
+            "abfs://box@account.net/in/*",
+            "box/in/*",
+            "box/in/1.fa",
+            "abfs://box@account.net/in/1.fa",
+        ),
+        ("file:///in/*.fa", "/in/*.fa", "/in/1.fa", "file:///in/1.fa"),
+        ("memory://in/*.fa", "/in/*.fa", "/in/1.fa", "memory://in/1.fa"),
+    ],
+)
+def test_what_is_found_in_a_place_is_named_with_its_host(
+    text: str, path: str, name: str, url: str
+) -> None:
+    assert list(_urls(text, path, {name: {"type": "file"}})) == [url]
+
+
+def test_a_folder_on_a_store_is_read_without_what_is_hidden_and_an_object_named_like_a_glob_is_itself() -> (
+    None
+):
+    fs = fsspec.filesystem("memory")
+    for name in ("/box/y[1].fasta", "/box/y1.fasta", "/box/.hidden.fasta", "/box/.trash/z.fasta"):
+        fs.pipe_file(name, b">a\nMKV\n")
+    assert [source.name for source in found("memory://box")] == ["y1.fasta", "y[1].fasta"]
+    assert [source.url for source in found("memory://box/y[1].fasta")] == [
+        "memory://box/y[1].fasta"
+    ]
+    assert [source.url for source in found("memory://box/y[0-9].fasta")] == [
+        "memory://box/y1.fasta"
+    ]
+    fs.rm("/box", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "NoCredentialsError"),
+        ({"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}, "2 attempts"),
+    ],
+)
+@pytest.mark.parametrize("url", ["s3://bucket/x.fa", "s3://bucket/*.fa"])
+def test_a_store_that_does_not_let_us_in_or_does_not_answer_is_an_error_of_the_input(
+    url: str, environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    nowhere = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+    }
+    files = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
+    for name, value in {**nowhere, **files, **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pipeline.storage.retries.ATTEMPTS", 2)
+    monkeypatch.setattr("pipeline.storage.retries.FIRST_PAUSE", 0.01)
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    with pytest.raises(InputError, match=message):
+        found(url)
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_an_address_that_expires_while_it_is_read_is_an_input_error_without_its_signature(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "x.fasta").write_bytes(b">a\nMKV\n")
+    with serving(Expiring, tmp_path) as address:
+        url = f"{address}/x.fasta?X-Amz-Signature=5ba5e5167a7e"
+        hash_file(url)
+        with pytest.raises(InputError) as error:
+            hash_file(url)
+    assert str(error.value).startswith(
+        f"{address}/x.fasta: cannot be read: ClientResponseError: 403"
+    )
+    assert "5ba5e5" not in str(error.value)
+
+
+def test_credentials_in_a_list_are_refused_before_a_task_list_is_written(twins: Path) -> None:
+    with http_store(twins) as address:
+        web = address.replace("http://", "http://somebody:hunter2@")
+        (twins / "list").write_text(
+            f"{web}/a/x.fasta\n{address}/b/x.fasta?X-Amz-Signature=5ba5e5167a7e\n"
+        )
+        with (
+            reporter(as_json=False) as report,
+            pytest.raises(
+                BuildError,
+                match=r"//127.0.0.1:\d+/a/x.fasta: the task list would hold the credentials",
+            ),
+        ):
+            plan_tasks(
+                PreprocessOptions(inputs=(f"@{twins / 'list'}",), out=str(twins / "out")), report
+            )
+    assert not [
+        path for path in (twins / "out").rglob("*") if path.is_file() and path.stat().st_size
+    ]

@@ -1,0 +1,99 @@
+"""Web servers that are slow, silent, or not there: told apart, and not called a missing file."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp.client
+import fsspec
+import pytest
+
+from pipeline.inputs.find import find_sources
+from pipeline.storage.file_hash import hash_file
+from schemas.errors import InputError
+from tests.helpers.processes.command_line import Run
+
+CONTENT = b">a\nMKTAYI\n" * 40
+PATIENCE = aiohttp.ClientTimeout(total=0.3)
+"""Of aiohttp's own making, for a whole request; it is 5 minutes unless shortened."""
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Sends a file in 40 pieces over at least a second, or stops after the first."""
+
+    ended = threading.Event()
+    silent = False
+    broken = False
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.send_response(500 if self.broken else 200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.send_header("Accept-Ranges", "none")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+        if self.broken:
+            return
+        for i in range(0, len(CONTENT), 10):
+            try:
+                self.wfile.write(CONTENT[i : i + 10])
+            except OSError:
+                return  # the client has given up
+            if self.ended.wait(60 if self.silent else 0.025):
+                return
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(aiohttp.client, "DEFAULT_TIMEOUT", PATIENCE)
+    Server.ended.clear()
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=web.serve_forever, args=(0.01,)).start()
+    fsspec.get_filesystem_class("http").clear_instance_cache()
+    yield f"http://127.0.0.1:{web.server_port}"
+    Server.ended.set()
+    fsspec.get_filesystem_class("http").clear_instance_cache()
+    web.shutdown()
+    web.server_close()
+
+
+def test_a_slow_server_is_not_a_dead_one(server: str) -> None:
+    assert hash_file(f"{server}/x.fasta")[0] == len(CONTENT)
+
+
+def test_a_server_that_falls_silent_is_said_to_have(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "silent", True)
+    for module in ("urls", "open_input"):
+        monkeypatch.setattr(f"pipeline.storage.{module}.SILENCE_SECONDS", 0.2)
+    with pytest.raises(
+        InputError, match=r"x.fasta: cannot be read: (nothing came for 0.2 s|.*Timeout)"
+    ):  # the latter where its first answer is late
+        hash_file(f"{server}/x.fasta")
+
+
+def test_a_server_in_trouble_is_not_a_missing_file(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "broken", True)
+    with pytest.raises(InputError, match=r"x.fasta: cannot be read: ClientResponseError: 500"):
+        find_sources((f"{server}/x.fasta",), "auto", spool=None)
+
+
+def test_a_refused_connection_is_not_a_missing_file(run: Run, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/x.fasta"
+        done = run("preprocess", url, "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert f"{url}: cannot be read: ClientConnectorError: Cannot connect to host" in done.stderr
+    assert "no such file" not in done.stderr

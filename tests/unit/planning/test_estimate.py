@@ -1,0 +1,206 @@
+"""What plans reckon with: against measured steps, and in its own laws."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.training.fit_estimate import MEASURED, setting_of
+from pipeline.planning.cluster import Cluster
+from pipeline.planning.estimate import Setting, memory, seconds
+from pipeline.planning.training_plan import plan_training
+from schemas.models import ESM2_MODELS
+from tests.helpers.processes.command_line import Run, preprocess
+from trainer.config import PRESETS, parse
+from trainer.memory_check import check_memory, resolve_reshard
+
+ROWS = json.loads(MEASURED.read_text())
+SETTING = Setting(
+    model=ESM2_MODELS["esm2-650m"],
+    tokens=16384,
+    real_tokens=16000.0,
+    squares=8e6,
+    max_seqlen=1024,
+    fp8=False,
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample in buckets of 4096 tokens. Not to be changed."""
+    return preprocess(sample, tmp_path_factory.mktemp("plan") / "d", "--capacity", "4096")
+
+
+def total(setting: Setting) -> float:
+    return sum(memory(setting).values())
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in ROWS if not row["fit"]],
+    ids=lambda row: "-".join(str(value) for value in row.values()),
+)
+def test_settings_that_nothing_was_fitted_to_come_out_within_a_tenth(row: dict[str, float]) -> None:
+    setting = setting_of(row)
+    assert 1e3 * seconds(setting) == pytest.approx(row["ms"], rel=0.1)
+    assert total(setting) / 2**30 == pytest.approx(row["gib"], rel=0.1)
+
+
+def test_there_are_such_settings_of_each_kind() -> None:
+    held = [row for row in ROWS if not row["fit"]]
+    assert {row["preset"] for row in held} >= {"esm2-150m", "esm2-650m", "esm2-3b", "esm2-15b"}
+    assert {row.get("ranks", 1) for row in held} == {1, 2, 4}
+    assert {row.get("recompute", "none") for row in held} == {"none", "selective", "full"}
+
+
+def test_more_of_something_takes_more_and_sharing_takes_less() -> None:
+    many = replace(SETTING, ranks=4, shards=4)
+    for setting in (SETTING, many):
+        assert seconds(replace(setting, micro_batches=4)) > 3 * seconds(setting)
+        assert seconds(replace(setting, squares=1e8)) > seconds(setting)
+        assert total(replace(setting, tokens=32768)) > total(setting)
+        assert (
+            total(replace(setting, recompute="full"))
+            < total(replace(setting, recompute="selective"))
+            < total(setting)
+        )
+        assert (
+            seconds(replace(setting, recompute="full"))
+            > seconds(replace(setting, recompute="selective"))
+            > seconds(setting)
+        )
+    assert total(many) < total(SETTING)
+    assert total(replace(many, context_parallel=2)) < total(many)
+    assert total(replace(many, shards=2)) > total(many)
+    assert many.step_tokens == 4 * SETTING.step_tokens
+    assert replace(many, context_parallel=4).step_tokens == SETTING.step_tokens
+
+
+def test_a_run_that_does_not_fit_is_an_error_that_says_what_to_change() -> None:
+    large = replace(SETTING, model=ESM2_MODELS["esm2-15b"])
+    assert check_memory(SETTING, available=150e9).startswith("about 30 of 140 GiB")
+    with pytest.raises(ValueError, match=r"masters and Adam.*use more GPUs"):
+        check_memory(large, available=150e9)
+    with pytest.raises(ValueError, match="for activations: use --recompute full"):
+        check_memory(replace(SETTING, tokens=16 * 16384), available=150e9)
+    with pytest.raises(ValueError, match=r"gathered.*use --reshard layer"):
+        check_memory(
+            replace(large, ranks=64, shards=64, micro_batches=2, tokens=1024), available=80e9
+        )
+
+
+def test_auto_gathers_once_a_step_where_that_fits() -> None:
+    many = replace(SETTING, ranks=4, shards=4, micro_batches=8)
+    assert resolve_reshard(many, available=150e9) == "step"
+    assert resolve_reshard(replace(many, model=ESM2_MODELS["esm2-15b"]), available=150e9) == "layer"
+    three = replace(many, model=ESM2_MODELS["esm2-3b"], ranks=2, shards=2)
+    assert resolve_reshard(three, available=150e9) == "step"
+    assert (
+        resolve_reshard(three, available=85e9) == "layer"
+    )  # a quarter would do, but there is no room
+
+
+def test_a_plan_names_flags_that_the_trainer_takes(
+    dataset: Path,
+    run: Run,
+    run_process: Run,
+) -> None:
+    words = ("plan", "--data", dataset, "--model", "esm2-3b", "--gpus", "4xH200")
+    said = json.loads(run_process(*words, "--log-json").stdout)
+    launcher, _, flags = said["command"].partition("trainer.train ")
+    assert launcher == "torchrun --nproc-per-node 4 -m "
+    options = parse(flags.split())
+    assert options.model == PRESETS["esm2-3b"][1].model
+    assert options.data.buckets_per_step % (4 * options.data.buckets_per_micro_batch) == 0
+    assert options.data.buckets_per_step * 4096 == pytest.approx(2_097_152, rel=0.1)
+    assert said["memory_gib"] == pytest.approx(sum(said["memory_bytes"].values()) / 2**30)
+    assert said["epoch"]["gpu_hours"] == pytest.approx(4 * said["epoch"]["hours"])
+    rates = [
+        said["tokens_per_second"],
+        *(each["tokens_per_second"] for each in said["alternatives"]),
+    ]
+    assert rates == sorted(rates, reverse=True)
+    assert len(rates) > 1
+    text = run(*words).stdout
+    assert "GPU-hours" in text
+    assert said["command"] in text
+
+
+def test_what_cannot_be_planned_says_why(dataset: Path, run: Run, tmp_path: Path) -> None:
+    for arguments, words in (
+        (("--model", "esm2-15b", "--gpus", "1xH200"), "needs at least"),
+        (("--model", "esm2-2b", "--gpus", "1xH200"), "there are esm2-8m"),
+        (("--gpus", "H200"), "such as 8xH200"),
+        (("--gpus", "8xB200"), "none for B200"),
+    ):
+        found = run("plan", "--data", dataset, *arguments)
+        assert found.returncode == 2
+        assert words in found.stderr
+    missing = run("plan", "--data", tmp_path / "none")
+    assert missing.returncode == 1
+    assert os.fspath(tmp_path / "none") in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "of_a_node"),
+    [
+        ("1xH200", 1, 1),
+        ("6xH200", 1, 6),
+        ("12xH200", 2, 6),
+        ("20xH200", 4, 5),
+        ("48xH200", 6, 8),
+        ("11xH200", 11, 1),
+    ],
+)
+def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gpus(
+    dataset: Path,
+    gpus: str,
+    nodes: int,
+    of_a_node: int,
+) -> None:
+    plan = plan_training(str(dataset), "esm2-650m", gpus, precision="bf16", tokens=0)
+    assert (plan.cluster.nodes, plan.cluster.gpus_per_node) == (nodes, of_a_node)
+    options = parse(plan.command.partition("trainer.train ")[2].split())
+    assert (
+        options.data.buckets_per_step % (plan.cluster.number * options.data.buckets_per_micro_batch)
+        == 0
+    )
+    assert options.data.buckets_per_step * 4096 == pytest.approx(2_097_152, rel=0.15)
+    assert options.optimizer.steps * plan.best.setting.step_tokens == pytest.approx(
+        plan.tokens, rel=1e-3
+    )
+    assert ("--nnodes" in plan.command) == (nodes > 1)
+    short = plan_training(str(dataset), "esm2-650m", gpus, precision="bf16", tokens=10**8)
+    assert parse(short.command.partition("trainer.train ")[2].split()).optimizer.steps < 60
+
+
+def test_copies_stay_inside_nodes(sample: Path, run: Run, tmp_path: Path) -> None:
+    assert run("preprocess", sample, "--out", tmp_path / "d").returncode == 0
+    plan = plan_training(str(tmp_path / "d"), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
+    assert plan.cluster == Cluster(number=64, gpu="H100")
+    assert {each.replicate for each in plan.candidates} <= {1, 8}
+    assert all(each.setting.shards * each.replicate == 64 for each in plan.candidates)
+    assert "--nnodes 8 " in plan.command
+    assert "--nproc-per-node 8 " in plan.command
+    assert plan.best.replicate == 8
+
+
+def test_what_the_trainer_refuses_is_not_planned(sample: Path, run: Run, tmp_path: Path) -> None:
+    for name, flags, precision, words in (
+        ("padded", ("--length-multiple", "8"), "bf16", "--length-multiple"),
+        ("odd", ("--capacity", "4001"), "fp8-delayed", "multiple of 16"),
+    ):
+        assert run("preprocess", sample, "--out", tmp_path / name, *flags).returncode == 0
+        with pytest.raises(ValueError, match=words):
+            plan_training(
+                str(tmp_path / name), "esm2-650m", "8xH200", precision=precision, tokens=0
+            )
+    assert (
+        run("preprocess", sample, "--out", tmp_path / "wide", "--capacity", "65536").returncode == 0
+    )
+    with pytest.raises(ValueError, match="fewer GPUs"):
+        plan_training(str(tmp_path / "wide"), "esm2-650m", "512xH200", precision="bf16", tokens=0)

@@ -1,0 +1,134 @@
+"""The global order: a permutation of each epoch, without structure, found anywhere without replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pipeline.reader.global_order import WINDOW_SHARDS, EpochOrder, Order, permuted
+from schemas.splitmix import mix, mix_all
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
+def test_a_keyed_permutation_takes_every_value_once(size: int, key: int) -> None:
+    assert np.array_equal(np.sort(permuted(np.arange(size), size, key)), np.arange(size))
+
+
+@settings(deadline=None)
+@given(st.integers(2, 300), st.integers(1, 5))
+def test_many_keys_at_once_permute_like_each_alone(size: int, runs: int) -> None:
+    keys = np.arange(runs, dtype=np.uint64) * np.uint64(7919)
+    together = permuted(np.tile(np.arange(size), runs), size, np.repeat(keys, size)).reshape(
+        runs, size
+    )
+    for row, key in zip(together, keys.tolist(), strict=True):
+        assert np.array_equal(row, permuted(np.arange(size), size, key))
+
+
+def test_all_orders_of_four_come_about_equally_often() -> None:
+    keys = np.array([mix_all(key) for key in range(6000)], dtype=np.uint64)
+    orders = permuted(np.tile(np.arange(4), 6000), 4, np.repeat(keys, 4)).reshape(6000, 4)
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert counts.size == 24
+    assert abs(counts - 250).max() < 6 * (6000 * 1 / 24 * 23 / 24) ** 0.5  # binomial, six sigma
+
+
+def whole(order: EpochOrder) -> list[tuple[int, int]]:
+    """(shard, row) of every position of an epoch."""
+    found: list[tuple[int, int]] = []
+    for window in range(order.starts.size - 1):
+        shards, rows = order.locate(
+            window, np.arange(order.starts[window], order.starts[window + 1])
+        )
+        found += zip(shards.tolist(), rows.tolist(), strict=True)
+    return found
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 5), st.integers(0, 3))
+def test_an_epoch_has_every_bucket_once_and_single_lookups_agree(
+    counts: list[int], seed: int, epoch: int
+) -> None:
+    order = Order(counts, seed)
+    found = whole(order.epoch(epoch))
+    assert sorted(found) == [
+        (shard, row) for shard, count in enumerate(counts) for row in range(count)
+    ]
+    for offset in (0, len(found) // 2, len(found) - 1):
+        assert order.locate(epoch * order.buckets + offset) == found[offset]
+
+
+def test_epochs_and_seeds_differ() -> None:
+    orders = [
+        whole(Order([50] * 10, seed).epoch(epoch))
+        for seed in (0, 1, 2, 2**63, 2**64 - 1)
+        for epoch in (0, 1)
+    ]
+    assert len({tuple(order) for order in orders}) == len(orders)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_window_shows_no_structure(seed: int) -> None:
+    """Rank correlations of a window's order with stored order, with the next epoch's, and of neighbours: |ρ| < 4 / √n each."""
+    counts = [4096] * (2 * WINDOW_SHARDS)
+    order = Order(counts, seed).epoch(0)
+    n = int(order.starts[1])
+    shards, rows = order.locate(0, np.arange(n))
+    slots = np.array([order.window_shards(0).index(shard) for shard in shards.tolist()])
+    place = slots * 4096 + rows
+    bound = 4 / n**0.5
+    assert abs(np.corrcoef(place, np.arange(n))[0, 1]) < bound
+    assert abs(np.corrcoef(place[:-1], place[1:])[0, 1]) < bound
+    assert abs(np.corrcoef(slots[:-1], slots[1:])[0, 1]) < bound
+    for stride in (2, 3, 8):
+        assert abs(np.corrcoef(place[:-stride], place[stride:])[0, 1]) < bound
+    other = np.concatenate(
+        [permuted(np.arange(n), n, mix_all(mix_all(seed, epoch), 0)) for epoch in (0, 1)]
+    ).reshape(2, n)
+    assert abs(np.corrcoef(other)[0, 1]) < bound
+
+
+def test_shards_follow_in_the_order_of_their_use() -> None:
+    order = Order([5] * 9, 3)
+    after = order.shards_after(0, 1)
+    expected = [
+        *order.epoch(0).shards[2 * WINDOW_SHARDS :].tolist(),
+        *order.epoch(1).shards.tolist(),
+        *order.epoch(2).shards.tolist(),
+    ]
+    assert [next(after) for _ in expected] == expected
+
+
+def test_any_position_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One epoch is ordered and one place of one window permuted, however far away it is."""
+    epochs: list[int] = []
+    permuted_values: list[int] = []
+
+    def counted_epoch(counts: NDArray[np.int64], seed: int, epoch: int) -> EpochOrder:
+        epochs.append(epoch)
+        return EpochOrder(counts, seed, epoch)
+
+    def counted_permuted(values: NDArray[np.int64], size: int, key: int) -> NDArray[np.int64]:
+        permuted_values.append(values.size)
+        return permuted(values, size, key)
+
+    monkeypatch.setattr("pipeline.reader.global_order.EpochOrder", counted_epoch)
+    monkeypatch.setattr("pipeline.reader.global_order.permuted", counted_permuted)
+    order = Order([4000] * 10_000, 0)
+    order.locate(10**9)
+    order.locate(10**15 + 7)
+    assert epochs == [10**9 // order.buckets, (10**15 + 7) // order.buckets]
+    assert permuted_values == [1, 1]
+
+
+def test_mixing_is_the_same_for_numbers_and_arrays() -> None:
+    values = np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64)
+    assert mix(values).tolist() == [mix_all(value) for value in values.tolist()]
+    assert mix_all(1, 2) != mix_all(2, 1)
+    assert (
+        mix_all(0) == 0xE220A8397B1DCDAF
+    )  # the first output of SplitMix64 from seed 0, as published

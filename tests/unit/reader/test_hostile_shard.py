@@ -1,0 +1,115 @@
+"""A shard whose hash is right and whose content is not: kernels trust cu_seqlens and token ids, so the reader looks first."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import xxhash
+
+from pipeline.reader import ShardReader
+from schemas.errors import DatasetError
+from schemas.shard import shard_schema
+from tests.helpers.data.corpus import read_manifest
+
+Row = dict[str, Any]
+MUTATIONS = 20_000 if os.environ.get("THDPACK_LONG") else 120
+
+
+@pytest.fixture
+def dataset(many_shards: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(many_shards, tmp_path / "dataset"))
+
+
+def sign(dataset: Path, content: bytes) -> None:
+    """Put other content in the place of the first shard, and let the manifest say that it is right."""
+    manifest = read_manifest(dataset)
+    entry, *others = manifest.shards["train"]
+    (dataset / entry.name).write_bytes(content)
+    signed = replace(entry, bytes=len(content), xxh3_128=xxhash.xxh3_128_hexdigest(content))
+    text = replace(manifest, shards={**manifest.shards, "train": (signed, *others)}).to_json()
+    (dataset / "manifest.json").write_text(text)
+
+
+def first_shard(dataset: Path) -> Path:
+    return dataset / read_manifest(dataset).shards["train"][0].name
+
+
+def written(rows: list[Row], capacity: int) -> bytes:
+    table = pa.Table.from_pylist(rows, schema=shard_schema(capacity))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=64)
+    return bytes(sink.getvalue())
+
+
+def read_first_shard(dataset: Path) -> None:
+    with ShardReader(dataset, prefetch=0) as reader:
+        reader[0]
+
+
+def swap(row: Row) -> None:
+    edges = row["cu_seqlens"]
+    edges[1], edges[2] = edges[2], edges[1]
+
+
+DAMAGES: dict[str, tuple[Callable[[Row], object], str]] = {
+    "falls": (swap, "cu_seqlens"),
+    "stands still": (lambda row: row["cu_seqlens"].insert(1, 0), "cu_seqlens"),
+    "begins late": (lambda row: row["cu_seqlens"].__setitem__(0, 1), "cu_seqlens"),
+    "ends early": (lambda row: row["cu_seqlens"].pop(), "cu_seqlens"),
+    "ends beyond": (lambda row: row["cu_seqlens"].__setitem__(-1, 1 << 30), "cu_seqlens"),
+    "is negative": (lambda row: row["cu_seqlens"].__setitem__(1, -5), "cu_seqlens"),
+    "is empty": (lambda row: row["cu_seqlens"].clear(), "cu_seqlens"),
+    "one sequence is too long": (lambda row: row.update(cu_seqlens=[0, 512]), "longer than"),
+    "more sequences than spans": (
+        lambda row: row.update(num_seqs=len(row["cu_seqlens"])),
+        "num_seqs",
+    ),
+    "negative sequences": (lambda row: row.update(num_seqs=-1), "num_seqs"),
+    "more tokens than spans": (lambda row: row.update(num_tokens=513), "num_tokens"),
+    "negative tokens": (lambda row: row.update(num_tokens=-1), "num_tokens"),
+    "a token outside the vocabulary": (lambda row: row["input_ids"].__setitem__(7, 33), "token"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_kernels_would_trust_is_looked_at(dataset: Path, name: str) -> None:
+    change, said = DAMAGES[name]
+    rows = pa.ipc.open_file(first_shard(dataset)).read_all().to_pylist()
+    change(rows[3])
+    sign(dataset, written(rows, 512))
+    with pytest.raises(DatasetError, match=said) as error:
+        read_first_shard(dataset)
+    assert "bucket 3" in str(error.value)
+
+
+def test_an_honest_shard_that_was_written_anew_is_read(dataset: Path) -> None:
+    rows = pa.ipc.open_file(first_shard(dataset)).read_all().to_pylist()
+    sign(dataset, written(rows, 512))
+    read_first_shard(dataset)
+
+
+def test_flipped_bits_with_a_right_hash_give_our_own_error_or_buckets(dataset: Path) -> None:
+    rng = random.Random(int(os.environ.get("THDPACK_TEST_SEED", "0")))
+    whole = first_shard(dataset).read_bytes()
+    refused = 0
+    for _ in range(MUTATIONS):
+        content = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        if rng.random() < 0.2:
+            del content[rng.randrange(len(content)) :]
+        sign(dataset, bytes(content))
+        try:
+            read_first_shard(dataset)
+        except DatasetError:
+            refused += 1
+    assert refused > MUTATIONS // 4

@@ -1,0 +1,42 @@
+"""Waiting for a store: Ctrl-C and closing end it, in whichever thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from pipeline.storage import retries as remote
+from pipeline.storage.interrupt import INTERRUPTED
+from pipeline.storage.retries import ClosedError, RemoteStore, call_with_deadline
+
+
+def fails() -> None:
+    raise ConnectionResetError("the store hung up")
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda: call_with_deadline(threading.Event().wait, 0),
+        lambda: RemoteStore("memory://x", threading.Event()).with_retries("x", fails),
+    ],
+)
+def test_what_waits_for_a_store_ends_with_ctrl_c(
+    wait: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 3600)  # a test that waits for it runs into its limit
+    threading.Timer(0.1, INTERRUPTED.set).start()
+    try:
+        with pytest.raises(ClosedError):
+            wait()
+    finally:
+        INTERRUPTED.clear()
+
+
+def test_what_a_closed_file_waits_for_is_left_to_its_fate() -> None:
+    stopped = threading.Event()
+    threading.Timer(0.1, stopped.set).start()
+    with pytest.raises(ClosedError):
+        call_with_deadline(threading.Event().wait, 0, stopped)

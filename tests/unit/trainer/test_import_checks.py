@@ -1,0 +1,195 @@
+"""Weights from Hugging Face: what this trainer would compute differently, or leave out, is refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from schemas.errors import InputError
+from tests.helpers.models import SMALL, esm
+from trainer.model import huggingface
+
+HIDDEN = SMALL.hidden_size
+EMBEDDING = "esm.embeddings.word_embeddings.weight"
+NORM = "esm.encoder.layer.0.LayerNorm"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model as transformers saves it. Not to be changed."""
+    folder = tmp_path_factory.mktemp("esm")
+    esm(SMALL).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(saved, tmp_path / "esm")
+
+
+def configured(**changes: object) -> Callable[[Path], None]:
+    """Change keys of config.json; ... removes one."""
+
+    def edit(folder: Path) -> None:
+        config = {**json.loads((folder / "config.json").read_text()), **changes}
+        (folder / "config.json").write_text(
+            json.dumps({key: value for key, value in config.items() if value is not ...})
+        )
+
+    return edit
+
+
+def weighted(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Path], None]:
+    """Change the weights."""
+
+    def edit(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(
+            {name: tensor.clone() for name, tensor in tensors.items()}, folder / "model.safetensors"
+        )
+
+    return edit
+
+
+def indexed(name: object) -> Callable[[Path], None]:
+    return lambda folder: (
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": {"a": name}})
+        )
+        and None
+    )
+
+
+def test_what_transformers_saves_is_imported(folder: Path) -> None:
+    options, tensors = huggingface.load(folder)
+    assert options == SMALL
+    assert tensors["embedding"].shape == (64, HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (configured(is_decoder=True), "is_decoder True: this trainer's attention looks both ways"),
+        (configured(add_cross_attention=True), "add_cross_attention True"),
+        (configured(emb_layer_norm_before=True), "emb_layer_norm_before True"),
+        (configured(is_folding_model=True), "is_folding_model True"),
+        (configured(position_embedding_type="absolute"), "position_embedding_type 'absolute'"),
+        (configured(position_embedding_type=...), "position_embedding_type None"),
+        (
+            configured(hidden_dropout_prob=0.1),
+            "hidden_dropout_prob 0.1: this trainer has no dropout",
+        ),
+        (
+            configured(hidden_dropout_prob=...),
+            "hidden_dropout_prob 0.1, for it lacks the key and transformers' default is 0.1",
+        ),
+        (configured(attention_probs_dropout_prob=0.2), "attention_probs_dropout_prob 0.2"),
+        (configured(rope_scaling={"rope_type": "linear", "factor": 2.0}), "rope_scaling"),
+        (configured(pruned_heads={"0": [1]}), "pruned_heads"),
+        (configured(tie_word_embeddings=False), "its decoder is not tied"),
+        (
+            weighted(lambda t: t.update({"lm_head.decoder.weight": t[EMBEDDING] + 1})),
+            "its decoder is not tied",
+        ),
+        (
+            weighted(lambda t: t.update({"lm_head.decoder.bias": t["lm_head.bias"] + 1})),
+            "bias of its own",
+        ),
+        (
+            weighted(lambda t: t.update({"esm.embeddings.layer_norm.weight": torch.ones(HIDDEN)})),
+            r"hold esm\.embeddings\.layer_norm\.weight",
+        ),
+        (
+            weighted(lambda t: t.update({"classifier.dense.weight": torch.ones(2, 2)})),
+            r"classifier\.dense\.weight",
+        ),
+        (
+            weighted(lambda t: t.update({f"{NORM}.weight": t[f"{NORM}.gamma"]})),
+            r"both .*LayerNorm\.weight and its other name",
+        ),
+        (weighted(lambda t: t[f"{NORM}.beta"].fill_(torch.nan)), "not finite"),
+        (
+            weighted(lambda t: t.update({f"{NORM}.beta": torch.zeros(3)})),
+            r"shape \[3\], config\.json means \[64\]",
+        ),
+        (weighted(lambda t: t.update({EMBEDDING: torch.zeros(1, HIDDEN)})), "config.json means"),
+        (
+            weighted(
+                lambda t: t.update(
+                    {"esm.encoder.layer.0.attention.self.query.weight": torch.zeros(3)}
+                )
+            ),
+            "do not have the shapes",
+        ),
+        (configured(num_hidden_layers="2"), "Expected `int`, got `str`"),
+        (configured(num_hidden_layers=...), "missing required field `num_hidden_layers`"),
+        (configured(num_hidden_layers=0), "at least 1"),
+        (
+            configured(hidden_size=10**12, num_attention_heads=10**11),
+            "do not have the shapes|config.json means",
+        ),
+        (configured(num_hidden_layers=10**12), "is missing"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "holds no object"),
+        (
+            lambda folder: (folder / "config.json").write_text("[" * 100_000),
+            "no readable config.json",
+        ),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 100),
+            "cannot be read",
+        ),
+        (indexed("../other.safetensors"), "no file of the folder"),
+        (indexed(3), "no file of the folder"),
+        (
+            lambda folder: (folder / "model.safetensors.index.json").write_text("3"),
+            "index.json cannot be read",
+        ),
+    ],
+)
+def test_what_would_be_lost_or_computed_differently_is_refused(
+    folder: Path, spoil: Callable[[Path], object], message: str
+) -> None:
+    spoil(folder)
+    with pytest.raises(InputError, match=message):
+        huggingface.load(folder)
+
+
+def older(tensors: dict[str, Tensor]) -> None:
+    """Name all norms as some versions of transformers do, and add what transformers wrote besides and does not compute with."""
+    for name in [name for name in tensors if "LayerNorm" in name or "layer_norm" in name]:
+        tensors[name.replace(".weight", ".gamma").replace(".bias", ".beta")] = tensors.pop(name)
+    tensors["esm.embeddings.position_ids"] = torch.arange(1026)[None]
+    tensors["esm.embeddings.position_embeddings.weight"] = torch.ones(1026, HIDDEN)
+    tensors["lm_head.decoder.weight"] = tensors[EMBEDDING]
+
+
+def newer(tensors: dict[str, Tensor]) -> None:
+    """Name all norms as others do."""
+    for name in list(tensors):
+        tensors[name.replace(".gamma", ".weight").replace(".beta", ".bias")] = tensors.pop(name)
+
+
+def test_norms_are_found_under_either_name_and_what_nobody_computes_with_is_left_out(
+    folder: Path,
+) -> None:
+    expected = huggingface.load(folder)[1]
+    for change in (newer, older):
+        weighted(change)(folder)
+        found = huggingface.load(folder)[1]
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+    from transformers import EsmForMaskedLM
+
+    model = EsmForMaskedLM.from_pretrained(folder)
+    assert torch.equal(
+        model.lm_head.decoder.weight, model.esm.embeddings.word_embeddings.weight
+    )  # tied there too

@@ -1,0 +1,50 @@
+"""What the trainer's command line refuses instead of ignoring."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.config import parse
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--data", "a", "--data", "b"],
+        ["--data=a", "--data", "b"],
+        ["--data", "a", "--keep-last", "1", "--keep_last=2"],
+    ],
+)
+def test_an_option_that_is_given_twice_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(["esm2-tiny", *words])
+    assert left.value.code == 2
+    assert " is given more than once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--out", "--cache-dir", "--init-from"])
+@pytest.mark.parametrize(
+    "url", ["s3://key:secret@bucket/run", "file:///run", "simplecache::s3://bucket/run"]
+)
+def test_a_url_is_no_local_folder(
+    option: str, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(["esm2-tiny", "--data", "d", option, url])
+    assert left.value.code == 2
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "a URL: it has to be a folder of a local or mounted file system" in said
+    assert "secret" not in said
+
+
+def test_a_path_with_a_colon_is_a_path() -> None:
+    assert parse(["esm2-tiny", "--data", "d", "--out", "runs/12:30"]).output.out == "runs/12:30"
+
+
+def test_a_number_that_no_tensor_holds_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(["esm2-tiny", "--data", "d", "--steps", "1" + 400 * "0"])
+    assert left.value.code == 2
+    assert "below 2^63" in capsys.readouterr().err
