@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 def with_flowing_help(options: type[T]) -> type[T]:
-    """Give tyro the docstring of each field of a dataclass as one paragraph, which it wraps itself.
-
     """Give tyro each field's docstring as one paragraph, which it wraps itself.
 
+    Without this, the help keeps the line breaks of the source. A help text that a field states
+    itself takes precedence.
     """
     import docstring_parser  # a dependency of tyro; neither is loaded by workers
     import tyro
