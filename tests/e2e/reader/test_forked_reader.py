@@ -27,7 +27,7 @@ READERS: dict[str, Open] = {
 CHECK = """
 import sys
 from pathlib import Path
-from tests.e2e import test_forked_reader
+from tests.e2e.reader import test_forked_reader
 getattr(test_forked_reader, sys.argv[1])(Path(sys.argv[2]), *sys.argv[3:])
 """
 

@@ -207,7 +207,7 @@ def test_work_in_progress_on_this_machine_changes_no_byte_and_is_gone_on_from(
     words = ("--out", OUT, *OPTIONS, "--scratch", tmp_path)
     done = run("preprocess", "s3://bucket/in/made.fasta", *words, **SIZES)
     assert done.returncode == 0, done.stderr
-    assert "finished by an earlier run" in done.stderr
+    assert "which an earlier run finished" in done.stderr
     assert digests(OUT) == digest(near)
     assert not list(tmp_path.iterdir())
 
@@ -239,7 +239,7 @@ def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_bef
     release.set()
     printed = process.communicate(timeout=60)
     assert process.returncode == 0, printed
-    assert "finished by an earlier run" in printed
+    assert "which an earlier run finished" in printed
     assert digests(OUT) == digest(near)
     assert not [name for name in objects(OUT) if name.startswith(".build/")]
 
