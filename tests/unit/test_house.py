@@ -79,7 +79,7 @@ def test_no_file_is_a_drawer_for_everything() -> None:
 
 def test_the_tests_that_hold_promises_exist() -> None:
     named = re.findall(
-        r"`((?:e2e|unit|golden|property)/\w+\.py)::(\w+)`",
+        r"`((?:e2e|unit|golden|property)/[\w/]+\.py)::(\w+)`",
         (REPO / "docs" / "guarantees.md").read_text(),
     )
     assert len(named) > 30
