@@ -12,7 +12,7 @@ from packers._check import checked_lengths
 def pack_next_fit(
     lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
 ) -> NDArray[np.int32]:
-    """Assign each sequence to the one open bucket; open the next if it has no room.
+    """Assign each sequence to the one open bucket; if it does not fit, open the next bucket.
 
     Args:
         lengths: int64[N], tokens per sequence, specials included, in shuffled order.
@@ -70,8 +70,8 @@ def pack_best_fit_decreasing(
 ) -> NDArray[np.int32]:
     """Sort all sequences from long to short, then give each to the fullest bucket that has room.
 
-    It fills well, but its buckets hold equal lengths, so that their Σ length² differ by half. Kept
-    for comparison.
+    It fills well. But a bucket then holds sequences of similar length, so the Σ length² of buckets
+    have a coefficient of variation of about 0.5. Kept for comparison.
 
     Args:
         lengths: int64[N], tokens per sequence, specials included.

@@ -3,7 +3,8 @@
     python -m trainer.train esm2-8m --data data/uniref50
     torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50
 
-`train` is the training loop. `run.py` puts together what it steps, `step.py` is one optimizer step.
+`train` is the training loop. `run.py` sets up the run that the loop steps, and `step.py` is one
+optimizer step.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ def train(options: TrainOptions, topology: Topology) -> None:
     """Train until the last step or a signal; write checkpoints, and finally export the model.
 
     Raises:
-        ValueError: options that do not go together, or not with this machine or number of ranks.
+        ValueError: options contradict each other, or do not suit this machine or number of ranks.
         ThdpackError: the dataset, the checkpoint or the initial model cannot be used, the step
-            cannot be captured in a CUDA graph, or the loss stays infinite.
+            cannot be captured in a CUDA graph, or loss or gradient is not finite for too many steps.
     """
     with ExitStack() as stack:
         run = TrainingRun(options, topology, stack)

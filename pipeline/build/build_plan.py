@@ -1,4 +1,4 @@
-"""The plan of a build: how its inputs are cut into map tasks and partitions, by sizes and names."""
+"""The plan of a build: how sizes and names of the inputs decide on map tasks and partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAN: Final = ".build/plan.json"
 UNREADABLE: Final = "unreadable"
 """Stands for the digest of a task list that is damaged or of another version."""
 PARTITION_BYTES: Final = 56 << 20
-"""About how much FASTA one partition takes: what a reduce task holds in memory, and one shard."""
+"""Approximate FASTA in a partition. A reduce task holds that in memory; it makes about a shard."""
 _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
 """Assumed ratio of FASTA to its archive; decides the number of partitions only."""
 
@@ -42,7 +42,7 @@ class Plan:
     hashed: tuple[tuple[int, int, int], ...]
     """(source index, begin, end) of each hash task: tables, which map tasks read in columns."""
     partitions: int
-    """Depends on the sizes of the inputs only, as it shows in the bytes of the dataset."""
+    """Depends on the sizes of the inputs only, because it changes the bytes of the dataset."""
 
     @property
     def input_bytes(self) -> int:
@@ -69,7 +69,7 @@ def absolute(planned: Plan) -> Plan:
 
 
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
-    """Return the name of a plan: 16 hexadecimal digits of its dataset, 16 of its files and cut."""
+    """Return the name of a plan: 16 hexadecimal digits for its dataset, 16 for its files and cut."""
     files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
     dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
     return f"{dataset}-{xxhash.xxh3_64_hexdigest(files.encode())}"

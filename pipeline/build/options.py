@@ -40,8 +40,8 @@ class DatasetOptions:
     counts it, `skip` leaves its record out, `error` ends the build and names file and line.
     Default: unk, and an error for an input of which more than half would be <unk>."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
-    """`exact` keeps the first of all records with the same residues, in input order. `cropped` does
-    so for records that are the same after --long truncate, too. `none` keeps all."""
+    """`exact` keeps the first of all records with the same residues, in input order. `cropped` also
+    drops records that are the same after --long truncate. `none` keeps all."""
     valid_fraction: float = 0.01
     """Share of records that go to the valid split. The hash of a record's first max-seq-len - 2
     residues decides, so the order of inputs does not matter, and records that look the same to
@@ -154,14 +154,14 @@ class PreprocessOptions(DatasetOptions, _Places):
     """Ray cluster to use: `auto`, or its head such as head:6379. Default: start one on this machine
     for the build."""
     workers: Optional[int] = None  # noqa: UP045
-    """Tasks that run at once. Default: one for each core, with --ray-address of the cluster. The
-    bytes written are the same."""
+    """Tasks that run at once. Default: one for each core of this machine, or of the cluster with
+    --ray-address. The bytes written are the same."""
     memory: Optional[str] = None  # noqa: UP045
-    """Most memory of this machine to use, such as 2G: fewer tasks run at once. The bytes written
-    are the same."""
+    """Limit of memory on this machine, such as 2G. With less memory, fewer tasks run at once. The
+    bytes written are the same."""
     scratch: Optional[str] = None  # noqa: UP045
-    """With --out in a store: folder on a local disk for work in progress, which otherwise lies in
-    the store, too. Faster on one machine; only this machine can resume the build."""
+    """With --out in a store: folder on a local disk for work in progress, instead of the store.
+    Faster on one machine; only this machine can resume the build."""
     overwrite: bool = False
     """Replace a dataset of other inputs or options, or an unfinished task list."""
     dry_run: bool = False
@@ -204,7 +204,7 @@ class PreprocessOptions(DatasetOptions, _Places):
 
 
 def parse_bytes(text: str) -> int:
-    """`512M`, `2G`, `1.5GiB` or a plain number as bytes (powers of 1024).
+    """Return the number of bytes of `512M`, `2G`, `1.5GiB` or a plain number (powers of 1024).
 
     Raises:
         ValueError: it is none of these.
@@ -215,8 +215,8 @@ def parse_bytes(text: str) -> int:
         value = float(number[:-1] if scale > 1 else number)
     except ValueError as error:
         raise ValueError(
-            f"--memory {text!r} is no size, expected something like 512M or 2G"
+            f"--memory {text!r} is not a size, expected something like 512M or 2G"
         ) from error
     if value <= 0:
-        raise ValueError(f"--memory {text!r} is no size, expected something like 512M or 2G")
+        raise ValueError(f"--memory {text!r} is not a size, expected something like 512M or 2G")
     return int(value * scale)

@@ -25,7 +25,7 @@ class SplitStatistics:
     All are integers, so that the result does not depend on the order of additions.
 
     capacity:  tokens of a bucket
-    longest:   tokens of the longest sequence, with its padding; both fix the bins' widths
+    longest:   tokens of the longest sequence, with its padding; it and capacity fix bin widths
     cost_sum, cost_square_sum, cost_max: of a bucket's Σ length², which is what attention costs
     seqs_max:  most sequences in a bucket
     pieces_max: most sequences and tail pieces in a bucket

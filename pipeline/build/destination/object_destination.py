@@ -156,7 +156,7 @@ class ObjectDestination:
             self._check_still_unused(obsolete, ours)
 
     def _own_task_list(self, manifest: Manifest) -> list[str]:
-        """Return the task list's name if this dataset came from it; else it is another build's."""
+        """Return the task list's name if this dataset came from it; other lists are not ours."""
         waiting = planned_here(self.out)
         return [PLAN] if waiting is not None and comes_of(manifest, waiting) else []
 

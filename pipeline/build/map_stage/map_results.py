@@ -146,7 +146,7 @@ def load_map_outcome(work: Folder, name: str) -> MapOutcome:
     """Return the outcome that `MapOutcome.save` wrote; read the file once per process.
 
     Raises:
-        BuildError: the file is missing, as where machines do not share a file system, or it is
+        BuildError: the file is missing (perhaps because machines share no file system), or it is
             damaged.
     """
     global _last_loaded

@@ -1,4 +1,4 @@
-"""Warn of inputs with many letters outside the vocabulary; refuse those with mostly such letters.
+"""Warn of inputs with many letters outside the vocabulary; refuse inputs where most are.
 
 A file of base qualities or a table may parse as FASTA, and teaches a model nothing.
 """
@@ -26,7 +26,7 @@ def unknown_letter_warnings(
     Args:
         results: results of all map tasks, in the order of the plan's ranges.
     Raises:
-        InputError: it is more than half of an input's letters, and --on-invalid was not given.
+        InputError: most of an input's letters are unknown, and --on-invalid was not given.
     """
     letters, unknown = [0] * len(planned.sources), [0] * len(planned.sources)
     for (i, _, _), result in zip(planned.ranges, results, strict=True):

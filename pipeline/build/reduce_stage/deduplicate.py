@@ -20,7 +20,7 @@ DUPLICATE: Final = STATUS_CODES.index(Status.DUPLICATE)
 def mark_duplicates(
     status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64]
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Give every kept record that has an earlier one's hash the status `duplicate`.
+    """Give the status `duplicate` to every kept record whose hash an earlier kept record has.
 
     1. Sort kept records by the upper half of their hash; return if no two are equal.
     2. Sort those with an equal upper half by the whole hash, the earliest record of equal hashes

@@ -69,7 +69,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
 def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
     """Write the shards and records of rests; return what the manifest needs.
 
-    Unless the task is final, what fills no bucket is a smaller rest.
+    Unless the task is final, sequences that fill no bucket are saved as a smaller rest.
 
     Raises:
         BuildError: a file cannot be written.
@@ -96,8 +96,8 @@ def _pack_and_write(
     A record is written by the task that packs its first sequence.
 
     Args:
-        partition: has a row for each record; in a RestTask one for each sequence, and only first
-            sequences' rows are written.
+        partition: in a ReduceTask, has a row for each record. In a RestTask, has a row for each
+            sequence, and only the rows of first sequences are written.
         sequences: in shuffled order.
         row: int64[N], the row of each sequence.
         rest: name of the file for sequences that fill no bucket; None to write part-filled buckets.

@@ -1,8 +1,8 @@
 """Pack sequences into buckets of exactly `capacity` tokens, and write these as Arrow IPC shards.
 
 A sequence's span is its tokens, `<cls>` and `<eos>` included, rounded up to a multiple of
-`--length-multiple`. A bucket's tail, the padding after its last span, is cut into tail pieces no
-longer than the longest span, so that attention over it costs no more.
+`--length-multiple`. A bucket's tail, the padding after its last span, is cut into tail pieces. No
+piece is longer than the longest span, so attention over it costs no more than over a sequence.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def write_split(
 
 
 def _placement(bucket: NDArray[np.int32], cuts: list[int], options: DatasetOptions) -> WrittenSplit:
-    """Return the shard and row of each sequence, and nothing written yet.
+    """Return where each sequence goes, its shard and row, before any shard is written.
 
     Args:
         bucket: int32[N], bucket of each sequence in its split; -1 for one that filled no bucket.

@@ -2,8 +2,8 @@
 
 `spill_files` describes the format. Steps:
 
-1. Find the partition's extents in each spill: 24 bytes of a grouped spill, the whole index of
-   another one.
+1. Find the partition's extents in each spill: 24 bytes of a spill that is grouped by partition,
+   the whole index of any other.
 2. Read parts of spills in windows of WINDOW_BYTES, several spills at once.
 3. Read a part that is larger than a window in several steps, as many complete frames in each as a
    window holds.

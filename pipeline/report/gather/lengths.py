@@ -1,4 +1,4 @@
-"""Lengths as counts: every number that a report gives of lengths follows exactly from them.
+"""Lengths as counts, from which every length figure of a report follows exactly.
 
 60 million proteins have about 10,000 distinct lengths, so nothing here takes over a millisecond.
 """
@@ -30,7 +30,7 @@ class Counted:
     def of(cls, values: NDArray[np.int64], counts: NDArray[np.int64] | None = None) -> Self:
         """Count values, int64[N], in any order.
 
-        counts: int64[N], how often each counts; None: once
+        counts: int64[N], how often each value counts; None if each counts once.
         """
         if counts is None and values.max(initial=0) <= max(values.size, _TABLE):
             table = np.bincount(values)
@@ -53,7 +53,7 @@ class Counted:
         return int(self.values @ self.counts)
 
     def percentile(self, percent: int) -> int:
-        """Return the smallest value that at least `percent` % do not exceed; 0 of no values."""
+        """Return the smallest value that at least `percent` % do not exceed; 0 if there is none."""
         if not self.values.size:
             return 0
         rank = max(1, -(-percent * self.number // 100))
