@@ -36,7 +36,8 @@ def train(options: TrainOptions, topology: Topology) -> None:
     Raises:
         ValueError: options contradict each other, or do not suit this machine or number of ranks.
         ThdpackError: the dataset, the checkpoint or the initial model cannot be used, the step
-            cannot be captured in a CUDA graph, or loss or gradient is not finite for too many steps.
+            cannot be captured in a CUDA graph, or too many steps in a row have a loss or gradient
+            that is not finite.
     """
     with ExitStack() as stack:
         run = TrainingRun(options, topology, stack)

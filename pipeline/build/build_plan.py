@@ -69,7 +69,7 @@ def absolute(planned: Plan) -> Plan:
 
 
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
-    """Return the name of a plan: 16 hexadecimal digits for its dataset, 16 for its files and cut."""
+    """Return the name of a plan: 16 hexadecimal digits for its dataset, 16 for files and cut."""
     files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
     dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
     return f"{dataset}-{xxhash.xxh3_64_hexdigest(files.encode())}"
