@@ -24,7 +24,7 @@ import pipeline.build.build_dataset, pipeline.build.build_plan, pipeline.build.r
 import pipeline.inputs.find, pipeline.build.spill.spill_files, pipeline.build.reduce_stage.spilled_records
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
-from tests.command_line import without_workers
+from tests.helpers.processes.command_line import without_workers
 without_workers()
 size = int(sys.argv[3])
 if size:

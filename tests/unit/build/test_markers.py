@@ -219,7 +219,7 @@ def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(
 def load_mapped_anew(work: LocalFolder, name: str) -> None:
     import pipeline.build.map_stage.map_results
 
-    pipeline.build.map_stage.map_results._last = None
+    pipeline.build.map_stage.map_results._last_loaded = None
     load_map_outcome(work, name)
 
 
