@@ -45,7 +45,7 @@ class Options:
     rounds: int = 6
     """Timed builds of each checkout, after one warm-up."""
     folder: Path = Path(tempfile.gettempdir())
-    """Where datasets are written and removed."""
+    """Folder for temporary datasets."""
 
 
 def environment(checkout: Path) -> dict[str, str]:

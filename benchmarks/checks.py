@@ -43,7 +43,7 @@ class Options:
     rounds: int = 9
     """Rounds to take medians of; each measures everything once."""
     folder: Path = Path(tempfile.gettempdir())
-    """Where files are written and removed."""
+    """Folder for temporary files."""
 
 
 def checkpoint(folder: Path, files: int, size: int) -> Path:

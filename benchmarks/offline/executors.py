@@ -29,7 +29,7 @@ class Options:
     runs: int = 3
     """Rounds; medians are printed."""
     folder: Path = Path(tempfile.gettempdir())
-    """Where datasets are written and removed."""
+    """Folder for temporary datasets."""
     ray: bool = True
     """Also compare Ray."""
     own_cluster: bool = False
@@ -90,7 +90,7 @@ def main(options: Options) -> None:
         return
     ways = {
         "2 workers": ("--workers", "2"),
-        "Ray, a cluster of 2 cores that is there": ("--executor", "ray", "--ray-address", "auto"),
+        "Ray, on a running cluster of 2 cores": ("--executor", "ray", "--ray-address", "auto"),
     }
     if options.own_cluster:
         ways["Ray, started by the job"] = ("--executor", "ray", "--workers", "2")

@@ -44,7 +44,7 @@ class Options:
     scratch: bool = False
     """Keep work in progress of the S3 job in a folder of this machine."""
     folder: Path = Path(tempfile.gettempdir())
-    """Where datasets are written and removed."""
+    """Folder for temporary datasets."""
 
 
 def seconds_of(source: str, out: str, workers: int, *more: str) -> float:

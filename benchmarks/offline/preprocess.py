@@ -37,7 +37,7 @@ class Options:
     runs: int = 5
     """Runs to take the median of."""
     folder: Path = Path(tempfile.gettempdir())
-    """Where datasets are written and removed."""
+    """Folder for temporary datasets."""
     tokenizer: Path | None = None
     """tokenizer.json of ESM-2, to time the Hugging Face fast tokenizer on 20,000 records too."""
 

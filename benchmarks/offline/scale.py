@@ -51,11 +51,11 @@ from schemas.records import Status
 
 SIZES = (60_000_000, 200_000_000, 2_000_000_000)
 RECORD_BYTES = 431
-"""Of FASTA, as in Swiss-Prot: 362 residues and a header."""
+"""Bytes of FASTA per record, as in Swiss-Prot: 362 residues and a header."""
 RESIDUES = 362
 FILE_BYTES = 10_000_000_000
 KEPT = 0.91
-"""Of tokens, after duplicates and cropping."""
+"""Share of tokens that is left after deduplication and cropping."""
 HASH = "0123456789abcdef" * 2
 
 

@@ -24,7 +24,7 @@ from schemas.models import ESM2_MODELS
 
 MEASURED = Path(__file__).with_name("measured.json")
 REAL, SQUARES = 0.9985, 502.4
-"""Of the measured Swiss-Prot buckets: share of real tokens, and Σ length² per token."""
+"""Share of real tokens, and Σ length² per token, in the measured Swiss-Prot buckets."""
 
 
 def setting_of(row: Mapping[str, Any]) -> Setting:
@@ -91,7 +91,7 @@ def fit(rows: list[dict[str, Any]]) -> None:
         ]
         return np.array(
             [*found, *(0.02 * (logs - np.log(start)))]
-        )  # what rows do not tell stays where it was
+        )  # parameters that the rows do not determine keep their value
 
     best = least_squares(errors, np.log(start))
     errors(best.x)

@@ -90,3 +90,8 @@ def shuffled_sequences(
         key=key,
     )
     return sequences.take(order), row[order]
+
+
+def round_up_all(lengths: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
+    """Return each length with its length-multiple padding, int64[N]."""
+    return -(-lengths // multiple) * multiple if multiple > 1 else lengths

@@ -18,7 +18,7 @@ from packers import PACKERS
 from pipeline.build.arrays.arrow_arrays import number_array
 from pipeline.build.arrays.bucket_kernel import fill_buckets, fill_cu_seqlens
 from pipeline.build.options import DatasetOptions
-from pipeline.build.reduce_stage.sequences import Sequences
+from pipeline.build.reduce_stage.sequences import Sequences, round_up_all
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.storage.atomic_write import Finisher
 from pipeline.storage.folder import Folder
@@ -68,8 +68,7 @@ def write_split(
         BuildError: a shard cannot be written.
     """
     spans = sequences.residues + 2
-    if options.length_multiple > 1:
-        spans = -(-spans // options.length_multiple) * options.length_multiple
+    spans = round_up_all(spans, options.length_multiple)
     packer = PACKERS[options.packer]
     bucket = packer(spans, capacity=options.capacity, max_seqs=options.most_seqs, final=final)
     buckets = int(bucket.max(initial=-1)) + 1

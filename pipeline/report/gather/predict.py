@@ -17,12 +17,16 @@ from numpy.typing import NDArray
 from packers import PACKERS
 from pipeline.build.arrays.sequence_hashes import in_valid, partitions_of
 from pipeline.build.options import DatasetOptions
-from pipeline.build.reduce_stage.sequences import Sequences, shuffle_order, shuffled_sequences
+from pipeline.build.reduce_stage.sequences import (
+    Sequences,
+    round_up_all,
+    shuffle_order,
+    shuffled_sequences,
+)
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import RESTS_TOGETHER
 from pipeline.report.gather.assemble import PackedSplit
 from pipeline.report.gather.read_sequences import ReadRecords
-from pipeline.report.gather.waste import round_up_all
 from schemas.shard import SPLITS
 
 _FILE_BYTES: Final = 2_000

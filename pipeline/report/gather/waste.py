@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packers import baselines_kernel as kernel
+from pipeline.build.reduce_stage.sequences import round_up_all
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.report.distributions import distribution_of
 from pipeline.report.gather.lengths import Counted
@@ -164,8 +165,3 @@ def _next_fit(stream: NDArray[np.int32], settings: Settings) -> NDArray[np.int64
         found = np.bincount(bucket[done], weights=spans[done] * spans[done])
         costs.append(found.astype(np.int64))
     return np.concatenate(costs)
-
-
-def round_up_all(lengths: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
-    """Return each length with its length-multiple padding, int64[N]."""
-    return -(-lengths // multiple) * multiple if multiple > 1 else lengths
