@@ -6,36 +6,54 @@ figures that judge them.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from packers.balanced import pack_balanced
-from packers.baselines import pack_best_fit, pack_best_fit_decreasing, pack_next_fit
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Packer(Protocol):
-    """Assigns sequences to buckets; see `pack_balanced` for arguments and result."""
+    """Assigns sequences to buckets; see `packers.balanced.pack_balanced` for arguments, result."""
 
     def __call__(
         self, lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
     ) -> NDArray[np.int32]: ...
 
 
-PACKERS: Final[dict[str, Packer]] = {
-    "balanced": pack_balanced,
-    "best-fit": pack_best_fit,
-    "next-fit": pack_next_fit,
-    "bfd": pack_best_fit_decreasing,
-}
+class _Packers(Mapping[str, Packer]):
+    """Packers by name, each imported at its first use: the command line needs only the names."""
+
+    def __init__(self, functions: dict[str, str]) -> None:
+        self._functions = functions
+
+    def __getitem__(self, name: str) -> Packer:
+        module, _, function = self._functions[name].rpartition(".")
+        return cast(Packer, getattr(import_module(module), function))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+
+PACKERS: Final = _Packers(
+    {
+        "balanced": "packers.balanced.pack_balanced",
+        "best-fit": "packers.baselines.pack_best_fit",
+        "next-fit": "packers.baselines.pack_next_fit",
+        "bfd": "packers.baselines.pack_best_fit_decreasing",
+    }
+)
 """Packers by the name that `--packer` takes."""
 
-__all__ = [
-    "PACKERS",
-    "Packer",
-    "pack_balanced",
-    "pack_best_fit",
-    "pack_best_fit_decreasing",
-    "pack_next_fit",
-]
+if TYPE_CHECKING:
+    PackerName = str
+else:
+    PackerName = Literal[tuple(PACKERS)]
+"""A key of PACKERS."""
+
+__all__ = ["PACKERS", "Packer", "PackerName"]

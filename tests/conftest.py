@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 import pipeline.build.build_dataset
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
+from pipeline.executors.registry import EXECUTORS, ExecutorKind
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.processes.command_line import (
@@ -119,7 +120,8 @@ def sample() -> Path:
 @pytest.fixture
 def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
     """Build a dataset in this process: `build_here(input, out, **options)`."""
-    monkeypatch.setattr(pipeline.build.build_dataset, "ProcessExecutor", InThisProcess)
+    here = ExecutorKind(open=lambda request: InThisProcess(request.workers), remote=False)
+    monkeypatch.setitem(EXECUTORS, "processes", here)
 
     def build_it(source: Path, out: Path, **options: Any) -> Manifest:
         with reporter(as_json=False) as report:

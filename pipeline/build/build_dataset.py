@@ -39,8 +39,8 @@ from pipeline.build.task_results import HashResult, MapResult, PackResult
 from pipeline.build.tasks import Job, Task
 from pipeline.build.verify.check_shards import check_totals, verify_tasks
 from pipeline.executors.executor import Executor
-from pipeline.executors.processes import ProcessExecutor, cores
-from pipeline.executors.ray_cluster import RayExecutor
+from pipeline.executors.processes import cores
+from pipeline.executors.registry import EXECUTORS, ExecutorRequest
 from pipeline.storage.urls import is_url
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
@@ -72,32 +72,21 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
         DatasetError: another dataset is there, and --overwrite was not given.
         BuildError: the disk is full, a worker was killed, or another build runs there.
     """
-    on_ray = options.executor == "ray"  # its workers start in other folders than this command
-    out = options.out if is_url(options.out) or not on_ray else os.path.abspath(options.out)
+    kind = EXECUTORS[options.executor]
+    out = os.path.abspath(options.out) if kind.remote and not is_url(options.out) else options.out
     destination = open_destination(out)
     with prepared(options, destination, report) as (planned, existing):
-        planned = absolute(planned) if on_ray else planned
+        planned = absolute(planned) if kind.remote else planned
         if existing is not None:
             destination.will_replace(existing)
-        with executor_of(options, destination) as executor:
+        request = ExecutorRequest(
+            out=destination.out,
+            workers=workers_of(options),
+            asked_workers=options.workers,
+            address=options.ray_address,
+        )
+        with kind.open(request) as executor:
             return Build(options, planned, destination, executor, report).run(existing)
-
-
-def executor_of(
-    options: PreprocessOptions, destination: Destination
-) -> ProcessExecutor | RayExecutor:
-    """Return the executor that --executor names.
-
-    Raises:
-        BuildError: Ray is not installed, or its cluster does not answer.
-    """
-    if options.executor != "ray":
-        return ProcessExecutor(workers_of(options))
-    return RayExecutor(
-        destination.out,
-        address=options.ray_address,
-        workers=options.workers if options.ray_address else workers_of(options),
-    )
 
 
 def workers_of(options: PreprocessOptions) -> int:

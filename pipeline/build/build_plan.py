@@ -13,6 +13,7 @@ import xxhash
 
 from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.find import cut, every_range, find_sources, task_bytes
+from pipeline.inputs.formats.registry import FORMATS
 from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.signed_json import read_signed
@@ -123,7 +124,9 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
         passed_over=tuple(passed_over),
         ranges=tuple(ranges),
         hashed=tuple(
-            (i, begin, end) for i, begin, end in every_range(sources) if not sources[i].streamed
+            (i, begin, end)
+            for i, begin, end in every_range(sources)
+            if FORMATS[sources[i].format].is_table
         ),
         partitions=max(1, -(-fasta_bytes(sources) // PARTITION_BYTES)),
     )

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Optional
 
-from pipeline.inputs.source import Format
+from packers import PackerName
+from pipeline.executors.registry import EXECUTORS, ExecutorName
+from pipeline.inputs.formats.registry import Format
 from schemas.shard import round_up
 
 
@@ -48,7 +50,7 @@ class DatasetOptions:
     training never sit in both splits."""
     seed: int = 0
     """Seed of the global shuffle."""
-    packer: Literal["balanced", "best-fit", "next-fit", "bfd"] = "balanced"
+    packer: PackerName = "balanced"
     """How sequences are packed into buckets. `balanced` fills 99.99 % and gives all buckets the
     same cost in attention; the others are for comparison."""
     max_seqs: Optional[int] = None  # noqa: UP045 (tyro needs 0.1 s to understand `int | None`)
@@ -63,8 +65,8 @@ class DatasetOptions:
     shard_mb: int = 64
     """Size of a shard in MiB, about."""
     format: Format = "auto"
-    """Format of the inputs. `auto` recognises FASTA, Parquet and Arrow. `swiss`, `genbank` and
-    `embl` are read with Biopython."""
+    """Format of the inputs. `auto` goes by a file's first bytes and its name; it does not recognise
+    the formats that Biopython reads: `swiss`, `genbank`, `embl`."""
     sequence_column: str = "sequence"
     """Parquet and Arrow inputs: column with the residues."""
     id_column: str = "id"
@@ -147,7 +149,7 @@ class PreprocessOptions(DatasetOptions, _Places):
     Example: thdpack preprocess uniref50.fasta.gz --out data/uniref50
     """
 
-    executor: Literal["processes", "ray"] = "processes"
+    executor: ExecutorName = "processes"
     """Where tasks run: in processes of this machine, or on a Ray cluster (extra `ray`). The bytes
     written are the same. For Slurm and other schedulers see `thdpack plan-tasks`."""
     ray_address: Optional[str] = None  # noqa: UP045
@@ -187,7 +189,7 @@ class PreprocessOptions(DatasetOptions, _Places):
                 f"--scratch {self.scratch} is for --out in a store; "
                 "on a disk, work in progress lies in the dataset's folder"
             )
-        if self.scratch is not None and self.executor != "processes":
+        if self.scratch is not None and EXECUTORS[self.executor].remote:
             raise ValueError(
                 "--scratch is a folder of this machine, and tasks of "
                 f"--executor {self.executor} run on others: leave one out"

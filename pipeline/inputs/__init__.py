@@ -1,7 +1,7 @@
 """Inputs: find the files, detect format and compression, and read their records as token ids.
 
 Formats are FASTA, Parquet, Arrow and those of Biopython, from disk or any fsspec URL. `find.py`
-finds inputs, `fasta_records.py` reads FASTA, and `residues.py` has the letter rules.
+finds inputs, `formats/registry.py` lists the formats, and `residues.py` has the letter rules.
 """
 
 from typing import TYPE_CHECKING
@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipeline.inputs.decompress import decompressed
     from pipeline.inputs.fasta import FastaParser
-    from pipeline.inputs.fasta_records import read_fasta
     from pipeline.inputs.find import find_sources
     from pipeline.inputs.record_block import RecordBlock
-    from pipeline.inputs.seqio_records import read_seqio
     from pipeline.inputs.source import Source
-    from pipeline.inputs.table_records import read_table
 else:
     from schemas.lazy_exports import lazy_exports
 
@@ -23,11 +20,8 @@ else:
         decompress=("decompressed",),
         fasta=("FastaParser",),
         find=("find_sources",),
-        fasta_records=("read_fasta",),
         record_block=("RecordBlock",),
-        seqio_records=("read_seqio",),
         source=("Source",),
-        table_records=("read_table",),
     )
 
 __all__ = [
@@ -36,7 +30,4 @@ __all__ = [
     "Source",
     "decompressed",
     "find_sources",
-    "read_fasta",
-    "read_seqio",
-    "read_table",
 ]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from pipeline.inputs.source import Format
+from pipeline.inputs.formats.registry import FORMATS, Format
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
 from pipeline.storage.ranged_file import request_with_retries
@@ -23,14 +23,7 @@ _LISTING: Final = 600 << 20
 Named = tuple[str, dict[str, Any] | None]
 """An input's path or URL, and its entry in a store's listing."""
 
-_FASTA: Final = (".fasta", ".fa", ".faa", ".fas", ".fsa", ".pep", ".mpfa", ".aa", ".seq")
-TABLES: Final[dict[str, Format]] = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-}
+_SUFFIXES: Final = tuple(suffix for known in FORMATS.values() for suffix in known.suffixes)
 _PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
 _MOST_NAMED: Final = 3
 """Most files of a folder that an error names."""
@@ -240,7 +233,7 @@ def _only_sequences(
     """Return the sequence files of a folder, and a line for each path that is passed over."""
     chosen = [f for f in files if format != "auto" or looks_like_sequences(f)]
     if not chosen:
-        kinds = " ".join((*_FASTA, *TABLES))
+        kinds = " ".join(_SUFFIXES)
         also = "".join(f"; passed over {line}" for line in odd[:_MOST_NAMED])
         raise InputError(
             f"no sequence file in this folder; looked for {kinds}, "
@@ -262,6 +255,7 @@ def as_text(name: str) -> str:
 
 
 def suffix(name: str) -> str:
+    """Return the suffix of a file's name in lower case, without that of an archive."""
     path = PurePosixPath(name.lower())
     return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
 
@@ -271,4 +265,4 @@ def looks_like_sequences(name: str) -> bool:
     # Hugging Face datasets leave these beside a saved dataset that was transformed
     if PurePosixPath(name).match("cache-*.arrow"):
         return False
-    return suffix(name) in _FASTA or suffix(name) in TABLES
+    return suffix(name) in _SUFFIXES

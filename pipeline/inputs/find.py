@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
 from pipeline.inputs.decompress import detect
-from pipeline.inputs.expand import TABLES, Named, as_text, expand, listed, special, suffix
-from pipeline.inputs.source import Format, Source
+from pipeline.inputs.expand import Named, as_text, expand, listed, special, suffix
+from pipeline.inputs.formats.registry import FORMATS, Format, recognised
+from pipeline.inputs.source import Source
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
 from pipeline.storage.ranged_file import request_with_retries
@@ -131,14 +132,8 @@ def _source(
         size, fingerprint = _stat(place, info)
     compression = detect(head)
     if format == "auto":
-        format = (
-            "parquet"
-            if head.startswith(b"PAR1")
-            else "arrow"
-            if head.startswith(b"ARROW1")
-            else TABLES.get(suffix(url), "fasta")
-        )
-    if format in TABLES.values() and compression != "none":
+        format = recognised(head, suffix(url))
+    if FORMATS[format].is_table and compression != "none":
         raise InputError(
             f"a {compression} archive of a table; unpack it, tables are packed inside", source=place
         )
@@ -213,7 +208,9 @@ def task_bytes(sources: Sequence[Source]) -> int:
 
 def cut(source: Source, size: int) -> list[tuple[int, int]]:
     """Return byte ranges of about `size` for map tasks; one range if the source cannot be cut."""
-    return _cut_anywhere(source, size) if source.cuttable else [(0, source.bytes)]
+    if FORMATS[source.format].can_be_cut and source.compression == "none":
+        return _cut_anywhere(source, size)
+    return [(0, source.bytes)]
 
 
 def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:

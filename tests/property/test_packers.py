@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packers import PACKERS, pack_balanced
+from packers import PACKERS
+from packers.balanced import pack_balanced
 from packers.quality import measure
 
 names = st.sampled_from(sorted(PACKERS))

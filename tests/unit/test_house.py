@@ -53,7 +53,7 @@ import pipeline.build.build_dataset
 from tests.conftest import InThisProcess
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import PlainReporter
-pipeline.build.build_dataset.ProcessExecutor = InThisProcess
+pipeline.executors.processes.ProcessExecutor = InThisProcess
 pipeline.build.build_dataset.build(PreprocessOptions(inputs=("data/sample.fasta",), out={str(tmp_path / "out")!r}), PlainReporter())
 """)[-1]
     assert "pipeline.build.reduce_stage.reduce_partition" in found

@@ -29,10 +29,8 @@ from pipeline.build.spill.spill_kernel import pack
 from pipeline.build.task_results import MapResult
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.inputs.error_location import first_unknown
-from pipeline.inputs.fasta_records import read_fasta
+from pipeline.inputs.formats.registry import FORMATS, InputRange
 from pipeline.inputs.record_block import Blocks, RecordBlock
-from pipeline.inputs.seqio_records import read_seqio
-from pipeline.inputs.table_records import read_table
 from schemas.errors import InputError
 from schemas.records import STATUS_CODES, Status
 from schemas.vocabulary import ESM2
@@ -81,13 +79,14 @@ def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     Raises:
         InputError: the input cannot be read or breaks a rule.
     """
-    options = task.options
-    if task.source.format == "fasta":
-        return read_fasta(task.source, ESM2, task.begin, task.end, on_bytes)
-    if task.source.format in ("parquet", "arrow"):
-        table = read_table(task.source, ESM2, options.sequence_column, options.id_column, on_bytes)
-        return ((block, []) for block in table)
-    return read_seqio(task.source, ESM2, on_bytes)
+    part = InputRange(
+        source=task.source,
+        begin=task.begin,
+        end=task.end,
+        sequence_column=task.options.sequence_column,
+        id_column=task.options.id_column,
+    )
+    return FORMATS[task.source.format].read(part, ESM2, on_bytes)
 
 
 def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:

@@ -37,11 +37,11 @@ PIECE_BYTES = 1_000
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 _EXECUTORS = (
-    "pipeline.build.build_dataset",
     "pipeline.build.array_jobs.run_listed",
     "pipeline.build.verify_dataset",
+    "pipeline.executors.processes",  # the last: the others import its class
 )
-"""Modules that start worker processes."""
+"""Modules from which worker processes are started."""
 _QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 """Warnings that Python does not show by default."""
 _THREADS_END_SECONDS = 20.0

@@ -16,7 +16,7 @@ from backports import zstd
 
 from pipeline.inputs.decompress import decompressed, detect
 from pipeline.inputs.error_location import line_at
-from pipeline.inputs.fasta_records import read_fasta
+from pipeline.inputs.formats.fasta_records import read_fasta
 from pipeline.inputs.source import Source
 from schemas.errors import InputError
 from schemas.vocabulary import ESM2

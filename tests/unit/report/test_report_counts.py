@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packers import pack_next_fit
+from packers.baselines import pack_next_fit
 from packers.quality import measure
 from pipeline.build.arrays.hash_kernel import count_values
 from pipeline.build.split_statistics import SplitStatistics

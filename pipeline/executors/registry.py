@@ -1,0 +1,72 @@
+"""Executors by the name that `--executor` takes.
+
+An executor's module is imported when a build opens it, so that the command line starts quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from pipeline.executors.executor import Executor
+    from pipeline.storage.folder import Folder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutorRequest:
+    """Needs of a build.
+
+    out: the dataset's folder, which every worker has to see.
+    workers: tasks that may run at once on this machine: as many as --workers, cores and memory
+        allow.
+    asked_workers: --workers.
+    address: --ray-address.
+    """
+
+    out: Folder
+    workers: int
+    asked_workers: int | None
+    address: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutorKind:
+    """One way of running tasks.
+
+    open: starts the workers.
+        Raises:
+            BuildError: a library is missing, or a cluster does not answer.
+    remote: tasks may run on other machines and start in other folders than the command does.
+    """
+
+    open: Callable[[ExecutorRequest], AbstractContextManager[Executor]]
+    remote: bool
+
+
+def _processes(request: ExecutorRequest) -> AbstractContextManager[Executor]:
+    from pipeline.executors.processes import ProcessExecutor
+
+    return ProcessExecutor(request.workers)
+
+
+def _ray(request: ExecutorRequest) -> AbstractContextManager[Executor]:
+    from pipeline.executors.ray_cluster import RayExecutor
+
+    workers = request.asked_workers if request.address else request.workers
+    return RayExecutor(request.out, address=request.address, workers=workers)
+
+
+EXECUTORS: Final = {
+    "processes": ExecutorKind(open=_processes, remote=False),
+    "ray": ExecutorKind(open=_ray, remote=True),
+}
+"""Executors by the name that `--executor` takes."""
+
+if TYPE_CHECKING:
+    ExecutorName = str
+else:
+    ExecutorName = Literal[tuple(EXECUTORS)]
+"""A key of EXECUTORS."""

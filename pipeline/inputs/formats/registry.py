@@ -1,0 +1,98 @@
+"""Input formats by the name that `--format` takes: how to recognise, cut and read them.
+
+A format's reader is imported when it reads, so that the command line starts quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from pipeline.inputs.record_block import Blocks
+    from pipeline.inputs.source import Source
+    from schemas.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputRange:
+    """Bytes `begin` to `end` of a source, all of it unless its format can be cut.
+
+    sequence_column, id_column: names of a table's columns.
+    """
+
+    source: Source
+    begin: int
+    end: int
+    sequence_column: str
+    id_column: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputFormat:
+    """One format of inputs.
+
+    read: yields blocks of records, with the xxh3_128 of each piece of the range (none for a table).
+        Raises:
+            InputError: the input cannot be read or breaks a rule.
+    suffixes: endings of names in lower case, those of archives (.gz) left out.
+    first_bytes: the first bytes of every file, 8 at most.
+    can_be_cut: several tasks can share a file that is not an archive.
+    is_table: it is read in columns, not from begin to end, and is compressed inside.
+    """
+
+    read: Callable[[InputRange, Vocabulary, Callable[[int], None]], Blocks]
+    suffixes: tuple[str, ...] = ()
+    first_bytes: bytes | None = None
+    can_be_cut: bool = False
+    is_table: bool = False
+
+
+def _fasta(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
+    from pipeline.inputs.formats.fasta_records import read_fasta
+
+    return read_fasta(part.source, vocabulary, part.begin, part.end, on_bytes)
+
+
+def _table(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
+    from pipeline.inputs.formats.table_records import read_table
+
+    columns = part.sequence_column, part.id_column
+    return ((block, []) for block in read_table(part.source, vocabulary, *columns, on_bytes))
+
+
+def _seqio(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
+    from pipeline.inputs.formats.seqio_records import read_seqio
+
+    return read_seqio(part.source, vocabulary, on_bytes)
+
+
+_FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".fsa", ".pep", ".mpfa", ".aa", ".seq")
+FORMATS: Final = {
+    "fasta": InputFormat(read=_fasta, suffixes=_FASTA_SUFFIXES, can_be_cut=True),
+    "parquet": InputFormat(
+        read=_table, suffixes=(".parquet", ".pq"), first_bytes=b"PAR1", is_table=True
+    ),
+    "arrow": InputFormat(
+        read=_table, suffixes=(".arrow", ".feather", ".ipc"), first_bytes=b"ARROW1", is_table=True
+    ),
+    "swiss": InputFormat(read=_seqio),
+    "genbank": InputFormat(read=_seqio),
+    "embl": InputFormat(read=_seqio),
+}
+"""Formats by the name that `--format` takes."""
+
+if TYPE_CHECKING:
+    Format = str
+else:
+    Format = Literal[("auto", *FORMATS)]
+"""A key of FORMATS, or `auto`."""
+
+
+def recognised(first_bytes: bytes, suffix: str) -> str:
+    """Return the format of a file by its first bytes or its name's suffix; fasta if unknown."""
+    for name, known in FORMATS.items():
+        if known.first_bytes is not None and first_bytes.startswith(known.first_bytes):
+            return name
+    return next((name for name, known in FORMATS.items() if suffix in known.suffixes), "fasta")
