@@ -1,6 +1,7 @@
-"""Shapes of ESM-2 models: the trainer builds them, and plans and reports compute with them.
+"""ESM-2 models, by preset: their shapes and their published training runs.
 
-Source of the published shapes: Lin et al., Science 2023 (tables S1 and S2 of its supplement).
+The trainer builds and trains them; plans and reports compute with them. Source of both: Lin et
+al., Science 2023 (tables S1 and S2 of its supplement).
 """
 
 from __future__ import annotations
@@ -51,6 +52,16 @@ class ModelOptions:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedRun:
+    """The published training run of a model. learning_rate: its peak."""
+
+    steps: int = 500_000
+    tokens_per_step: int = 2_097_152
+    learning_rate: float = 4e-4
+    weight_decay: float = 0.01
+
+
 def longest_of_our_attention(head_size: int) -> int:
     """Return the longest sequences, in tokens, for which backend te uses our attention kernel.
 
@@ -81,4 +92,10 @@ ESM2_MODELS: Final[Mapping[str, ModelOptions]] = {
     "esm2-3b": ModelOptions(layers=36, hidden_size=2560, heads=40, ffn_size=10240),
     "esm2-15b": ModelOptions(layers=48, hidden_size=5120, heads=40, ffn_size=20480),
 }
-"""Published models, by preset."""
+"""Shapes of the published models, by preset."""
+
+PUBLISHED_RUNS: Final[Mapping[str, PublishedRun]] = {
+    **dict.fromkeys(ESM2_MODELS, PublishedRun()),
+    "esm2-15b": PublishedRun(tokens_per_step=3_145_728, learning_rate=1.6e-4, weight_decay=0.1),
+}
+"""The training run of each of ESM2_MODELS."""

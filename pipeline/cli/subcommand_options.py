@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Optional
 import tyro
 
 from pipeline.build.options import PreprocessOptions
+from schemas.models import ESM2_MODELS
 
 INPUTS_HELP = (
     "Files, folders, globs or URLs (s3://…, gs://…, https://…; folders and globs in stores, too), "
@@ -28,6 +29,9 @@ OUT_HELP = (
 _STATS_INPUTS_HELP = (
     "Folder or URL of a dataset, two to compare, or anything that `thdpack preprocess` reads."
 )
+
+
+_MODEL_HELP = f"Preset: {', '.join(ESM2_MODELS)}."
 
 
 _BUILD_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(PreprocessOptions)}
@@ -243,8 +247,7 @@ class PlanOptions:
 
     data: Annotated[str, tyro.conf.arg(metavar="DATASET")]
     """Folder or URL of the dataset."""
-    model: str = "esm2-650m"
-    """Preset: esm2-8m, -35m, -150m, -650m, -3b or -15b."""
+    model: Annotated[str, tyro.conf.arg(help=_MODEL_HELP)] = "esm2-650m"
     gpus: str = "8xH200"
     """Number and kind of GPUs: H200, or H100 with 80 GB."""
     precision: Literal["bf16", "fp8-delayed"] = "bf16"

@@ -18,9 +18,8 @@ from typing import Final, get_args
 
 from pipeline.planning.cluster import GPU_GIB, Cluster
 from pipeline.planning.estimate import ROOM, Reshard, Setting, memory, seconds
-from pipeline.planning.throughput import RUNS
 from schemas.manifest import Manifest
-from schemas.models import ESM2_MODELS, Recompute, longest_of_our_attention
+from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, Recompute, longest_of_our_attention
 
 _CONTEXT_PARALLEL: Final = (1, 2, 4, 8)
 _BUCKETS_PER_MICRO_BATCH: Final = (1, 2, 4, 8, 16)
@@ -94,7 +93,8 @@ def search_settings(
         raise ValueError(
             f"a step on {cluster.number} GPUs has at least {least:,} tokens, one bucket of "
             f"{manifest.capacity:,} each, and the published batch of {model} is "
-            f"{RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset of smaller --capacity"
+            f"{PUBLISHED_RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset of smaller "
+            "--capacity"
         )
     room = GPU_GIB[cluster.gpu] * ROOM
     fitting = sorted(
@@ -126,7 +126,7 @@ def _candidates(
     """Yield settings of one context-parallel size whose batch is close to the published one."""
     number = cluster.number
     reshards = _RESHARD if number > 1 else _RESHARD[:1]
-    published_buckets = RUNS[model].tokens_per_step / manifest.capacity
+    published_buckets = PUBLISHED_RUNS[model].tokens_per_step / manifest.capacity
     for buckets, recompute, reshard, replicate in product(
         _BUCKETS_PER_MICRO_BATCH, _RECOMPUTE, reshards, {1, cluster.nodes}
     ):

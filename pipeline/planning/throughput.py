@@ -1,9 +1,9 @@
-"""Measured throughput of training, and the published run of each preset.
+"""Measured throughput of training.
 
 The GPU-hours of `thdpack stats` come from this table.
 
 Data only. The rows are those of docs/benchmarks.md, measured at 16,384 tokens a step, except for
-15B. A test checks that both agree, and that the runs agree with the trainer's presets.
+15B. A test checks that both agree.
 """
 
 from __future__ import annotations
@@ -29,14 +29,6 @@ class Throughput:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRun:
-    """The published training run of a preset."""
-
-    steps: int
-    tokens_per_step: int
-
-
 THROUGHPUT: Final = (
     Throughput("esm2-8m", "bf16", 3_025_000, _MEASURED),
     Throughput("esm2-35m", "bf16", 1_013_000, _MEASURED),
@@ -47,10 +39,3 @@ THROUGHPUT: Final = (
     Throughput("esm2-3b", "fp8-delayed", 45_700, _MEASURED),
     Throughput("esm2-15b", "fp8-delayed", 8_843, _MEASURED_ON_FOUR),
 )
-
-_SMALLER_MODELS: Final = PublishedRun(steps=500_000, tokens_per_step=2_097_152)
-RUNS: Final = dict.fromkeys(
-    ("esm2-8m", "esm2-35m", "esm2-150m", "esm2-650m", "esm2-3b"), _SMALLER_MODELS
-) | {
-    "esm2-15b": PublishedRun(steps=500_000, tokens_per_step=3_145_728),
-}

@@ -13,11 +13,10 @@ from typing import Any, Final
 from pipeline.planning.cluster import Cluster
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.search_settings import Candidate, search_settings
-from pipeline.planning.throughput import RUNS
 from pipeline.storage.read_manifest import read_manifest
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
-from schemas.models import ESM2_MODELS, check_length_multiple
+from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, check_length_multiple
 
 _SHORT_RUN: Final = 20_000
 """Steps of a run for which the presets' warm-up is too long."""
@@ -130,7 +129,7 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
     fp8 = precision != "bf16"
     _check_dataset(data, manifest, fp8=fp8)
     candidates = search_settings(manifest, model, cluster, fp8=fp8)
-    published = RUNS[model]
+    published = PUBLISHED_RUNS[model]
     return TrainingPlan(
         model=model,
         data=data,

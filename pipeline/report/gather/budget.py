@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.planning.throughput import GPU, RUNS, THROUGHPUT, Throughput
+from pipeline.planning.throughput import GPU, THROUGHPUT, Throughput
 from pipeline.report.model import Budget, BudgetRow
+from schemas.models import PUBLISHED_RUNS
 
 
 def budget(train_tokens: int) -> Budget:
@@ -16,7 +17,7 @@ def budget(train_tokens: int) -> Budget:
 
 
 def _row(found: Throughput, train_tokens: int) -> BudgetRow:
-    run = RUNS[found.preset]
+    run = PUBLISHED_RUNS[found.preset]
     run_tokens = run.steps * run.tokens_per_step
     an_hour = 3600 * found.tokens_per_second
     return BudgetRow(

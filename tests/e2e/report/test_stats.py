@@ -22,9 +22,10 @@ import pytest
 import pipeline.report.command as command
 from benchmarks.offline.stats import make_records
 from pipeline.build.options import PreprocessOptions
-from pipeline.planning.throughput import RUNS, THROUGHPUT
+from pipeline.planning.throughput import THROUGHPUT
 from schemas.errors import ThdpackError
 from schemas.manifest import Manifest
+from schemas.models import PUBLISHED_RUNS
 from tests.helpers.data.corpus import as_read, fasta, made_records, read_manifest, read_records
 from tests.helpers.processes.command_line import REPO, Run, preprocess
 from tests.helpers.stores.stores import http_store
@@ -540,10 +541,10 @@ def test_the_throughput_table_is_that_of_the_benchmarks_and_runs_are_those_of_th
     assert largest is not None
     rows["esm2-15b", largest[1]] = int(largest[2].replace(",", ""))
     assert rows == {(row.preset, row.precision): row.tokens_per_second for row in THROUGHPUT}
-    for name, run in RUNS.items():
+    for name, run in PUBLISHED_RUNS.items():
         options = PRESETS[name][1]
         assert (run.steps, run.tokens_per_step) == (
             options.optimizer.steps,
             options.data.tokens_per_step,
         )
-    assert {row.preset for row in THROUGHPUT} == set(RUNS) == set(PRESETS) - {"esm2-tiny"}
+    assert {row.preset for row in THROUGHPUT} == set(PUBLISHED_RUNS) == set(PRESETS) - {"esm2-tiny"}

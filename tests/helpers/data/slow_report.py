@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from pipeline.planning.throughput import GPU, RUNS, THROUGHPUT
+from pipeline.planning.throughput import GPU, THROUGHPUT
 from pipeline.report.gather.composition import BACKGROUND_SOURCE
+from schemas.models import PUBLISHED_RUNS
 from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import read_buckets, read_manifest
 from tests.helpers.data.oracle import biopython
@@ -175,7 +176,7 @@ def _composition(records: list[Record], letters: Counter[int], over: str) -> dic
 def _budget(tokens: int) -> dict[str, Any]:
     rows = []
     for row in THROUGHPUT:
-        run = RUNS[row.preset].steps * RUNS[row.preset].tokens_per_step
+        run = PUBLISHED_RUNS[row.preset].steps * PUBLISHED_RUNS[row.preset].tokens_per_step
         seconds = {
             "epoch_gpu_hours": tokens / row.tokens_per_second / 3600,
             "run_gpu_hours": run / row.tokens_per_second / 3600,
