@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from schemas.errors import ManifestError
 from schemas.manifest_entries import Histogram, InputEntry, RecordsEntry, ShardEntry, SplitTotals
-from schemas.shard import FORMAT_VERSION, SPLITS, round_up, slots_for
+from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits, slots_for
 from schemas.untrusted_json import MOST_TOKENS, Count, Hash, Tokens, decoded, is_of_another_type
 from schemas.vocabulary import VOCABULARIES, Vocabulary
 
@@ -38,7 +38,7 @@ class _UsedOptions(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
+class Manifest(SequenceLimits):
     """The manifest of a dataset. docs/reference/format.md explains every key."""
 
     build: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
@@ -67,16 +67,6 @@ class Manifest:
     @property
     def length_multiple(self) -> int:
         return int(self.options["length_multiple"] or 1)
-
-    @property
-    def longest_piece(self) -> int:
-        """Most residues of a sequence: max_seq_len without <cls> and <eos>."""
-        return self.max_seq_len - 2
-
-    @property
-    def longest_span(self) -> int:
-        """Most tokens that a sequence takes in a bucket, padded to the length multiple."""
-        return round_up(self.max_seq_len, self.length_multiple)
 
     @property
     def vocabulary_object(self) -> Vocabulary:

@@ -49,6 +49,30 @@ def round_up(tokens: int, multiple: int) -> int:
     return -(-tokens // multiple) * multiple
 
 
+class SequenceLimits:
+    """Limits that follow from the options of a dataset."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # fields of dataclasses, which would take these for their defaults
+
+        @property
+        def max_seq_len(self) -> int: ...
+
+        @property
+        def length_multiple(self) -> int: ...
+
+    @property
+    def longest_piece(self) -> int:
+        """Most residues of a sequence: max_seq_len without <cls> and <eos>."""
+        return self.max_seq_len - 2
+
+    @property
+    def longest_span(self) -> int:
+        """Most tokens of a sequence with its length-multiple padding; also bounds tail pieces."""
+        return round_up(self.max_seq_len, self.length_multiple)
+
+
 def slots_for(most_pieces: int) -> int:
     """Return the smallest power of two from 32 that holds a bucket's sequences and tail pieces."""
     return max(32, 1 << max(0, most_pieces - 1).bit_length())

@@ -12,7 +12,7 @@ from typing import Any, Literal, Optional
 from packers import PackerName
 from pipeline.executors.registry import EXECUTORS, ExecutorName
 from pipeline.inputs.formats.registry import Format
-from schemas.shard import round_up
+from schemas.shard import SequenceLimits
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, which two base classes cannot both have
@@ -24,7 +24,7 @@ class _Places:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetOptions:
+class DatasetOptions(SequenceLimits):
     """Options that shape the bytes of a dataset; every one of them enters its digest."""
 
     capacity: int = 16_384
@@ -111,16 +111,6 @@ class DatasetOptions:
             )
         if self.shard_mb < 1:
             raise ValueError(f"--shard-mb is {self.shard_mb}, expected at least 1")
-
-    @property
-    def longest_piece(self) -> int:
-        """Most residues of a record in one sequence."""
-        return self.max_seq_len - 2
-
-    @property
-    def longest_span(self) -> int:
-        """Longest sequence with its length-multiple padding, in tokens; also bounds tail pieces."""
-        return round_up(self.max_seq_len, self.length_multiple)
 
     @property
     def most_seqs(self) -> int:

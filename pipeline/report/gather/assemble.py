@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from pipeline.report.distributions import added, distribution_of
 from pipeline.report.gather.budget import budget
@@ -23,6 +23,7 @@ from pipeline.report.model import (
 from schemas import __version__
 from schemas.manifest_entries import Histogram, SplitTotals
 from schemas.records import Status
+from schemas.shard import SequenceLimits
 
 _SUMS: Final = ("buckets", "sequences", "tokens", "cost_sum", "cost_square_sum")
 _LARGEST: Final = ("cost_max", "seqs_max", "pieces_max")
@@ -78,15 +79,6 @@ class PackedSplit:
     bytes: int
 
 
-class Limits(Protocol):
-    """Limits of a sequence, which DatasetOptions and Manifest both have."""
-
-    @property
-    def longest_piece(self) -> int: ...
-    @property
-    def longest_span(self) -> int: ...
-
-
 def settings_of(vocabulary: str, options: Mapping[str, Any]) -> Settings:
     """Return the settings among a build's options."""
     names = [field.name for field in fields(Settings) if field.name != "vocabulary"]
@@ -101,7 +93,7 @@ def assemble(
     kind: Literal["dataset", "fasta"],
     name: str,
     settings: Settings,
-    limits: Limits,
+    limits: SequenceLimits,
     inputs: Sequence[tuple[str, int]],
     letters: Mapping[str, int],
     cropped_copies: int,
