@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -26,36 +27,16 @@ class Reporter(Protocol):
     def note(self, text: str, **values: Any) -> None:
         """Show a line that the user should know; `values` are for machines."""
 
-    def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-def reporter(*, as_json: bool) -> Reporter:
-    """Return the reporter that suits the place where output goes."""
+def reporter(*, as_json: bool) -> AbstractContextManager[Reporter]:
+    """Return the reporter that suits the place where output goes; enter it to use it."""
     if as_json:
-        return JsonReporter()
-    return TerminalReporter() if sys.stderr.isatty() else PlainReporter()
+        return nullcontext(JsonReporter())
+    return TerminalReporter() if sys.stderr.isatty() else nullcontext(PlainReporter())
 
 
 class PlainReporter:
     """Prints a line when a phase begins and every ten seconds, on standard error."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
 
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done = name, total_bytes, 0
@@ -82,17 +63,6 @@ class PlainReporter:
 
 class JsonReporter:
     """Prints one JSON object a line on standard output, with `event` phase, progress or note."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
 
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done, self._said = name, total_bytes, 0, time.monotonic()

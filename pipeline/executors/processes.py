@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, parent_process
-from types import TracebackType
 from typing import Any, Self
 
 from pipeline.executors.executor import OnBytes, TaskT, Work
@@ -52,12 +51,7 @@ class ProcessExecutor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # idle, or, after an error, writing temporary files
         for child in multiprocessing.active_children():
             child.kill()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import index
-from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
 import numpy as np
@@ -236,12 +235,7 @@ class GlobalCursor(Iterator[Bucket]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def after_fork(self) -> None:
