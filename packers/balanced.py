@@ -80,31 +80,10 @@ def pack_balanced(
         members = kernel.long_to_short(lengths, queue[:enough])
         free = np.full(buckets, capacity, dtype=np.int64)
         cost, count = np.zeros(buckets, dtype=np.int64), np.zeros(buckets, dtype=np.int64)
-        kernel.place(
-            lengths,
-            members,
-            capacity,
-            wanted_seqs,
-            bucket_of,
-            first_bucket,
-            by_length,
-            free,
-            cost,
-            count,
-        )
+        state = (wanted_seqs, bucket_of, first_bucket, by_length, free, cost, count)
+        kernel.place(lengths, members, capacity, *state)
         candidates = np.concatenate((members[bucket_of[members] < 0], queue[enough:]))
-        kernel.close_gaps(
-            lengths,
-            members,
-            candidates,
-            wanted_seqs,
-            bucket_of,
-            first_bucket,
-            by_length,
-            free,
-            cost,
-            count,
-        )
+        kernel.close_gaps(lengths, members, candidates, *state)
         waiting = queue[bucket_of[queue] < 0]
         first_bucket += buckets
         if at_end and not final:

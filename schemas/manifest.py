@@ -97,21 +97,7 @@ class Manifest(SequenceLimits):
             ManifestError: it is too large or not JSON, has an unknown version, a missing field, one
                 out of its range, fields that contradict each other, or another digest.
         """
-        try:
-            head = decoded(text, _Head)
-        except ValueError as error:
-            if is_of_another_type(error):
-                raise ManifestError(
-                    f"{where}: not a manifest ({error}); the dataset is damaged, build it again"
-                ) from error
-            raise ManifestError(
-                f"{where}: not JSON ({error}); the dataset is damaged, build it again"
-            ) from error
-        if head.format != FORMAT_VERSION:
-            raise ManifestError(
-                f"{where}: format version {head.format!r}, "
-                f"this thdpack {_version()} reads version {FORMAT_VERSION}"
-            )
+        head = _checked_head(text, where)
         try:
             manifest = decoded(text, cls)
         except ValueError as error:
@@ -147,6 +133,30 @@ class _Head:
 
     format: int | float | str | bool | None = None
     digest: str | None = None
+
+
+def _checked_head(text: str | bytes, where: str) -> _Head:
+    """Read the keys that are checked first.
+
+    Raises:
+        ManifestError: it is not JSON, no manifest, or one of another format version.
+    """
+    try:
+        head = decoded(text, _Head)
+    except ValueError as error:
+        if is_of_another_type(error):
+            raise ManifestError(
+                f"{where}: not a manifest ({error}); the dataset is damaged, build it again"
+            ) from error
+        raise ManifestError(
+            f"{where}: not JSON ({error}); the dataset is damaged, build it again"
+        ) from error
+    if head.format != FORMAT_VERSION:
+        raise ManifestError(
+            f"{where}: format version {head.format!r}, "
+            f"this thdpack {_version()} reads version {FORMAT_VERSION}"
+        )
+    return head
 
 
 def _canonical(raw: Mapping[str, Any] | Manifest) -> bytes:

@@ -31,21 +31,7 @@ def open_readers(
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
     with ShardReader(data.data, prefetch=0, **storage) as first:
         manifest = first.manifest
-    check_same(topology, {"a dataset whose manifest has digest": manifest.digest})
-    if manifest.vocabulary != ESM2.name:
-        raise ValueError(
-            f"{data.data} has vocabulary {manifest.vocabulary}, this model has {ESM2.name}"
-        )
-    check_length_multiple(data.data, manifest.length_multiple)
-    _check_slices(options, manifest)
-    slice_tokens = manifest.capacity // options.compute.context_parallel
-    precision.check_model(
-        options.compute,
-        options.model,
-        data=data.data,
-        slice_tokens=slice_tokens,
-        world_size=topology.world_size,
-    )
+    _check_dataset(options, manifest, topology)
     batch = _batch(data, manifest, topology)
     reader = stack.enter_context(
         ShardReader(
@@ -62,6 +48,27 @@ def open_readers(
     if "valid" in manifest.splits and manifest.splits["valid"].buckets:
         valid = stack.enter_context(ShardReader(data.data, split="valid", prefetch=0, **storage))
     return reader, valid, replace(options, data=replace(data, buckets_per_step=batch))
+
+
+def _check_dataset(options: TrainOptions, manifest: Manifest, topology: Topology) -> None:
+    """Check that all ranks read the same dataset, and that the model can be trained on it.
+
+    Raises:
+        ValueError: they do not, or it cannot.
+    """
+    check_same(topology, {"a dataset whose manifest has digest": manifest.digest})
+    data = options.data.data
+    if manifest.vocabulary != ESM2.name:
+        raise ValueError(f"{data} has vocabulary {manifest.vocabulary}, this model has {ESM2.name}")
+    check_length_multiple(data, manifest.length_multiple)
+    _check_slices(options, manifest)
+    precision.check_model(
+        options.compute,
+        options.model,
+        data=data,
+        slice_tokens=manifest.capacity // options.compute.context_parallel,
+        world_size=topology.world_size,
+    )
 
 
 def _check_slices(options: TrainOptions, manifest: Manifest) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import NoReturn
 
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from trainer.distributed.rank_message import say
 from trainer.distributed.stop_signals import StopRequest
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
-from trainer.monitoring.meter import Meter
+from trainer.monitoring.meter import Meter, StepMetrics
 from trainer.monitoring.run_log import RunLog
 from trainer.monitoring.trace import profiler
 from trainer.run import TrainingError, TrainingRun
@@ -68,14 +69,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
                 log.metrics(line)
                 run.tokens = line.tokens
                 if line.bad_in_a_row >= options.optimizer.max_bad_steps:
-                    # all ranks get here, so the checkpoint under way can be completed
-                    run.checkpoints.wait()
-                    raise TrainingError(
-                        f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss "
-                        "or gradient that is not finite and were skipped. "
-                        "The last checkpoint is complete: resume from it with a lower "
-                        "--learning-rate, or with --precision bf16 if the precision is lower"
-                    )
+                    _give_up(run, line)
             if validating:
                 saving |= run.validate(log)  # the best model so far gets a checkpoint
             if saving:
@@ -89,13 +83,33 @@ def train(options: TrainOptions, topology: Topology) -> None:
             log.say(f"stopped by a signal after step {run.step:,}; run the same command to resume")
         else:
             run.export()
-            done = f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM"
-            if options.model.gelu == "tanh":
-                done += (
-                    ", which computes GELU exactly: "
-                    "logits differ by about 1e-3 from those of this run, which used tanh"
-                )
-            log.say(done)
+            log.say(_exported(run))
+
+
+def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
+    """End a run of too many steps whose loss or gradient is not finite.
+
+    Raises:
+        TrainingError: says how to resume.
+    """
+    run.checkpoints.wait()  # all ranks get here, so the checkpoint under way can be completed
+    raise TrainingError(
+        f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss "
+        "or gradient that is not finite and were skipped. "
+        "The last checkpoint is complete: resume from it with a lower "
+        "--learning-rate, or with --precision bf16 if the precision is lower"
+    )
+
+
+def _exported(run: TrainingRun) -> str:
+    """Return the last line of a run that has exported its model."""
+    done = f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM"
+    if run.options.model.gelu == "tanh":
+        done += (
+            ", which computes GELU exactly: "
+            "logits differ by about 1e-3 from those of this run, which used tanh"
+        )
+    return done
 
 
 def train_step(run: TrainingRun, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:

@@ -83,17 +83,22 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
         highlight=False,
     )
     console.print(_drawing(bucket, manifest.capacity, max(20, console.width - 2)))
+    console.print(_sequences(bucket, manifest, ids))
+    if len(edges) - 1 > bucket["num_seqs"]:
+        padding = manifest.capacity - edges[bucket["num_seqs"]]
+        pieces = len(edges) - 1 - bucket["num_seqs"]
+        console.print(f"tail: {padding:,} tokens of <pad> in {pieces} pieces", highlight=False)
+
+
+def _sequences(bucket: dict[str, Any], manifest: Manifest, ids: dict[int, str]) -> Table:
+    """Return a table of a bucket's sequences; ids: by record."""
     table = Table(
         "#", "tokens", "record", "id", "from residue", "sequence", box=None, pad_edge=False
     )
     tokens = manifest.vocabulary_object.tokens
     for i, (begin, end) in enumerate(_spans(bucket)):
-        letters = "".join(
-            token
-            for token in (
-                tokens[t] for t in bucket["input_ids"][begin : min(end, begin + _RESIDUES_SHOWN)]
-            )
-        )
+        shown = bucket["input_ids"][begin : min(end, begin + _RESIDUES_SHOWN)]
+        letters = "".join(tokens[token] for token in shown)
         name = Text(ids.get(bucket["record"][i], ""), style=_COLOURS[i % len(_COLOURS)])
         table.add_row(
             str(i),
@@ -103,11 +108,7 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
             str(bucket["start"][i]),
             Text(letters + ("…" if end - begin > _RESIDUES_SHOWN else "")),
         )
-    console.print(table)
-    if len(edges) - 1 > bucket["num_seqs"]:
-        padding = manifest.capacity - edges[bucket["num_seqs"]]
-        pieces = len(edges) - 1 - bucket["num_seqs"]
-        console.print(f"tail: {padding:,} tokens of <pad> in {pieces} pieces", highlight=False)
+    return table
 
 
 def _spans(bucket: dict[str, Any]) -> list[tuple[int, int]]:

@@ -230,20 +230,13 @@ def single_process(device: torch.device) -> Topology:
     return Topology(rank=0, world_size=1, device=device, checkpoint_group=None, vote_group=None)
 
 
-@contextmanager
-def process_group(*, timeout_minutes: float = 10.0) -> Iterator[Topology]:
-    """Join the job that torchrun started, or form a job of one process; leave it at the end.
-
-    Args:
-        timeout_minutes: longest that ranks wait for each other in training. Checkpoints have half
-            an hour.
-    """
+def _joined(timeout: timedelta) -> Topology:
+    """Join the job that torchrun started, or form a job of one process."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    timeout = timedelta(minutes=timeout_minutes)
     store: Any = dist.HashStore()
     if world_size > 1:
         store = this_start(
@@ -259,26 +252,35 @@ def process_group(*, timeout_minutes: float = 10.0) -> Iterator[Topology]:
         timeout=of_collectives,
         device_id=device if on_gpus else None,
     )
-    groups = {
-        "checkpoint_group": dist.new_group(backend="gloo"),
-        "vote_group": dist.new_group(backend="gloo", timeout=timeout),
-    }
-    watch = Watch(dist.PrefixStore("watch", store), rank, world_size) if world_size > 1 else None
+    return Topology(
+        rank=rank,
+        world_size=world_size,
+        device=device,
+        timeout=of_collectives,
+        checkpoint_group=dist.new_group(backend="gloo"),
+        vote_group=dist.new_group(backend="gloo", timeout=timeout),
+        watch=Watch(dist.PrefixStore("watch", store), rank, world_size) if world_size > 1 else None,
+    )
+
+
+@contextmanager
+def process_group(*, timeout_minutes: float = 10.0) -> Iterator[Topology]:
+    """Join the job that torchrun started, or form a job of one process; leave it at the end.
+
+    Args:
+        timeout_minutes: longest that ranks wait for each other in training. Checkpoints have half
+            an hour.
+    """
+    topology = _joined(timedelta(minutes=timeout_minutes))
+    watch = topology.watch
     try:
         if watch:
             watch.start()
-        yield Topology(
-            rank=rank,
-            world_size=world_size,
-            device=device,
-            timeout=of_collectives,
-            watch=watch,
-            **groups,
-        )
+        yield topology
         if watch:
             watch.stop()
     except BaseException:
-        if world_size > 1:  # see `exit_process`; torchrun ends all ranks when one exits
+        if topology.world_size > 1:  # see `exit_process`; torchrun ends all ranks when one exits
             sys.stderr.write(without_credentials(traceback.format_exc()))
             sys.stderr.flush()
             os._exit(1)

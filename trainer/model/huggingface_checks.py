@@ -142,24 +142,7 @@ def check_tensors(
     Raises:
         InputError: names the tensor.
     """
-    embedding = tensors[_EMBEDDING]
-    decoder = tensors.get(
-        _DECODER[0], None if config.get("tie_word_embeddings", True) else torch.empty(0)
-    )
-    if decoder is not None and not (
-        decoder.shape == embedding.shape and torch.equal(decoder, embedding)
-    ):
-        raise InputError(
-            "its decoder is not tied to its embedding (tie_word_embeddings, "
-            "lm_head.decoder.weight), as ESM-2's is",
-            source=source,
-        )
-    bias = tensors.get(_DECODER[1])
-    if bias is not None and not torch.equal(bias, tensors["lm_head.bias"]):
-        raise InputError(
-            "its decoder has a bias of its own (lm_head.decoder.bias), beside lm_head.bias",
-            source=source,
-        )
+    _check_decoder(tensors, config, source)
     left = sorted(
         name for name in set(tensors) - used - set(_DECODER) if not _UNUSED.fullmatch(name)
     )
@@ -180,6 +163,32 @@ def check_tensors(
     for name in sorted(used):
         if not bool(torch.isfinite(tensors[name]).all()):
             raise InputError(f"{name} holds numbers that are not finite", source=source)
+
+
+def _check_decoder(tensors: Mapping[str, Tensor], config: Mapping[str, Any], source: str) -> None:
+    """Check that the decoder is the embedding, and has no bias but that of the head.
+
+    Raises:
+        InputError: it is another.
+    """
+    embedding = tensors[_EMBEDDING]
+    decoder = tensors.get(
+        _DECODER[0], None if config.get("tie_word_embeddings", True) else torch.empty(0)
+    )
+    if decoder is not None and not (
+        decoder.shape == embedding.shape and torch.equal(decoder, embedding)
+    ):
+        raise InputError(
+            "its decoder is not tied to its embedding (tie_word_embeddings, "
+            "lm_head.decoder.weight), as ESM-2's is",
+            source=source,
+        )
+    bias = tensors.get(_DECODER[1])
+    if bias is not None and not torch.equal(bias, tensors["lm_head.bias"]):
+        raise InputError(
+            "its decoder has a bias of its own (lm_head.decoder.bias), beside lm_head.bias",
+            source=source,
+        )
 
 
 def check_shapes(
