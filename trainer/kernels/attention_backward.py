@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trainer.kernels.attention_rows import _columns, _load, _store_rotated_back
+from trainer.kernels.attention_rows import _block_rows, _columns, _load, _store_rotated_back, _tile
 
 
 @triton.jit
@@ -17,7 +17,7 @@ def _queries_block(
     start,
     end,
     columns,
-    there,
+    column_mask,
     row_stride,
     scale,
     logsum,
@@ -28,15 +28,12 @@ def _queries_block(
     other: tl.constexpr,
     masked: tl.constexpr,
 ):
-    rows = start + tl.arange(0, other)
-    if masked:
-        beyond = rows >= end
-        rows = tl.minimum(rows, end - 1)
-    keys = _load(k, rows, columns, there, row_stride, half, padded)
+    rows, beyond = _block_rows(start, end, other, masked)
+    keys = _load(k, rows, columns, column_mask, row_stride, half, padded)
     p = tl.math.exp2(tl.dot(q, tl.trans(keys)) * scale - logsum[:, None])
     if masked:
         p = tl.where(beyond[None, :], 0.0, p)
-    values = _load(v, rows, columns, there, row_stride, half, padded)
+    values = _load(v, rows, columns, column_mask, row_stride, half, padded)
     ds = p * (tl.dot(grad, tl.trans(values)) - delta[:, None])
     return tl.dot(ds.to(keys.dtype), keys, total)
 
@@ -62,24 +59,20 @@ def _attention_backward_queries(
     other: tl.constexpr,
 ):
     """Compute dQ of a block of queries, and Σ dO·O of each query for the other kernel."""
-    tile, head = tl.program_id(0), tl.program_id(1)
-    begin, end, first = (
-        tl.load(tiles + 3 * tile),
-        tl.load(tiles + 3 * tile + 1),
-        tl.load(tiles + 3 * tile + 2),
-    )
+    head = tl.program_id(1)
+    begin, end, first = _tile(tiles)
     if first >= end:
         return
     row_stride, out_stride = 6 * heads * half, 2 * heads * half
     q = qkv + head * (6 * half)
     k, v = q + 2 * half, q + 4 * half
-    columns, there = _columns(half, padded)
+    columns, column_mask = _columns(half, padded)
     rows = first + tl.arange(0, own)
     inside = rows < end
     at = tl.minimum(rows, end - 1)
-    queries = _load(q, at, columns, there, row_stride, half, padded)
-    grads = _load(grad + head * (2 * half), at, columns, there, out_stride, half, padded)
-    outs = _load(out + head * (2 * half), at, columns, there, out_stride, half, padded)
+    queries = _load(q, at, columns, column_mask, row_stride, half, padded)
+    grads = _load(grad + head * (2 * half), at, columns, column_mask, out_stride, half, padded)
+    outs = _load(out + head * (2 * half), at, columns, column_mask, out_stride, half, padded)
     deltas = tl.sum(outs.to(tl.float32) * grads.to(tl.float32), 1)
     tl.store(delta + head * tokens + rows, deltas, mask=inside)
     logsums = tl.load(logsum + head * tokens + at)
@@ -94,7 +87,7 @@ def _attention_backward_queries(
             start,
             end,
             columns,
-            there,
+            column_mask,
             row_stride,
             scale,
             logsums,
@@ -114,7 +107,7 @@ def _attention_backward_queries(
             whole,
             end,
             columns,
-            there,
+            column_mask,
             row_stride,
             scale,
             logsums,
@@ -147,7 +140,7 @@ def _keys_block(
     start,
     end,
     columns,
-    there,
+    column_mask,
     row_stride,
     out_stride,
     scale,
@@ -160,15 +153,12 @@ def _keys_block(
     other: tl.constexpr,
     masked: tl.constexpr,
 ):
-    rows = start + tl.arange(0, other)
-    if masked:
-        beyond = rows >= end
-        rows = tl.minimum(rows, end - 1)
-    queries = _load(q, rows, columns, there, row_stride, half, padded)
+    rows, beyond = _block_rows(start, end, other, masked)
+    queries = _load(q, rows, columns, column_mask, row_stride, half, padded)
     p = tl.math.exp2(tl.dot(keys, tl.trans(queries)) * scale - tl.load(logsum + rows)[None, :])
     if masked:
         p = tl.where(beyond[None, :], 0.0, p)
-    grads = _load(grad, rows, columns, there, out_stride, half, padded)
+    grads = _load(grad, rows, columns, column_mask, out_stride, half, padded)
     dv = tl.dot(p.to(grads.dtype), grads, dv)
     ds = p * (tl.dot(values, tl.trans(grads)) - tl.load(delta + rows)[None, :])
     dk = tl.dot(ds.to(queries.dtype), queries, dk)
@@ -195,22 +185,18 @@ def _attention_backward_keys(
     other: tl.constexpr,
 ):
     """Compute dK and dV of a block of keys."""
-    tile, head = tl.program_id(0), tl.program_id(1)
-    begin, end, first = (
-        tl.load(tiles + 3 * tile),
-        tl.load(tiles + 3 * tile + 1),
-        tl.load(tiles + 3 * tile + 2),
-    )
+    head = tl.program_id(1)
+    begin, end, first = _tile(tiles)
     if first >= end:
         return
     row_stride, out_stride = 6 * heads * half, 2 * heads * half
     q = qkv + head * (6 * half)
-    columns, there = _columns(half, padded)
+    columns, column_mask = _columns(half, padded)
     rows = first + tl.arange(0, own)
     inside = rows < end
     at = tl.minimum(rows, end - 1)
-    keys = _load(q + 2 * half, at, columns, there, row_stride, half, padded)
-    values = _load(q + 4 * half, at, columns, there, row_stride, half, padded)
+    keys = _load(q + 2 * half, at, columns, column_mask, row_stride, half, padded)
+    values = _load(q + 4 * half, at, columns, column_mask, row_stride, half, padded)
     dk = tl.zeros((own, 2 * padded), tl.float32)
     dv = tl.zeros((own, 2 * padded), tl.float32)
     logsum, delta, grad = logsum + head * tokens, delta + head * tokens, grad + head * (2 * half)
@@ -224,7 +210,7 @@ def _attention_backward_keys(
             start,
             end,
             columns,
-            there,
+            column_mask,
             row_stride,
             out_stride,
             scale,
@@ -246,7 +232,7 @@ def _attention_backward_keys(
             whole,
             end,
             columns,
-            there,
+            column_mask,
             row_stride,
             out_stride,
             scale,
@@ -259,11 +245,11 @@ def _attention_backward_keys(
             other,
             True,
         )
-    there_dv = inside[:, None] & there[None, :]
+    mask = inside[:, None] & column_mask[None, :]
     tl.store(
         dqkv + head * (6 * half) + 4 * half + rows[:, None] * row_stride + columns[None, :],
         dv.to(dqkv.dtype.element_ty),
-        mask=there_dv,
+        mask=mask,
     )
     _store_rotated_back(
         dqkv + head * (6 * half) + 2 * half,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trainer.kernels.attention_rows import _columns, _load
+from trainer.kernels.attention_rows import _block_rows, _columns, _load, _tile
 
 
 @triton.jit
@@ -16,7 +16,7 @@ def _forward_block(
     start,
     end,
     columns,
-    there,
+    column_mask,
     row_stride,
     scale,
     total,
@@ -30,11 +30,8 @@ def _forward_block(
     """Process one block of keys; return the running output, the largest score, and the sum of the
     softmax.
     """
-    rows = start + tl.arange(0, other)
-    if masked:
-        beyond = rows >= end
-        rows = tl.minimum(rows, end - 1)
-    keys = _load(k, rows, columns, there, row_stride, half, padded)
+    rows, beyond = _block_rows(start, end, other, masked)
+    keys = _load(k, rows, columns, column_mask, row_stride, half, padded)
     scores = tl.dot(q, tl.trans(keys))
     if masked:
         scores = tl.where(beyond[None, :], -float("inf"), scores)
@@ -42,7 +39,7 @@ def _forward_block(
     p = tl.math.exp2(scores * scale - higher[:, None])
     shrink = tl.math.exp2(top - higher)
     sums = sums * shrink + tl.sum(p, 1)
-    values = _load(v, rows, columns, there, row_stride, half, padded)
+    values = _load(v, rows, columns, column_mask, row_stride, half, padded)
     total = tl.dot(p.to(values.dtype), values, total * shrink[:, None])
     return total, higher, sums
 
@@ -61,21 +58,17 @@ def _attention_forward(
     own: tl.constexpr,
     other: tl.constexpr,
 ):
-    tile, head = tl.program_id(0), tl.program_id(1)
-    begin, end, first = (
-        tl.load(tiles + 3 * tile),
-        tl.load(tiles + 3 * tile + 1),
-        tl.load(tiles + 3 * tile + 2),
-    )
+    head = tl.program_id(1)
+    begin, end, first = _tile(tiles)
     if first >= end:
         return
     row_stride = 6 * heads * half
     q = qkv + head * (6 * half)
     k, v = q + 2 * half, q + 4 * half
-    columns, there = _columns(half, padded)
+    columns, column_mask = _columns(half, padded)
     rows = first + tl.arange(0, own)
     inside = rows < end
-    queries = _load(q, tl.minimum(rows, end - 1), columns, there, row_stride, half, padded)
+    queries = _load(q, tl.minimum(rows, end - 1), columns, column_mask, row_stride, half, padded)
     total = tl.zeros((own, 2 * padded), tl.float32)
     top = tl.full((own,), -float("inf"), tl.float32)
     sums = tl.zeros((own,), tl.float32)
@@ -88,7 +81,7 @@ def _attention_forward(
             start,
             end,
             columns,
-            there,
+            column_mask,
             row_stride,
             scale,
             total,
@@ -107,7 +100,7 @@ def _attention_forward(
             whole,
             end,
             columns,
-            there,
+            column_mask,
             row_stride,
             scale,
             total,
@@ -121,5 +114,7 @@ def _attention_forward(
     tl.store(logsum + head * tokens + rows, top + tl.math.log2(sums), mask=inside)
     at = out + rows[:, None] * (2 * heads * half) + head * (2 * half) + columns[None, :]
     tl.store(
-        at, (total / sums[:, None]).to(out.dtype.element_ty), mask=inside[:, None] & there[None, :]
+        at,
+        (total / sums[:, None]).to(out.dtype.element_ty),
+        mask=inside[:, None] & column_mask[None, :],
     )

@@ -1,4 +1,4 @@
-"""Triton functions that both passes of attention use: load rows of a head, store gradients."""
+"""Triton functions that both passes of attention use: tiles, rows of a head, gradients."""
 
 from __future__ import annotations
 
@@ -18,11 +18,30 @@ def _columns(half: tl.constexpr, padded: tl.constexpr):
 
 
 @triton.jit
-def _load(base, rows, columns, there, row_stride, half: tl.constexpr, padded: tl.constexpr):
+def _tile(tiles):
+    """Return begin and end of this program's sequence, and the first row of its block."""
+    tile = tl.program_id(0)
+    return tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
+
+
+@triton.jit
+def _block_rows(start, end, other: tl.constexpr, masked: tl.constexpr):
+    """Return the rows of a block, and a mask of those beyond the sequence, if it may have any: they
+    are replaced by the sequence's last row.
+    """
+    rows = start + tl.arange(0, other)
+    beyond = rows >= end
+    if masked:
+        rows = tl.minimum(rows, end - 1)
+    return rows, beyond
+
+
+@triton.jit
+def _load(base, rows, columns, column_mask, row_stride, half: tl.constexpr, padded: tl.constexpr):
     at = base + rows[:, None] * row_stride + columns[None, :]
     if half == padded:
         return tl.load(at)
-    return tl.load(at, mask=there[None, :], other=0.0)
+    return tl.load(at, mask=column_mask[None, :], other=0.0)
 
 
 @triton.jit
