@@ -48,30 +48,48 @@ def pytest_configure() -> None:
 
 
 TOGETHER = {
-    "tests/e2e/build/test_ray.py": "ray",
-    "tests/e2e/report/test_page.py": "chromium",
-    "tests/e2e/stores/test_objects.py": "store",
-    "tests/e2e/inputs/test_many_inputs.py": "store",
-    "tests/e2e/training/test_checkpoints.py": "trainer",
-    "tests/e2e/training/test_run_lock.py": "trainer",
-    "tests/e2e/training/test_publishing.py": "trainer",
-    "tests/e2e/training/test_ranks_agree.py": "trainer",
-    "tests/e2e/training/test_resume_options.py": "trainer",
-    "tests/e2e/training/test_bad_validation.py": "trainer",
-    "tests/e2e/training/test_train.py": "trainer",
-    "tests/e2e/training/test_training_secrets.py": "trainer",
-    "tests/e2e/training/test_parallel.py": "trainer",
-    "tests/e2e/training/test_lost_ranks.py": "trainer",
-    "tests/unit/test_house.py": "trainer",
-    "tests/unit/trainer/test_hugging_face_parity.py": "trainer",
-    "tests/unit/trainer/test_import_checks.py": "trainer",
-    "tests/unit/trainer/test_model.py": "trainer",
-    "tests/unit/trainer/test_training_parts.py": "trainer",
-    "tests/e2e/training/test_hugging_face.py": "datasets",
-    "tests/e2e/reader/test_forked_reader.py": "trainer",
+    file: group
+    for group, files in {
+        "ray": ["e2e/build/test_ray.py"],
+        "chromium": ["e2e/report/test_page.py"],
+        "store": [
+            "e2e/inputs/test_many_inputs.py",
+            "e2e/stores/test_concurrent_builds.py",
+            "e2e/stores/test_interrupted_builds.py",
+            "e2e/stores/test_objects.py",
+        ],
+        "trainer": [
+            "e2e/reader/test_forked_reader.py",
+            "e2e/training/test_bad_validation.py",
+            "e2e/training/test_checkpoints.py",
+            "e2e/training/test_interrupted_runs.py",
+            "e2e/training/test_lost_ranks.py",
+            "e2e/training/test_parallel.py",
+            "e2e/training/test_publishing.py",
+            "e2e/training/test_ranks_agree.py",
+            "e2e/training/test_refused_runs.py",
+            "e2e/training/test_resume_options.py",
+            "e2e/training/test_run_lock.py",
+            "e2e/training/test_train.py",
+            "e2e/training/test_training_secrets.py",
+            "unit/test_house.py",
+            "unit/trainer/model/test_hugging_face_format.py",
+            "unit/trainer/model/test_hugging_face_parity.py",
+            "unit/trainer/model/test_import_checks.py",
+            "unit/trainer/model/test_model.py",
+            "unit/trainer/monitoring/test_metrics.py",
+            "unit/trainer/test_feed.py",
+            "unit/trainer/test_optimizer.py",
+        ],
+        "datasets": ["e2e/training/test_hugging_face.py"],
+    }.items()
+    for file in (f"tests/{name}" for name in files)
 }
-"""Files whose tests run in one worker, one after another: a cluster, a browser, a server, a process that forks
-ranks, a trained model are made once, and transformers is imported once."""
+"""The group of each file whose tests run in one worker, one after another.
+
+What a group shares is slow to make, and is made once: a Ray cluster, a browser, an S3 server, the
+process that forks ranks, a trained model, the import of transformers.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

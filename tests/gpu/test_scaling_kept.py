@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tests.gpu.test_te import arguments_8m
+from tests.gpu.runs_8m import arguments_8m
 from trainer import precision
 from trainer.config import parse
 from trainer.distributed.topology import process_group

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 CPU = torch.device("cpu")
 TORCH = ComputeOptions(backend="torch", precision="fp32")
 SMALL = ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=128)
+ALONE = single_process(CPU)
+
+
+def initialized(dtype: torch.dtype = torch.float32) -> tuple[Esm2, dict[str, Tensor]]:
+    """Return our model of shape SMALL with initial weights of this dtype, and its fp32 masters."""
+    built = build(SMALL, TORCH)
+    for parameter in built.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return built, fill(built, {}, seed=0, topology=ALONE)
 
 
 def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedLM:
@@ -76,7 +85,7 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
 def ours(shape: ModelOptions, theirs: EsmForMaskedLM) -> Esm2:
     """Return our model with the weights of theirs."""
     model = build(shape, TORCH)
-    fill(model, from_esm(theirs.state_dict(), shape), seed=0, topology=single_process(CPU))
+    fill(model, from_esm(theirs.state_dict(), shape), seed=0, topology=ALONE)
     return model
 
 

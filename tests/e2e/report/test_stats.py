@@ -1,4 +1,4 @@
-"""`thdpack stats` on the command line: inputs, output files, comparisons and errors."""
+"""`thdpack stats` on the command line: inputs, output files and errors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import gzip
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +19,11 @@ import pytest
 import pipeline.report.command as command
 from benchmarks.offline.stats import make_records
 from pipeline.build.options import PreprocessOptions
-from pipeline.planning.throughput import THROUGHPUT
 from schemas.errors import ThdpackError
-from schemas.manifest import Manifest
-from schemas.models import PUBLISHED_RUNS
-from tests.helpers.data.corpus import as_read, fasta, made_records, read_manifest, read_records
-from tests.helpers.processes.command_line import REPO, Run, preprocess
+from tests.helpers.data.corpus import fasta, made_records, read_manifest
+from tests.helpers.data.stats import stats
+from tests.helpers.processes.command_line import REPO, Run
 from tests.helpers.stores.stores import http_store
-
-CLEAR = re.compile(r"thdpack: [^\n]+\n")
-SIZES = ("--capacity", "512", "--max-seq-len", "256", "--valid-fraction", "0.1")
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a dataset of two inputs in several partitions, with duplicates. Tests copy it."""
-    folder = tmp_path_factory.mktemp("stats")
-    (folder / "in").mkdir()
-    (folder / "in" / "first.fasta").write_bytes(fasta(made_records(300, longest=300)))
-    (folder / "in" / "second.fasta").write_bytes(fasta(made_records(200, longest=300)))
-    return preprocess(folder / "in", folder / "dataset", *SIZES, partition_bytes=20_000)
-
-
-@pytest.fixture
-def dataset(built: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(built, tmp_path / "dataset"))
-
-
-def stats(run: Run, *arguments: object) -> dict[str, Any]:
-    done = run("stats", *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
@@ -198,211 +168,6 @@ def test_a_remote_file_that_is_no_dataset_is_refused(run: Run, tmp_path: Path) -
     assert "no manifest.json" in done.stderr
 
 
-def truncated(dataset: Path) -> str:
-    entry = dataset / read_manifest(dataset).records[0].name
-    os.truncate(entry, entry.stat().st_size - 100)
-    return entry.name
-
-
-def flipped(dataset: Path) -> str:
-    entry = dataset / read_manifest(dataset).records[1].name
-    data = bytearray(entry.read_bytes())
-    data[len(data) // 3] ^= 1
-    entry.write_bytes(data)
-    return entry.name
-
-
-def without_records(dataset: Path) -> str:
-    entry = dataset / read_manifest(dataset).records[0].name
-    entry.unlink()
-    return entry.name
-
-
-def without_a_shard(dataset: Path) -> str:
-    entry = dataset / read_manifest(dataset).shards["train"][0].name
-    entry.unlink()
-    return entry.name
-
-
-def with_a_short_shard(dataset: Path) -> str:
-    entry = dataset / read_manifest(dataset).shards["train"][0].name
-    os.truncate(entry, 100)
-    return entry.name
-
-
-def edited(dataset: Path) -> str:
-    path = dataset / "manifest.json"
-    path.write_text(path.read_text().replace('"residues_in": ', '"residues_in": 1', 1))
-    return "digest"
-
-
-def unfinished(dataset: Path) -> str:
-    (dataset / "manifest.json").unlink()
-    return "did not finish"
-
-
-def rewritten(dataset: Path, change: Callable[[Manifest], Manifest]) -> None:
-    """Replace the manifest by a valid one with other contents."""
-    (dataset / "manifest.json").write_text(change(read_manifest(dataset)).to_json())
-
-
-def of_other_counts(dataset: Path) -> str:
-    rewritten(
-        dataset,
-        lambda manifest: replace(
-            manifest, records_by_status={**manifest.records_by_status, "kept": 7}
-        ),
-    )
-    return "other records than the manifest counts"
-
-
-def of_other_tokens(dataset: Path) -> str:
-    def change(manifest: Manifest) -> Manifest:
-        train = manifest.splits["train"]
-        return replace(
-            manifest, splits={**manifest.splits, "train": replace(train, tokens=train.tokens + 1)}
-        )
-
-    rewritten(dataset, change)
-    return "the manifest says"
-
-
-DAMAGES = [
-    truncated,
-    flipped,
-    without_records,
-    without_a_shard,
-    with_a_short_shard,
-    edited,
-    unfinished,
-    of_other_counts,
-    of_other_tokens,
-]
-
-
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_a_damaged_dataset_gives_one_clear_line_and_no_half_report(
-    run: Run, dataset: Path, tmp_path: Path, damage: Callable[[Path], str]
-) -> None:
-    named = damage(dataset)
-    done = run("stats", dataset, "--csv", tmp_path / "csv")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert CLEAR.fullmatch(done.stderr)
-    assert named in done.stderr
-    assert not (tmp_path / "csv").exists()
-
-
-def test_read_tokens_counts_the_shards_and_compares_the_manifest(
-    run: Run, dataset: Path, sample: Path, tmp_path: Path
-) -> None:
-    assert (
-        run("stats", dataset, "--read-tokens", "--json").stdout
-        == run("stats", dataset, "--json").stdout
-    )
-    padded = preprocess(
-        sample,
-        tmp_path / "padded",
-        "--length-multiple",
-        "32",
-        "--long",
-        "split",
-        "--compression",
-        "zstd",
-    )
-    assert run("stats", padded, "--read-tokens").returncode == 0
-    residues = dict(read_manifest(dataset).residue_counts)
-    rewritten(
-        dataset,
-        lambda manifest: replace(
-            manifest, residue_counts={**residues, "L": residues["L"] + 1, "A": residues["A"] - 1}
-        ),
-    )
-    assert run("stats", dataset).returncode == 0
-    done = run("stats", dataset, "--read-tokens")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f"the shards hold {residues['L']:,} L" in done.stderr
-
-
-def test_read_tokens_finds_a_wrong_cost_in_the_manifest(run: Run, dataset: Path) -> None:
-    def change(manifest: Manifest) -> Manifest:
-        return replace(
-            manifest,
-            splits={**manifest.splits, "train": replace(manifest.splits["train"], cost_max=5)},
-        )
-
-    rewritten(dataset, change)
-    done = run("stats", dataset, "--read-tokens")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "cost_max" in done.stderr
-
-
-def test_a_build_that_was_killed_is_called_unfinished(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "out" / ".build").mkdir(parents=True)
-    done = run("stats", tmp_path / "out")
-    assert done.returncode == 1
-    assert "its build did not finish" in done.stderr
-
-
-def test_a_comparison_says_what_changed_and_counts_common_sequences(
-    run: Run, built: Path, tmp_path: Path
-) -> None:
-    newer = [*made_records(120, longest=300), *made_records(80, seed=9, longest=300)]
-    (tmp_path / "newer.fasta").write_bytes(fasta(newer))
-    other = preprocess(
-        tmp_path / "newer.fasta",
-        tmp_path / "other",
-        "--capacity",
-        "1024",
-        "--max-seq-len",
-        "256",
-        "--valid-fraction",
-        "0.1",
-    )
-    found = stats(run, built, other)
-    assert (found["kind"], found["related"]) == ("comparison", "none")
-    assert (found["a"], found["b"]) == (stats(run, built), stats(run, other))
-    changes = {change["name"]: change for change in found["changes"]}
-    assert changes["records"] == {"name": "records", "a": 500, "b": 200, "change": -0.6}
-    assert changes["train_tokens"]["b"] == read_manifest(other).splits["train"].tokens
-    assert found["settings"] == [{"name": "capacity", "a": "512", "b": "1024"}]
-    a, b = ({row["hash"] for row in read_records(path)} for path in (built, other))
-    residues = {row["hash"]: row["residues"] for row in read_records(other)}
-    overlap = {
-        "only_a": len(a - b),
-        "only_b": len(b - a),
-        "both": len(a & b),
-        "residues_both": sum(residues[h] for h in a & b),
-    }
-    assert found["overlap"] == overlap
-    assert overlap["both"] == len(
-        {as_read(x) for _, x in made_records(300, longest=300)} & {as_read(x) for _, x in newer}
-    )
-
-
-def test_a_dataset_is_compared_with_raw_sequences_and_with_itself(run: Run, built: Path) -> None:
-    mixed = stats(run, built, built.parent / "in" / "second.fasta")
-    assert (mixed["a"]["kind"], mixed["b"]["kind"], mixed["overlap"]["only_b"]) == (
-        "dataset",
-        "fasta",
-        0,
-    )
-    same = stats(run, built, built)
-    assert (same["related"], same["settings"], same["overlap"]["only_a"]) == ("same", [], 0)
-    assert not any(change["change"] for change in same["changes"])
-    text = run("stats", built, built).stdout
-    assert "Both are the same build." in text
-    assert "no change" in text
-
-
-def test_parent_and_child_generations_are_recognized_by_their_manifests(
-    run: Run, dataset: Path, tmp_path: Path
-) -> None:
-    child = Path(shutil.copytree(dataset, tmp_path / "child"))
-    rewritten(child, lambda manifest: replace(manifest, generation=2, parent=manifest.digest))
-    assert stats(run, dataset, child)["related"] == "child"
-    assert stats(run, child, dataset)["related"] == "parent"
-
-
 def test_it_reads_every_format_that_preprocess_reads(run: Run, tmp_path: Path) -> None:
     records = made_records(60)
     plain = fasta(records)
@@ -520,31 +285,3 @@ def test_without_polars_or_jinja_the_message_names_the_extra(
         command.report_of(options)
     with pytest.raises(ThdpackError, match=r"--html needs jinja2.*thdpack\[report\]"):
         command.stats(options, command.Outputs(json=None, csv=None, html="report.html"))
-
-
-def test_the_throughput_table_is_that_of_the_benchmarks_and_runs_are_those_of_the_presets() -> None:
-    from trainer.config import PRESETS
-
-    text = (REPO / "docs" / "benchmarks.md").read_text()
-    measured = re.findall(
-        r"^\| (\w+) \| (bf16|fp8-delayed) \| 16,384 \| [\d.]+ \| ([\d,]+) \|",
-        text,
-        flags=re.MULTILINE,
-    )
-    rows = {
-        (f"esm2-{name.lower()}", precision): int(rate.replace(",", ""))
-        for name, precision, rate in measured
-    }
-    largest = re.search(
-        r"^- 15B, 4 GPUs, (fp8-delayed), .*: ([\d,]+) tokens/s per GPU", text, flags=re.MULTILINE
-    )
-    assert largest is not None
-    rows["esm2-15b", largest[1]] = int(largest[2].replace(",", ""))
-    assert rows == {(row.preset, row.precision): row.tokens_per_second for row in THROUGHPUT}
-    for name, run in PUBLISHED_RUNS.items():
-        options = PRESETS[name][1]
-        assert (run.steps, run.tokens_per_step) == (
-            options.optimizer.steps,
-            options.data.tokens_per_step,
-        )
-    assert {row.preset for row in THROUGHPUT} == set(PUBLISHED_RUNS) == set(PRESETS) - {"esm2-tiny"}

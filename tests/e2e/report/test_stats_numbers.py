@@ -6,7 +6,6 @@ By default the real corpora are their first records; THDPACK_LONG takes all of t
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tests.helpers.data import slow_report
 from tests.helpers.data.corpus import fasta, made_records, read_manifest
 from tests.helpers.data.real_corpora import corpus_text
 from tests.helpers.data.slow_report import binned
+from tests.helpers.data.stats import stats
 
 CORPORA = ["yeast_proteome.fasta.gz", "uniref90_10000.fasta.gz", "one_line_20000.fasta.gz"]
 DEFAULTS = {"min_residues": 1, "on_invalid": "unk", "dedup": "exact", "long": "truncate"}
@@ -38,13 +38,6 @@ def build(run: Run, inputs: list[Path], out: Path, *options: str) -> Manifest:
     done = run("preprocess", *inputs, "--out", out, *options)
     assert done.returncode == 0, done.stderr
     return read_manifest(out)
-
-
-def stats(run: Run, *arguments: object) -> dict[str, Any]:
-    done = run("stats", *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def check_dataset(

@@ -1,6 +1,8 @@
-"""What the trainer's command line refuses instead of ignoring."""
+"""Options of a training run: what the command line takes, and what it refuses instead of ignoring."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
@@ -48,3 +50,37 @@ def test_a_number_that_no_tensor_holds_is_refused(capsys: pytest.CaptureFixture[
         parse(["esm2-tiny", "--data", "d", "--steps", "1" + 400 * "0"])
     assert left.value.code == 2
     assert "below 2^63" in capsys.readouterr().err
+
+
+def test_every_option_can_be_given_and_is_kept_in_json() -> None:
+    options = parse(
+        [
+            "esm2-15b",
+            "--data",
+            "d",
+            "--schedule",
+            "wsd",
+            "--gelu",
+            "tanh",
+            "--recompute",
+            "full",
+            "--beta2",
+            "0.95",
+        ]
+    )
+    assert options.optimizer.learning_rate == 1.6e-4
+    assert options.optimizer.weight_decay == 0.1
+    assert options.data.tokens_per_step == 3_145_728
+    assert json.loads(options.to_json())["optimizer"]["beta2"] == 0.95
+    assert (options.optimizer.schedule, options.model.gelu, options.compute.recompute) == (
+        "wsd",
+        "tanh",
+        "full",
+    )
+
+
+def test_a_dataset_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(["esm2-8m"])
+    assert left.value.code == 2
+    assert "--data DATASET is missing" in capsys.readouterr().err

@@ -1,0 +1,21 @@
+"""One and a half epochs, as one rank reads them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from pipeline.reader import ShardReader
+from tests.helpers.data.delivered import STEP, Seen, seen
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(many_shards: Path) -> list[Seen]:
+    """One rank, one and a half epochs."""
+    with ShardReader(many_shards, buckets_per_step=STEP) as reader:
+        count = -(-3 * len(reader) // (2 * STEP)) * STEP
+        found = [seen(bucket) for bucket in islice(reader, count)]
+    assert [bucket[0] for bucket in found] == list(range(count))
+    return found

@@ -1,0 +1,107 @@
+"""No token of a damaged shard is served."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.reader import ShardReader
+from schemas.errors import DatasetError
+from tests.helpers.data.corpus import read_manifest
+from tests.helpers.data.damage import DAMAGES, flip
+from tests.helpers.processes.command_line import REPO
+from tests.helpers.stores.reading import assert_cache_is_sound, tokens
+from tests.helpers.stores.stores import Trouble
+
+
+def served_before_an_error(reader: ShardReader) -> tuple[list[bytes], str]:
+    """Tokens that a reader served until it raised, and what it said; it says so again when asked again."""
+    found: list[bytes] = []
+    try:
+        while True:
+            found.append(next(reader).input_ids.tobytes())
+    except DatasetError as raised:
+        with pytest.raises(DatasetError) as again:
+            next(reader)
+        assert str(raised) == str(again.value)
+        return found, str(raised)
+
+
+def _numbers_of(dataset: Path, name: str) -> range:
+    entries = read_manifest(dataset).shards["train"]
+    place = [entry.name for entry in entries].index(name)
+    first = sum(entry.buckets for entry in entries[:place])
+    return range(first, first + entries[place].buckets)
+
+
+@pytest.mark.parametrize("prefetch", [0, 4])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_shard_is_found_before_a_token_of_it_is_served(
+    dataset: Path, truth: list[bytes], damage: str, prefetch: int
+) -> None:
+    spoil, message = DAMAGES[damage]
+    with ShardReader(dataset, prefetch=prefetch) as reader:
+        name = read_manifest(dataset).shards["train"][7].name
+        numbers = _numbers_of(dataset, name)
+        first = next(
+            position for position in range(len(reader)) if reader.number_at(position) in numbers
+        )
+        spoil(dataset / name)
+        found, said = served_before_an_error(reader)
+    assert found == truth[:first]
+    assert name in said
+    assert message in said
+
+
+def test_a_shard_that_changed_after_another_process_read_it_well_is_refused(dataset: Path) -> None:
+    program = f"from pipeline.reader import ShardReader\nr = ShardReader({str(dataset)!r})\nprint(sum(1 for _, b in zip(range(len(r)), r)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > 100
+    entry = read_manifest(dataset).shards["train"][3]
+    stat = (dataset / entry.name).stat()
+    flip(dataset / entry.name)
+    os.utime(
+        dataset / entry.name, ns=(stat.st_atime_ns, stat.st_mtime_ns)
+    )  # nothing but its bytes tells
+    with ShardReader(dataset) as reader:
+        assert entry.name in served_before_an_error(reader)[1]
+
+
+def test_a_shard_that_changed_between_two_epochs_is_refused(
+    dataset: Path, truth: list[bytes]
+) -> None:
+    with ShardReader(dataset, prefetch=0) as reader:
+        assert tokens(reader, len(reader)) == truth[: len(reader)]
+        for entry in reader.manifest.shards["train"]:
+            (dataset / entry.name).rename(
+                dataset / "kept"
+            )  # what is mapped stays mapped; a new file takes its place
+            shutil.copy(dataset / "kept", dataset / entry.name)
+            flip(dataset / entry.name)
+        found, said = served_before_an_error(reader)
+    assert found == truth[len(truth) * 2 // 3 :][: len(found)]
+    assert "damaged" in said
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
+def test_a_damaged_file_of_the_cache_is_fetched_again(
+    dataset: Path, truth: list[bytes], tmp_path: Path, damage: str
+) -> None:
+    cache = tmp_path / "cache"
+    with ShardReader(f"troubled://{dataset}", cache_dir=cache) as reader:
+        assert tokens(reader, len(truth)) == truth
+    victims = sorted(cache.glob("*.arrow"))[:3]
+    for path in victims:
+        DAMAGES[damage][0](path)
+    Trouble.opened.clear()
+    with ShardReader(f"troubled://{dataset}", cache_dir=cache) as reader:
+        assert tokens(reader, len(truth)) == truth
+    assert sum(path.endswith(".arrow") for path in Trouble.opened) == len(victims)
+    assert_cache_is_sound(cache)

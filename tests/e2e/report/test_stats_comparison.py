@@ -1,0 +1,71 @@
+"""`thdpack stats A B`: the comparison of two datasets."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from tests.helpers.data.corpus import as_read, fasta, made_records, read_manifest, read_records
+from tests.helpers.data.stats import rewritten, stats
+from tests.helpers.processes.command_line import Run, preprocess
+
+
+def test_a_comparison_says_what_changed_and_counts_common_sequences(
+    run: Run, built: Path, tmp_path: Path
+) -> None:
+    newer = [*made_records(120, longest=300), *made_records(80, seed=9, longest=300)]
+    (tmp_path / "newer.fasta").write_bytes(fasta(newer))
+    other = preprocess(
+        tmp_path / "newer.fasta",
+        tmp_path / "other",
+        "--capacity",
+        "1024",
+        "--max-seq-len",
+        "256",
+        "--valid-fraction",
+        "0.1",
+    )
+    found = stats(run, built, other)
+    assert (found["kind"], found["related"]) == ("comparison", "none")
+    assert (found["a"], found["b"]) == (stats(run, built), stats(run, other))
+    changes = {change["name"]: change for change in found["changes"]}
+    assert changes["records"] == {"name": "records", "a": 500, "b": 200, "change": -0.6}
+    assert changes["train_tokens"]["b"] == read_manifest(other).splits["train"].tokens
+    assert found["settings"] == [{"name": "capacity", "a": "512", "b": "1024"}]
+    a, b = ({row["hash"] for row in read_records(path)} for path in (built, other))
+    residues = {row["hash"]: row["residues"] for row in read_records(other)}
+    overlap = {
+        "only_a": len(a - b),
+        "only_b": len(b - a),
+        "both": len(a & b),
+        "residues_both": sum(residues[h] for h in a & b),
+    }
+    assert found["overlap"] == overlap
+    assert overlap["both"] == len(
+        {as_read(x) for _, x in made_records(300, longest=300)} & {as_read(x) for _, x in newer}
+    )
+
+
+def test_a_dataset_is_compared_with_raw_sequences_and_with_itself(run: Run, built: Path) -> None:
+    mixed = stats(run, built, built.parent / "in" / "second.fasta")
+    assert (mixed["a"]["kind"], mixed["b"]["kind"], mixed["overlap"]["only_b"]) == (
+        "dataset",
+        "fasta",
+        0,
+    )
+    same = stats(run, built, built)
+    assert (same["related"], same["settings"], same["overlap"]["only_a"]) == ("same", [], 0)
+    assert not any(change["change"] for change in same["changes"])
+    text = run("stats", built, built).stdout
+    assert "Both are the same build." in text
+    assert "no change" in text
+
+
+def test_parent_and_child_generations_are_recognized_by_their_manifests(
+    run: Run, dataset: Path, tmp_path: Path
+) -> None:
+    child = Path(shutil.copytree(dataset, tmp_path / "child"))
+    rewritten(child, lambda manifest: replace(manifest, generation=2, parent=manifest.digest))
+    assert stats(run, dataset, child)["related"] == "child"
+    assert stats(run, child, dataset)["related"] == "parent"

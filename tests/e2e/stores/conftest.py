@@ -1,0 +1,57 @@
+"""An S3 server, a proxy with faults in front of it, and a corpus with its dataset on a local disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.processes.command_line import preprocess
+from tests.helpers.stores.faulty_proxy import Faults, faulty_proxy
+from tests.helpers.stores.object_store import (
+    ObjectStore,
+    object_store,
+    point_s3_at,
+)
+from tests.helpers.stores.store_builds import OPTIONS, SIZES
+
+
+@pytest.fixture(scope="package")
+def server() -> Iterator[ObjectStore]:
+    with object_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """The server, empty, and this process's environment such that s3:// means it."""
+    server.reset()
+    point_s3_at(server.endpoint, monkeypatch)
+    return server
+
+
+@pytest.fixture(scope="package")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "made.fasta"
+    path.write_bytes(fasta(made_records(700)))
+    return path
+
+
+@pytest.fixture(scope="package")
+def near(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset of the corpus on a local disk."""
+    return preprocess(corpus, tmp_path_factory.mktemp("near") / "out", *OPTIONS, **SIZES)
+
+
+@pytest.fixture
+def proxied(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+    """From here on s3:// goes through a proxy, which does as the faults say. A request that gives nothing for a second is given up."""
+    with faulty_proxy(store.endpoint) as (address, faults):
+        point_s3_at(address, monkeypatch)
+        monkeypatch.setenv(
+            "FSSPEC_S3", json.dumps({"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}})
+        )
+        yield faults

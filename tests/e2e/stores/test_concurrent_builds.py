@@ -1,0 +1,143 @@
+"""Two builds into one place on an object store, and the conditional writes that decide between them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipeline.storage.conditional_put import put_if
+from pipeline.storage.object_folder import LostRaceError, ObjectFolder
+from pipeline.storage.urls import file_system
+from schemas.manifest import Manifest
+from tests.helpers.data.corpus import digest
+from tests.helpers.processes.command_line import Run
+from tests.helpers.stores.faulty_proxy import Faults
+from tests.helpers.stores.object_store import (
+    digests,
+    objects,
+    put,
+)
+from tests.helpers.stores.store_builds import (
+    ONE_PROCESS,
+    OPTIONS,
+    OUT,
+    SIZES,
+    quick_s3,
+    start,
+    until,
+)
+
+CONDITIONS = {
+    "409 ConditionalRequestConflict": None,
+    "400 InvalidRequest": None,
+    "403 AccessDenied": None,
+    "412 PreconditionFailed": False,
+    "404 NoSuchKey": False,
+    "501 NotImplemented": True,
+    "400 InvalidArgument Header If-None-Match is not supported": True,
+}
+"""Whether an object is written after a store's answer; None: it is an error."""
+
+
+def test_a_condition_is_given_up_only_for_a_store_that_does_not_know_it(proxied: Faults) -> None:
+    for number, (answer, written) in enumerate(CONDITIONS.items()):
+        out = f"{OUT}/{number}"
+        fs, path = file_system(f"{out}/manifest.json")
+        proxied.once = [("PUT manifest.json", answer)]
+        if written is None:
+            with pytest.raises(OSError, match="made"):
+                put_if(fs, path, b"ours", None)
+        else:
+            assert put_if(fs, path, b"ours", None) is written, answer
+        assert bool(objects(out)) is bool(written), answer
+        assert not proxied.once, answer
+
+
+def test_a_conditional_write_that_met_another_is_tried_again_and_loses_to_what_is_there(
+    proxied: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_s3(monkeypatch)
+    folder = ObjectFolder(OUT)
+    proxied.once = [("PUT manifest.json", "409 ConditionalRequestConflict")]
+    folder.replace("manifest.json", b"first", None)
+    proxied.once = [("PUT manifest.json", "lost")]
+    tag = folder.version_tag("manifest.json")
+    folder.replace("manifest.json", b"second", tag)
+    assert objects(OUT) == {"manifest.json": b"second"}
+    for stale in (None, tag):
+        with pytest.raises(LostRaceError, match="another build"):
+            folder.replace("manifest.json", b"third", stale)
+    assert objects(OUT) == {"manifest.json": b"second"}
+
+
+def test_of_two_writers_one_wins_the_other_says_so_and_nothing_is_mixed(
+    run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    monkeypatch.delenv("FSSPEC_S3")  # each waits for its answer: two requests are two writers
+    release = threading.Event()
+    proxied.hold["PUT manifest.json"] = release
+    writers = [start(OUT, setup=ONE_PROCESS), start(OUT, "--seed", "1", setup=ONE_PROCESS)]
+    until(lambda: len(proxied.waiting) >= 2, *writers)
+    release.set()
+    said = [writer.communicate(timeout=60) for writer in writers]
+    assert sorted(writer.returncode for writer in writers) == [0, 1], said
+    loser = 0 if writers[0].returncode else 1
+    assert "another build committed a dataset here while this one ran" in said[loser]
+    assert "Traceback" not in said[loser]
+    manifest = Manifest.from_json(objects(OUT)["manifest.json"], where=OUT)
+    assert manifest.seed == 1 - loser
+    if loser == 1:
+        assert {
+            name: content for name, content in digests(OUT).items() if name in digest(near)
+        } == digest(near)
+    assert run("verify", OUT).returncode == 0
+
+
+def test_the_same_build_twice_at_once_ends_in_one_dataset(
+    proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    monkeypatch.delenv("FSSPEC_S3")  # each waits for its answer: two requests are two writers
+    release = threading.Event()
+    proxied.hold["PUT manifest.json"] = release
+    writers = [start(OUT, setup=ONE_PROCESS) for _ in range(2)]
+    until(lambda: len(proxied.waiting) >= 2, *writers)
+    release.set()
+    said = [writer.communicate(timeout=60) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0], said
+    assert digests(OUT) == digest(near)
+
+
+def test_a_dataset_that_was_replaced_meanwhile_is_not_replaced_again(
+    run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    for name in digest(near):
+        put(f"{OUT}/{name}", (near / name).read_bytes())
+    monkeypatch.delenv("FSSPEC_S3")  # it has to wait for an answer
+    release = threading.Event()
+    proxied.hold["PUT manifest.json"] = release
+    slow = start(OUT, "--seed", "1", "--overwrite", setup=ONE_PROCESS)
+    until(lambda: proxied.waiting, slow)
+    del proxied.hold["PUT manifest.json"]
+    quick = run(
+        "preprocess",
+        "s3://bucket/in/made.fasta",
+        "--out",
+        OUT,
+        *OPTIONS,
+        "--seed",
+        "2",
+        "--overwrite",
+        **SIZES,
+    )
+    assert quick.returncode == 0, quick.stderr
+    release.set()
+    said = slow.communicate(timeout=60)
+    assert slow.returncode == 1
+    assert "another build committed" in said
+    assert Manifest.from_json(objects(OUT)["manifest.json"], where=OUT).seed == 2
+    assert run("verify", OUT).returncode == 0

@@ -1,0 +1,97 @@
+"""Builds on an object store that are killed, interrupted or resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.build.test_kill import kill_all
+from tests.helpers.data.corpus import digest
+from tests.helpers.processes.command_line import Run
+from tests.helpers.stores.faulty_proxy import Faults
+from tests.helpers.stores.object_store import (
+    ObjectStore,
+    digests,
+    objects,
+    put,
+)
+from tests.helpers.stores.store_builds import OPTIONS, OUT, SIZES, STOP, asked, start, until
+
+LONG_KILLS = range(8, 80, 3)
+"""After how many requests a build is killed, where time does not matter."""
+
+
+def test_work_in_progress_on_this_machine_changes_no_byte_and_is_gone_on_from(
+    run: Run,
+    store: ObjectStore,
+    corpus: Path,
+    near: Path,
+    tmp_path: Path,
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    process = start(OUT, "--scratch", str(tmp_path), setup=STOP)
+    process.wait_until_stopped()
+    assert list(tmp_path.glob("*/map-*.json"))
+    kill_all(process)
+    assert not objects("s3://bucket/sets")
+    words = ("--out", OUT, *OPTIONS, "--scratch", tmp_path)
+    done = run("preprocess", "s3://bucket/in/made.fasta", *words, **SIZES)
+    assert done.returncode == 0, done.stderr
+    assert "which an earlier run finished" in done.stderr
+    assert digests(OUT) == digest(near)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_before_its_time(
+    proxied: Faults, corpus: Path, near: Path
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    release = threading.Event()
+    proxied.hold["PUT manifest.json"] = release
+    for after in LONG_KILLS if os.environ.get("THDPACK_LONG") else (20, 60):
+        proxied.requests.clear()
+        process = start(OUT, workers=2)
+        until(
+            lambda limit=after: (
+                len(proxied.requests) >= limit or asked(proxied, "PUT manifest.json")
+            ),
+            process,
+        )
+        kill_all(process)
+        assert "manifest.json" not in digests(OUT)
+        proxied.requests.clear()
+    process = start(OUT, workers=2)
+    until(lambda: asked(proxied, "PUT manifest.json"), process)
+    held = digests(OUT)
+    assert held == {
+        name: content for name, content in digest(near).items() if name != "manifest.json"
+    }
+    release.set()
+    printed = process.communicate(timeout=60)
+    assert process.returncode == 0, printed
+    assert "which an earlier run finished" in printed
+    assert digests(OUT) == digest(near)
+    assert not [name for name in objects(OUT) if name.startswith(".build/")]
+
+
+def test_ctrl_c_ends_a_build_whose_store_stalls(
+    proxied: Faults, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("s3://bucket/in/made.fasta", corpus.read_bytes())
+    monkeypatch.delenv("FSSPEC_S3")
+    proxied.hold["GET in/made.fasta"] = release = threading.Event()
+    process = start(OUT)
+    until(lambda: proxied.waiting, process)
+    process.send_signal(signal.SIGINT)
+    try:
+        printed = process.communicate(timeout=40)  # the store would stall for 60
+    finally:
+        release.set()
+        process.kill()
+    assert process.returncode == 130, printed
+    assert printed.splitlines()[-1].startswith("thdpack: interrupted")
+    assert "Traceback" not in printed

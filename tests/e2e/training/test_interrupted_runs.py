@@ -1,0 +1,184 @@
+"""Runs that are killed, signalled, resumed or taken back to an earlier checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes.runs import (
+    EVERY,
+    STEPS,
+    await_step,
+    cut,
+    losses,
+    start,
+    torchrun,
+    train,
+)
+
+LONG = "THDPACK_LONG" in os.environ
+
+
+@pytest.mark.parametrize("step", [4, 12])
+def test_resumed_is_uninterrupted_bit_for_bit(
+    many_shards: Path, whole: Path, tmp_path: Path, step: int
+) -> None:
+    out = train(many_shards, cut(whole, tmp_path / "run", step))
+    assert losses(out) == losses(whole)
+    assert losses(out, "valid") == losses(whole, "valid")
+    assert (out / "export" / "model.safetensors").read_bytes() == (
+        whole / "export" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_killed_at_any_step_it_comes_to_the_same_end(
+    many_shards: Path, whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    for step in (3, 7, 12):
+        with start(many_shards, out, "--checkpoint-every", "2") as job:
+            await_step(
+                job, out, step
+            )  # then SIGKILL, perhaps while a checkpoint is written: there is one every second step
+    start(many_shards, out, "--checkpoint-every", "2").finish()
+    assert losses(out) == losses(whole)
+
+
+def test_what_a_dead_save_left_is_cleared_and_the_good_checkpoint_is_used(
+    many_shards: Path, whole: Path, tmp_path: Path
+) -> None:
+    out = cut(whole, tmp_path / "run", 8)
+    partial = out / "checkpoints" / "step-00000012.partial"
+    partial.mkdir()
+    (partial / "__0_0.distcp").write_bytes(b"half")
+    (out / "checkpoints" / "latest.partial").write_text("step-000")
+    (out / "options.json").write_text("")  # is for people
+    train(many_shards, out)
+    assert not list((out / "checkpoints").glob("*.partial"))
+    assert losses(out) == losses(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_saves_and_exits_0(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    out = tmp_path / "run"
+
+    def send() -> None:
+        while not (out / "metrics.jsonl").exists() or max(losses(out), default=0) < 3:
+            time.sleep(0.005)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    train(many_shards, out, "--checkpoint-every", "0", "--validate-every", "0", steps=100_000)
+    sender.join()
+    assert "run the same command to resume" in capsys.readouterr().err
+    last = max(losses(out))
+    assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
+    assert not (out / "export").exists()
+
+
+def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(
+    many_shards: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    flags = (
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--signals-to-handle",
+        "SIGTERM,SIGINT,SIGUSR1",
+    )
+    with torchrun(
+        many_shards,
+        out,
+        "--checkpoint-every",
+        "0",
+        "--validate-every",
+        "0",
+        flags=flags,
+        forks=not LONG,
+        steps=100_000,
+    ) as job:
+        await_step(job, out, 3)
+        job.ranks[0].send(signal.SIGUSR1)
+        job.wait()  # torchrun itself exits 1: it was signalled
+    assert "run the same command to resume" in job.said
+    last = max(losses(out))
+    assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
+    assert not list((out / "checkpoints").glob("*.partial"))
+
+
+def test_a_finished_run_says_so_and_keeps_last_and_best(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = train(many_shards, shutil.copytree(whole, tmp_path / "run"), "--keep-last", "1")
+    assert "done" in capsys.readouterr().err
+    assert losses(out) == losses(whole)
+    longer = train(many_shards, out, "--keep-last", "1", steps=STEPS + EVERY)
+    best = min(losses(longer, "valid").items(), key=lambda item: item[1])[0]
+    kept = {int(path.name[5:]) for path in (out / "checkpoints").glob("step-*")}
+    assert kept == {STEPS + EVERY, best}
+
+
+def test_the_best_is_kept_also_where_no_checkpoint_was_due(
+    many_shards: Path, tmp_path: Path
+) -> None:
+    out = train(
+        many_shards,
+        tmp_path / "run",
+        "--validate-every",
+        "3",
+        "--checkpoint-every",
+        "0",
+        "--keep-last",
+        "1",
+    )
+    state = json.loads((out / "checkpoints" / "step-00000016" / "state.json").read_text())
+    found = losses(out, "valid")
+    assert state["best"] == {
+        "loss": min(found.values()),
+        "checkpoint": f"step-{min(found, key=lambda step: found[step]):08}",
+    }
+    assert (out / "checkpoints" / state["best"]["checkpoint"]).is_dir()
+
+
+def test_going_back_moves_the_checkpoints_that_came_after_aside(
+    many_shards: Path, whole: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "run")
+    (out / "checkpoints" / "latest").write_text("step-00000004\n")
+    train(
+        many_shards,
+        out,
+        "--keep-last",
+        "1",
+        "--checkpoint-every",
+        "0",
+        "--validate-every",
+        "0",
+        steps=STEPS - 2,
+    )
+    kept = sorted(path.name for path in (out / "checkpoints").glob("step-*"))
+    assert kept[-1] == "step-00000014"  # and not of the run before: 16
+    aside = out / "checkpoints" / "after-step-00000004.1"
+    assert sorted(path.name for path in aside.iterdir()) == [
+        "step-00000008",
+        "step-00000012",
+        "step-00000016",
+    ]
+    for path in (whole / "checkpoints" / "step-00000016").iterdir():
+        assert (aside / "step-00000016" / path.name).read_bytes() == path.read_bytes()
+    assert (out / "checkpoints" / "latest").read_text().strip() == "step-00000014"
+    train(many_shards, out, "--keep-last", "1")
+    assert [found for step, found in losses(out).items() if step <= 4] == [
+        found for step, found in losses(whole).items() if step <= 4
+    ]

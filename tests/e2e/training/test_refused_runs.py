@@ -1,0 +1,123 @@
+"""Runs that are refused: another dataset, another model, options that do not fit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from schemas.manifest import Manifest
+from tests.helpers.processes.ranks import Job
+from tests.helpers.processes.runs import (
+    arguments,
+    cut,
+    losses,
+    train,
+)
+
+
+def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_path: Path) -> None:
+    program = "import os, sys; from trainer.train import main; main([a.replace('RANK', os.environ['RANK']) for a in sys.argv[1:]])"
+    with Job(program, arguments(many_shards, tmp_path / "node-RANK"), ranks=2) as job:
+        job.wait()
+    assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
+    assert job.said.count("storage that all nodes share") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--seed", "5"), "holds a run with --seed 0, not 5"),
+        (("--layers", "3"), "another model"),
+        (("--buckets-per-step", "8"), "4 buckets a step, not 8"),
+        (("--mask-probability", "0.2"), "--mask-probability 0.15, not 0.2"),
+        (("--resume", "never"), "--resume is never"),
+        (("--tokens-per-step", "4096"), "--tokens-per-step 16384, not 4096"),
+        (("--init-from", "/nowhere"), "did not start from /nowhere"),
+        (("--gelu", "tanh"), "--gelu erf, not tanh"),
+    ],
+)
+def test_a_run_does_not_go_on_as_another(
+    many_shards: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    message: str,
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "run")
+    with pytest.raises(SystemExit) as stopped:
+        train(many_shards, out, *options)
+    assert stopped.value.code == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--data", "/nowhere"), "/nowhere"),
+        (("--buckets-per-step", "3", "--buckets-per-micro-batch", "2"), "do not divide"),
+        (("--backend", "te"), "needs an NVIDIA GPU"),
+        (("--precision", "fp8-delayed", "--backend", "torch"), "needs --backend te"),
+        (
+            ("--precision", "mxfp8"),
+            "--precision mxfp8 needs a GPU of compute capability 10.0 to below 12.0 (Blackwell), and this machine has",
+        ),
+        (
+            ("--precision", "fp32", "--precision-layers", "inner:1"),
+            "--precision fp32 is not one: leave it out",
+        ),
+        (("--precision", "fp32", "--quantized-init"), "--quantized-init keeps weights in FP8"),
+        (
+            ("--backend", "torch", "--tensor-statistics", "2"),
+            "--tensor-statistics measures Transformer Engine's layers",
+        ),
+        (("--init-from", "/nowhere"), "hf download"),
+        (("--hidden-size", "30"), "hidden-size is 30, not an even multiple of heads, 4"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(
+    many_shards: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    message: str,
+) -> None:
+    if torch.cuda.is_available() and "te" in options:
+        pytest.skip("it can be, on this machine")
+    with pytest.raises(SystemExit) as stopped:
+        train(many_shards, tmp_path / "run", *options)
+    assert stopped.value.code in (1, 2)
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert not list(tmp_path.rglob("*.distcp"))
+
+
+def test_padding_inside_sequences_is_refused(
+    build_here: Callable[..., Manifest],
+    sample: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    build_here(sample, tmp_path / "padded", length_multiple=8)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "padded", tmp_path / "run")
+    assert "attend to padding" in capsys.readouterr().err
+
+
+def test_another_dataset_is_refused_and_a_moved_one_is_not(
+    build_here: Callable[..., Manifest],
+    many_shards: Path,
+    sample: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    build_here(sample, tmp_path / "other", capacity=512, max_seq_len=256)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "other", cut(whole, tmp_path / "run", 8))
+    assert "state" in capsys.readouterr().err
+    moved = shutil.copytree(many_shards, tmp_path / "moved")
+    assert losses(train(moved, cut(whole, tmp_path / "again", 8))) == losses(whole)

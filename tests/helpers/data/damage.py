@@ -1,0 +1,28 @@
+"""Damage to files: what tests do to a shard, and the word that an error has for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 10)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+DAMAGES = {
+    "flipped": (flip, "damaged"),
+    "cut": (cut, "truncated"),
+    "empty": (empty, "truncated"),
+    "gone": (Path.unlink, "missing"),
+}

@@ -1,0 +1,66 @@
+"""Builds on an object store, in processes of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import fsspec
+import pytest
+
+import pipeline.storage.retries
+from tests.helpers.processes import started
+from tests.helpers.processes.started import Started
+from tests.helpers.stores.faulty_proxy import Faults
+
+SIZES = {"task_bytes": 150_000, "partition_bytes": 100_000}
+OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
+OUT = "s3://bucket/sets/made"
+STOP = (
+    "import tests.helpers.processes.stopped; tests.helpers.processes.stopped.stop_after_outcomes(1)"
+)
+ONE_PROCESS = "import tests.helpers.processes.command_line; tests.helpers.processes.command_line.without_workers()"
+"""For claims about what two builds do to each other, where workers would only take time."""
+
+
+def quick_s3(patch: pytest.MonkeyPatch) -> None:
+    """In this process, too, a request that gives nothing for half a second is given up; what failed is tried again soon, and by us, not by AWS's library."""
+    config = {"read_timeout": 0.5, "connect_timeout": 0.5, "retries": {"max_attempts": 0}}
+    patch.setitem(fsspec.config.conf, "s3", {"config_kwargs": config})
+    patch.setattr(pipeline.storage.retries, "FIRST_PAUSE", 0.01)
+
+
+def start(out: str, *more: str, workers: int = 1, setup: str = "") -> Started:
+    """Start a build.
+
+    setup: a Python statement to run first.
+    """
+    source = "s3://bucket/in/made.fasta"
+    return started.start(
+        "preprocess",
+        source,
+        "--out",
+        out,
+        *OPTIONS,
+        "--workers",
+        workers,
+        *more,
+        setup=setup,
+        **SIZES,
+    )
+
+
+def until(condition: Callable[[], object], *processes: Started) -> None:
+    """Wait for a condition; a process that ends before is an error."""
+    deadline = time.monotonic() + 100
+    while not condition():
+        for process in processes:
+            assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def asked(faults: Faults, rule: str) -> int:
+    """How many requests there were of a method for a path."""
+    method, part = rule.split(" ")
+    return sum(request.startswith(method) and part in request for request in list(faults.requests))

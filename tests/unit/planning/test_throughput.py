@@ -1,0 +1,37 @@
+"""The table of measured throughput."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.planning.throughput import THROUGHPUT
+from schemas.models import PUBLISHED_RUNS
+from tests.helpers.processes.command_line import REPO
+
+
+def test_the_throughput_table_is_that_of_the_benchmarks_and_runs_are_those_of_the_presets() -> None:
+    from trainer.config import PRESETS
+
+    text = (REPO / "docs" / "benchmarks.md").read_text()
+    measured = re.findall(
+        r"^\| (\w+) \| (bf16|fp8-delayed) \| 16,384 \| [\d.]+ \| ([\d,]+) \|",
+        text,
+        flags=re.MULTILINE,
+    )
+    rows = {
+        (f"esm2-{name.lower()}", precision): int(rate.replace(",", ""))
+        for name, precision, rate in measured
+    }
+    largest = re.search(
+        r"^- 15B, 4 GPUs, (fp8-delayed), .*: ([\d,]+) tokens/s per GPU", text, flags=re.MULTILINE
+    )
+    assert largest is not None
+    rows["esm2-15b", largest[1]] = int(largest[2].replace(",", ""))
+    assert rows == {(row.preset, row.precision): row.tokens_per_second for row in THROUGHPUT}
+    for name, run in PUBLISHED_RUNS.items():
+        options = PRESETS[name][1]
+        assert (run.steps, run.tokens_per_step) == (
+            options.optimizer.steps,
+            options.data.tokens_per_step,
+        )
+    assert {row.preset for row in THROUGHPUT} == set(PUBLISHED_RUNS) == set(PRESETS) - {"esm2-tiny"}

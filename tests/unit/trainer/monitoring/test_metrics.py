@@ -1,0 +1,57 @@
+"""Model FLOPs, metrics.jsonl and W&B."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.helpers.models import ALONE, SMALL, initialized
+from trainer.config import TrainOptions
+from trainer.model.esm2 import PADDED_VOCABULARY, SequenceLayout
+from trainer.monitoring.flops import model_flops
+from trainer.monitoring.run_log import RunLog
+
+
+def test_model_flops_are_those_that_torch_counts() -> None:
+    built, _ = initialized()
+    ids = torch.randint(4, 24, (96,))
+    sequences = SequenceLayout(torch.tensor([0, 64, 96], dtype=torch.int32), 64)
+    index = torch.arange(0, 96, 6)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        built(ids, sequences, index)
+    expected = model_flops(SMALL, tokens=96, squares=64**2 + 32**2, predicted=16)
+    assert (
+        3 * counter.get_total_flops() == expected
+    )  # the backward pass takes twice the forward pass
+    assert PADDED_VOCABULARY == 64
+
+
+@pytest.mark.parametrize("cut", [b'{"kind": "tr', b"3", b"{}", b"\xff", b"[" * 100_000])
+def test_metrics_of_steps_after_the_checkpoint_are_dropped_and_a_cut_line_too(
+    tmp_path: Path, cut: bytes
+) -> None:
+    lines = [json.dumps({"kind": "train", "step": step, "loss": 1.0}) for step in (10, 20, 30)]
+    (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode() + b"\n" + cut)
+    options = replace(TrainOptions(), output=replace(TrainOptions().output, out=str(tmp_path)))
+    with RunLog(options, ALONE, step=20):
+        pass
+    assert [
+        json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ] == [10, 20]
+
+
+def test_a_package_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
+    options = replace(
+        TrainOptions(), output=replace(TrainOptions().output, out=str(tmp_path), wandb_project="p")
+    )
+    with pytest.raises(ValueError, match="pip install wandb"):
+        RunLog(options, ALONE, step=0)

@@ -1,0 +1,96 @@
+"""`--precision-layers`: which layers compute in a low precision."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from schemas.models import ModelOptions
+from trainer.config import ComputeOptions
+from trainer.model.initialize import build
+from trainer.precision import low_layers
+
+SMALL = ModelOptions(layers=3, hidden_size=64, heads=4, ffn_size=128)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", [0, 1, 2, 3, 4, 5, 6]),
+        ("inner:0", [0, 1, 2, 3, 4, 5, 6]),
+        ("inner:2", [2, 3, 4]),
+        ("inner:3", [3]),
+        ("2-5", [2, 3, 4, 5]),
+        ("0,3,5-6", [0, 3, 5, 6]),
+        ("6", [6]),
+        ("4,1-4,1", [1, 2, 3, 4]),
+        ("3-3", [3]),
+    ],
+)
+def test_layers_that_are_named_and_no_others(text: str, expected: list[int]) -> None:
+    found = low_layers(ComputeOptions(precision="fp8-current", precision_layers=text), 7)
+    assert [number for number, low in enumerate(found) if low] == expected
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "none",
+        "inner",
+        "inner:",
+        "inner:-1",
+        "inner:x",
+        "1,",
+        ",1",
+        "1-",
+        "-1",
+        "1--2",
+        "0 1",
+        "1.5",
+        "ALL",
+        "²",
+    ],
+)
+def test_layers_that_cannot_be_understood_are_an_error_that_says_what_can(text: str) -> None:
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "expected all, inner:N (all but the first N and the last N), or numbers such as 2-30"
+        ),
+    ):
+        low_layers(ComputeOptions(precision="fp8-current", precision_layers=text), 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("7", "--precision-layers 7: 7 names no layers; this model has layers 0 to 6"),
+        ("0,5-7", "5-7 names no layers"),
+        ("5-2", "5-2 names no layers"),
+        ("inner:4", "--precision-layers inner:4 leaves none of 7 layers: N is at most 3"),
+    ],
+)
+def test_layers_that_are_not_there_are_an_error(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        low_layers(ComputeOptions(precision="fp8-current", precision_layers=text), 7)
+
+
+def test_no_layer_of_a_run_in_bf16_is_low() -> None:
+    assert low_layers(ComputeOptions(precision="bf16"), 3) == [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text", "expected"),
+    [
+        ("fp8-current", "inner:1", [True, False, True]),
+        ("fp8-current", "all", [False] * 3),
+        ("bf16", "all", [False] * 3),
+    ],
+)
+def test_the_option_arrives_at_the_layers(numbers: str, text: str, expected: list[bool]) -> None:
+    """Layers are told what they are not: a nested autocast costs the host time, and where no outer one is it says nothing."""
+    model = build(SMALL, ComputeOptions(backend="torch", precision=numbers, precision_layers=text))
+    assert [layer.stays_bf16 for layer in model.layers] == expected
