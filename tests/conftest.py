@@ -124,7 +124,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TogetherSche
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real corpora beside the checkout; tests that need it skip where it is absent."""
+    """Return the folder of real corpora beside the checkout; skip the test if it is absent."""
     if not SHARED.is_dir():
         pytest.skip("../shared/data is not here")
     return SHARED
@@ -164,7 +164,10 @@ def _run_process() -> Run:
 
 @pytest.fixture
 def our_threads() -> OurThreads:
-    """Asks which threads of thdpack there are that were not there when the test began: others may have left some waiting for a store."""
+    """Return a function that lists the threads of thdpack started since the test began.
+
+    Threads of earlier tests may still wait for a store.
+    """
     earlier = set(threading.enumerate())
     return lambda: [
         thread
@@ -175,7 +178,7 @@ def our_threads() -> OurThreads:
 
 @pytest.fixture(scope="session")
 def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of about 240 buckets in about 20 shards, as `thdpack preprocess` builds it. Not to be changed: copy it."""
+    """Build a dataset of about 240 buckets in about 20 shards. Tests change copies only."""
     folder = tmp_path_factory.mktemp("many_shards")
     (folder / "made.fasta").write_bytes(fasta(made_records(1600, longest=150)))
     return preprocess(
@@ -191,7 +194,7 @@ def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def whole(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uninterrupted training run of one process on many_shards. Not to be changed: copy it."""
+    """Train on many_shards in one process, without interruption. Tests copy the run's folder."""
     from tests.helpers.processes.runs import train  # torch, which few tests need
 
     return train(many_shards, tmp_path_factory.mktemp("whole") / "run")
@@ -199,7 +202,7 @@ def whole(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def numerics() -> Iterator[None]:
-    """Compute with one thread and seed 0, or with the threads and the seed that `make soak` asks for."""
+    """Compute with one thread and seed 0, or with those that `make soak` sets."""
     import torch  # slow to import, and few tests need it
 
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Twenty losses of a fixed run: data, order, masks, initial weights, model, optimizer and schedule all stand behind them.
+"""Twenty losses of a fixed run: data, order, masks, weights, model, optimizer and schedule.
 
 The run computes in float64, so that its losses do not depend on how a CPU rounds float32.
 """
@@ -20,10 +20,17 @@ from trainer.optimizer import Optimizer
 from trainer.train import main
 
 EXPECTED = json.loads((Path(__file__).parent / "losses.json").read_text())
-OPTIONS = "--steps 20 --buckets-per-step 2 --log-every 1 --checkpoint-every 0 --validate-every 0 --warmup-steps 5 --seed 7"
+OPTIONS = (
+    "--steps 20 --buckets-per-step 2 --log-every 1 --checkpoint-every 0 --validate-every 0 "
+    "--warmup-steps 5 --seed 7"
+)
 BOUND = 2e-5
-"""Initial weights are float32 normal draws, whose last digit depends on the CPU's vector instructions. That moves the steepest
-loss, the 15th, by 4e-6 and the others by 1e-7. Another mask, order or schedule moves losses by 1e-3 and more."""
+"""Largest difference of a loss from its golden value.
+
+Initial weights are float32 normal draws, whose last digit depends on the CPU's vector
+instructions. That moves the steepest loss, the 15th, by 4e-6 and the others by 1e-7. Another mask,
+order or schedule moves losses by 1e-3 and more.
+"""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Against reference data from elsewhere: ESM-2 token ids, edge cases of six parsers' test suites, real proteomes."""
+"""Reference data: ESM-2 token ids, edge cases of six parsers' test suites, real proteomes."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_ten_thousand_records_leave_one_part_filled_bucket_a_split(
 def test_the_sample_dataset_is_byte_for_byte_what_it_was(
     run: Run, sample: Path, tmp_path: Path
 ) -> None:
-    """Changes only with a sentence in CHANGELOG.md that says why: users' datasets change with it."""
+    """A changed hash means that users' datasets change: CHANGELOG.md says why."""
     import pyarrow as pa
 
     from tests.helpers.data.corpus import digest

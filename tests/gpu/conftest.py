@@ -1,4 +1,7 @@
-"""GPU tests: `pytest -o addopts= --confcutdir tests/gpu tests/gpu`, which needs nothing compiled and no dataset but the one in THDPACK_DATASET."""
+"""GPU tests: `pytest -o addopts= --confcutdir tests/gpu tests/gpu`.
+
+They need no compiled kernels, and one dataset, which THDPACK_DATASET names.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def dataset() -> Path:
-    """A dataset of ../shared/data/uniref90_10000.fasta.gz, as `thdpack preprocess` builds it by default."""
+    """Return the dataset of ../shared/data/uniref90_10000.fasta.gz, built with default options."""
     if "THDPACK_DATASET" not in os.environ:
         pytest.skip("THDPACK_DATASET does not name a dataset")
     return Path(os.environ["THDPACK_DATASET"])

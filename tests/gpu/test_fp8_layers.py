@@ -124,7 +124,7 @@ def test_fp8_weights_follow_their_masters() -> None:
 
 
 def test_fp8_weights_take_less_memory_in_a_step() -> None:
-    """2 bytes a weight: FP8 ones with their transposes take what bf16 ones do, and there are no copies in FP8 beside them."""
+    """An FP8 weight with its transpose takes 2 bytes, as a bf16 one does, but needs no FP8 copy."""
     shape, inputs = replace(SHAPES["650m"], layers=8), row(seed=16)
     weights = 8 * (4 * 1280 * 1280 + 2 * 1280 * 5120)
     peaks = []

@@ -1,4 +1,4 @@
-"""Our kernels against plain torch in fp32, on fresh random inputs. What they leave unwritten would be NaN."""
+"""Our kernels against plain torch in fp32, on fresh random inputs. Unwritten values are NaN."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
 
-# heads of the presets are 20 of 16, 24, 32 and 64, and 40 of 64 and 128; halves of 3, 5, 13, 31 and 63 are odd, and no power of two
+# presets have 20 heads of size 16, 24, 32 or 64, and 40 of 64 or 128;
+# 3, 5, 13, 31 and 63 are odd halves of a head size, and no power of two
 @pytest.mark.parametrize(
     ("heads", "size"),
     [

@@ -15,7 +15,10 @@ from tests.gpu.runs_8m import arguments_8m
 
 
 def statistics_of(dataset: Path, folder: Path, steps: int, *flags: str) -> list[dict[str, Any]]:
-    """Of a run in a process of its own: Transformer Engine asks once in a process whether there are any."""
+    """Return the statistics that a run writes.
+
+    It runs in its own process: Transformer Engine checks once a process whether statistics are on.
+    """
     if not find_spec("nvdlfw_inspect"):
         pytest.skip("nvdlfw_inspect is not installed")
     command = [

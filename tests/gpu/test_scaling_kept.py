@@ -1,4 +1,4 @@
-"""Validation under delayed scaling leaves scales and histories as they are, of Transformer Engine's own modules."""
+"""Validation does not change scales and histories of Transformer Engine's own modules."""
 
 from __future__ import annotations
 

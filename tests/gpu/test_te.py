@@ -82,7 +82,7 @@ def test_te_in_fp8_is_within_a_quarter(numbers: str) -> None:
     print(
         numbers, error(found, exact), max(error(grads[name], exact_grads[name]) for name in grads)
     )
-    # e4m3 rounds to 3.6 % (rms), eight products deep, with weights three times as large as initial ones
+    # e4m3 rounds to 3.6 % (rms); eight products follow each other, of weights thrice the usual
     assert error(found, exact) < 0.25
 
 
@@ -103,7 +103,7 @@ def test_padded_rows_equal_packed_ones(backend: str) -> None:
 
 
 def test_gradients_of_padded_rows_are_as_near_to_fp32_as_those_of_packed_ones() -> None:
-    """Padded rows go through Transformer Engine's attention, with our rotary embedding around it."""
+    """Padded rows use Transformer Engine's attention with our rotary embedding."""
     ids, sequences, labels = row(seed=17)
     cu = sequences.cu_seqlens[: len(LENGTHS) + 1].tolist()
     padded, padded_labels = (
@@ -166,9 +166,18 @@ def test_te_equals_hugging_face(fp16_frequencies: bool) -> None:
     torch.manual_seed(3)
     shape = SHAPES["650m"]
     config = transformers.EsmConfig(
-        vocab_size=33, mask_token_id=32, pad_token_id=1, hidden_size=1280, num_hidden_layers=2, num_attention_heads=20, intermediate_size=5120,
-        position_embedding_type="rotary", token_dropout=True, layer_norm_eps=1e-5, emb_layer_norm_before=False,
-    )  # fmt: skip
+        vocab_size=33,
+        mask_token_id=32,
+        pad_token_id=1,
+        hidden_size=1280,
+        num_hidden_layers=2,
+        num_attention_heads=20,
+        intermediate_size=5120,
+        position_embedding_type="rotary",
+        token_dropout=True,
+        layer_norm_eps=1e-5,
+        emb_layer_norm_before=False,
+    )
     theirs = transformers.EsmForMaskedLM(config).to(GPU).eval()
     tensors = dict(theirs.state_dict())
     if fp16_frequencies:

@@ -22,7 +22,10 @@ from trainer.train import train_step
 
 
 def unigram_loss(dataset: Path) -> float:
-    """Entropy of the valid split's residues under their own frequencies, in nats: no model that ignores context does better."""
+    """Return the entropy of the valid split's residues, in nats.
+
+    No model that ignores context has a lower loss.
+    """
     reader = ShardReader(dataset, split="valid")
     counts = sum(np.bincount(reader[i].input_ids, minlength=33) for i in range(len(reader)))[4:31]
     shares = counts[counts > 0] / counts.sum()
@@ -85,7 +88,7 @@ def test_a_captured_step_is_the_same_step(
         "first different step",
         next((i + 1 for i, d in enumerate(differences) if d), None),
     )
-    # two runs of the same kind differ likewise: the embedding's gradient is added up with atomics, and once in a while a sum is rounded the other way
+    # two eager runs differ as much: atomics add up the embedding's gradient in any order
     assert max(differences[:10]) < 1e-4
     assert max(differences) < 2e-2
 

@@ -1,4 +1,4 @@
-"""Random ESM-2 models of Hugging Face and ours with the same weights, and rows of random sequences."""
+"""Random ESM-2 models, Hugging Face's and ours with the same weights, and random sequences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def initialized(dtype: torch.dtype = torch.float32) -> tuple[Esm2, dict[str, Ten
 def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedLM:
     """Return a random EsmForMaskedLM.
 
-    Its weights are so large that attention is far from uniform: a wrong rotation would not show otherwise.
+    Its weights are large, so that attention is far from uniform and a wrong rotation shows.
     """
     from transformers import (  # slow to import, and only one worker needs it
         EsmConfig,

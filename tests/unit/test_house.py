@@ -32,10 +32,12 @@ def test_preprocessing_imports_no_torch_and_the_command_line_nothing_heavy() -> 
     cli, manifest, worker, build, report = imported(
         "import pipeline.cli.main",
         "import schemas.manifest",
-        "import pipeline.build.map_stage.partition_records, pipeline.build.reduce_stage.reduce_partition, "
-        "pipeline.build.verify.check_shards, pipeline.build.task_markers",
-        "import pipeline.build.verify_dataset, pipeline.cli.inspect_dataset, pipeline.build.build_dataset",
-        "import pipeline.report.gather.fasta, pipeline.report.command, pipeline.report.render.terminal",
+        "import pipeline.build.map_stage.partition_records, pipeline.build.task_markers, "
+        "pipeline.build.reduce_stage.reduce_partition, pipeline.build.verify.check_shards",
+        "import pipeline.build.verify_dataset, pipeline.build.build_dataset, "
+        "pipeline.cli.inspect_dataset",
+        "import pipeline.report.gather.fasta, pipeline.report.command, "
+        "pipeline.report.render.terminal",
     )
     assert not cli & {"numpy", "pyarrow", "fsspec", "Bio", "xxhash", "polars"}
     assert not manifest & {"pyarrow", "numpy"}
@@ -54,7 +56,8 @@ from tests.conftest import InThisProcess
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import PlainReporter
 pipeline.executors.processes.ProcessExecutor = InThisProcess
-pipeline.build.build_dataset.build(PreprocessOptions(inputs=("data/sample.fasta",), out={str(tmp_path / "out")!r}), PlainReporter())
+options = PreprocessOptions(inputs=("data/sample.fasta",), out={str(tmp_path / "out")!r})
+pipeline.build.build_dataset.build(options, PlainReporter())
 """)[-1]
     assert "pipeline.build.reduce_stage.reduce_partition" in found
     assert not found & {"pandas", "pyarrow.compute", "torch"}

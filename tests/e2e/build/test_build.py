@@ -1,4 +1,4 @@
-"""The guarantees of a build, on datasets read back by code that shares nothing with the pipeline."""
+"""Guarantees of a build, on datasets read back by code that shares nothing with the pipeline."""
 
 from __future__ import annotations
 
@@ -178,7 +178,10 @@ def test_how_spills_are_laid_out_does_not_show(
     corpus: Path,
     task_bytes: int,
 ) -> None:
-    """From GROUPED_FROM partitions on they lie partition by partition, also of inputs so small that some partitions of a spill are empty."""
+    """Group a spill's records by partition from GROUPED_FROM partitions on.
+
+    Small inputs leave some partitions of a spill empty.
+    """
     monkeypatch.setattr("pipeline.build.build_plan.PARTITION_BYTES", 10_000)
     monkeypatch.setattr("pipeline.inputs.find.TASK_BYTES", task_bytes)
     monkeypatch.setattr("pipeline.inputs.find.PIECE_BYTES", PIECE_BYTES)
@@ -262,7 +265,7 @@ def test_a_finished_dataset_is_recognised_and_another_refused(
 def test_changes_the_clock_does_not_show_are_noticed(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
-    """An unfinished build whose input changes, same size and mtime, does not reuse what it read before."""
+    """An unfinished build reads an input again that changed but kept its size and mtime."""
     out, sizes = tmp_path / "out", {"task_bytes": 25_000, "partition_bytes": 30_000}
     stat = corpus.stat()
     corpus_before = corpus.read_bytes()

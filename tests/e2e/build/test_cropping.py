@@ -1,4 +1,4 @@
-"""Records that are the same once they are cropped: never in train and valid at once, and dropped by --dedup cropped."""
+"""Records that are the same after cropping: all in one split, and dropped by --dedup cropped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Sixty proteins that each come with four different ends, beyond the residue that is cropped at; and others."""
+    """Write sixty proteins with four ends each, which cropping removes, and some others."""
     rng = np.random.default_rng(0)
     records = []
     for i in range(60):

@@ -1,4 +1,4 @@
-"""A bit that changes in a work file between two tasks never reaches a dataset: the task that wrote the file runs again."""
+"""A flipped bit in a work file never reaches a dataset: the task that wrote the file runs again."""
 
 from __future__ import annotations
 
@@ -235,7 +235,8 @@ def test_processes_write_damaged_spills_again(
 
     from tests.helpers.processes.command_line import REPO, command, environment
 
-    setup = f"import tests.e2e.build.test_damaged_spills as t; t.flip_when_mapped({str(tmp_path / 'out')!r})"
+    out = str(tmp_path / "out")
+    setup = f"import tests.e2e.build.test_damaged_spills as t; t.flip_when_mapped({out!r})"
     words = (
         "preprocess",
         str(corpus),

@@ -42,11 +42,7 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 def start(corpus: Path, out: Path, *more: str, stop_after: int = 0) -> Started:
     """Start a build, which stops itself after so many outcomes of tasks."""
-    setup = (
-        f"import tests.helpers.processes.stopped; tests.helpers.processes.stopped.stop_after_outcomes({stop_after})"
-        if stop_after
-        else ""
-    )
+    setup = started.stopping_after_outcomes(stop_after) if stop_after else ""
     return started.start("preprocess", corpus, "--out", out, *OPTIONS, *more, setup=setup, **SIZES)
 
 

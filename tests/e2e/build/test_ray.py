@@ -82,7 +82,7 @@ def store() -> Iterator[ObjectStore]:
 
 @pytest.fixture(scope="module")
 def cluster(store: ObjectStore) -> Iterator[Any]:
-    """Its nodes know where the store and thdpack are, from their environment, as they would anywhere."""
+    """Start a cluster whose nodes find the store and thdpack through their environment."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -297,6 +297,9 @@ def test_a_node_has_to_see_this_very_folder_and_have_the_same_versions(tmp_path:
         NodeRequirements("other", versions()).refuse_other(out)
     with pytest.raises(
         BuildError,
-        match=r"has thdpack \d[\w.]+ \(code [0-9a-f]{16}\) with pyarrow \d[\w.]+, the driver thdpack 0 with",
+        match=(
+            r"has thdpack \d[\w.]+ \(code [0-9a-f]{16}\) with pyarrow \d[\w.]+, "
+            "the driver thdpack 0 with"
+        ),
     ):
         NodeRequirements("shared", "thdpack 0 with pyarrow 0").refuse_other(out)

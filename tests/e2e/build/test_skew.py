@@ -1,4 +1,7 @@
-"""One sequence in millions of copies, ids of gigabytes: a reduce task's memory is bounded by what is unique, and its bytes are the same."""
+"""Many copies of one sequence: only unique sequences take memory in a reduce task.
+
+The bytes of the dataset do not depend on how often a reduce task spills to the disk.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +23,35 @@ BuildHere = Callable[..., Manifest]
 
 PROGRAM = """
 import resource, sys
-import pipeline.build.build_dataset, pipeline.build.build_plan, pipeline.build.reduce_stage.write_records
-import pipeline.inputs.find, pipeline.build.spill.spill_files, pipeline.build.reduce_stage.spilled_records
+import pipeline.build.build_dataset, pipeline.build.build_plan
+import pipeline.build.reduce_stage.spilled_records, pipeline.build.reduce_stage.write_records
+import pipeline.build.spill.spill_files, pipeline.inputs.find
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import reporter
 from tests.helpers.processes.command_line import without_workers
 without_workers()
 size = int(sys.argv[3])
 if size:
-    pipeline.inputs.find.TASK_BYTES, pipeline.inputs.find.PIECE_BYTES, pipeline.inputs.find.FEWEST_TASKS = size, size, 1
+    find = pipeline.inputs.find
+    find.TASK_BYTES = find.PIECE_BYTES = size
+    find.FEWEST_TASKS = 1
     from pipeline.build.reduce_stage import spilled_records
-    pipeline.build.spill.spilled_partition.WINDOW_BYTES = spilled_records.WHOLE_BYTES = spilled_records.RUN_BYTES = size
+    spilled_records.WHOLE_BYTES = spilled_records.RUN_BYTES = size
+    pipeline.build.spill.spilled_partition.WINDOW_BYTES = size
     pipeline.build.reduce_stage.write_records._ROW_GROUP = size // 256
 with reporter(as_json=True) as report:
-    pipeline.build.build_dataset.build(PreprocessOptions(inputs=(sys.argv[1],), out=sys.argv[2]), report)
+    options = PreprocessOptions(inputs=(sys.argv[1],), out=sys.argv[2])
+    pipeline.build.build_dataset.build(options, report)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 """
 LONGEST_SECONDS = 1200
 
 
 def peak_memory(source: Path, out: Path, size: int = 0) -> int:
-    """Of a process that is driver and worker of a build, bytes; size: of its map tasks and runs, unless they are the usual."""
+    """Return the peak memory in bytes of one process that is driver and worker of a build.
+
+    size: bytes of its map tasks and runs; 0 for the default.
+    """
     words = [sys.executable, "-c", PROGRAM, str(source), str(out), str(size)]
     done = subprocess.run(
         words,
@@ -73,7 +84,7 @@ def write_copies(path: Path, copies: int, *, id_bytes: int = 0) -> None:
 
 
 def test_copies_of_one_sequence_take_no_memory(tmp_path: Path) -> None:
-    """Beyond what reading takes: 200,000 more of them, 60 MB of residues, take less than a fourth of that."""
+    """200,000 more copies, 60 MB of residues, take less than a fourth of that."""
     peaks = []
     for copies in (40_000, 240_000):
         write_copies(tmp_path / "copies.fasta", copies)

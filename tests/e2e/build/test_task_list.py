@@ -12,7 +12,12 @@ import pytest
 
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes.command_line import REPO, Run, command, environment, preprocess
-from tests.helpers.processes.started import Started, start
+from tests.helpers.processes.started import (
+    Started,
+    start,
+    stopping_after_outcomes,
+    stopping_at_change,
+)
 from tests.helpers.stores.object_store import digests, object_store, objects, point_s3_at, put
 
 SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
@@ -20,7 +25,7 @@ OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 ROUNDS = 4 if os.environ.get("THDPACK_LONG") else 1
 """How often each element of an array is killed before it may finish."""
 SBATCH = """#!/bin/bash
-# what `sbatch` does with deploy/slurm/preprocess.sbatch, on this machine and at once: a process for each element of the array
+# stands for `sbatch deploy/slurm/preprocess.sbatch`: starts one process for each array element
 set -euo pipefail
 echo "sbatch $*" >> "$SAID"
 ARRAY=()
@@ -117,8 +122,7 @@ def kill_at_changes(
     **sizes: int,
 ) -> None:
     """Start commands at once; kill each right before it changes a folder for such a time."""
-    setup = "import tests.helpers.processes.stopped; tests.helpers.processes.stopped.stop_at_change({}, {!r})"
-    setups = [setup.format(moment, str(out)) for moment in moments]
+    setups = [stopping_at_change(moment, out) for moment in moments]
     paired = zip(commands, setups, strict=True)
     processes = [start(*words, setup=setup, **sizes) for words, setup in paired]
     for process in processes:
@@ -264,8 +268,7 @@ def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
         out = "s3://bucket/out"
         done = run("plan-tasks", "s3://bucket/in/*.fasta", "--out", out, *OPTIONS, **SIZES)
         assert done.returncode == 0, done.stderr
-        stop = "import tests.helpers.processes.stopped; tests.helpers.processes.stopped.stop_after_outcomes(1)"
-        for stage, setup in (("map", stop), ("map", ""), ("reduce", "")):
+        for stage, setup in (("map", stopping_after_outcomes(1)), ("map", ""), ("reduce", "")):
             mine = tmp_path / f"{stage}-{'killed' if setup else 'whole'}"
             mine.mkdir()
             monkeypatch.setenv("TMPDIR", str(mine))

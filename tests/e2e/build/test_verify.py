@@ -127,7 +127,8 @@ def put(name: str, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], No
         (put("cu_seqlens", lambda c: [0, c[2], c[1], *c[3:]]), "does not rise from 0"),
         (
             put("cu_seqlens", lambda c: [0, *c[2:]]),
-            "num_seqs does not agree|longer than max_seq_len|does not start|residue|padding|wrong pieces",
+            "num_seqs does not agree|longer than max_seq_len|does not start|residue|padding"
+            "|wrong pieces",
         ),
         (put("num_seqs", lambda n: n + 1), "num_seqs does not agree"),
         (put("num_tokens", lambda n: n - 1), "num_tokens is not"),

@@ -1,4 +1,4 @@
-"""The command as a user meets it: help that teaches, exit codes, inspect, machine-readable output."""
+"""The command as users meet it: help, exit codes, inspect, machine-readable output."""
 
 from __future__ import annotations
 

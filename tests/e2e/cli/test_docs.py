@@ -1,4 +1,4 @@
-"""Documents are true: their Python runs, their commands print what they show, and their links lead somewhere."""
+"""Documents are true: their code runs, their commands print what they show, their links exist."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def test_commands_on_a_page_print_what_it_shows(tmp_path: Path, sample: Path, pa
 
 
 def pattern(output: str) -> str:
-    """Return a pattern for what a page shows: a line `…` stands for any lines, one that ends in `…` for any end."""
+    """Return a pattern for the output that a page shows.
+
+    A line `…` stands for any lines; a line that ends in `…` may end in any way.
+    """
     lines = [
         r"(?:.*\n)*"
         if line == "…"

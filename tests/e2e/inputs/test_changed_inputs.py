@@ -20,7 +20,7 @@ LINES = b"".join(b">%d\n" % i + b"MKTAYIAKQR" * 30 + b"\n" for i in range(20))
 
 
 def rewrite_in_place(path: Path) -> None:
-    """Change a file's last residue, and nothing that `ls -l` shows: size and modification time stay."""
+    """Change a file's last residue, but not its size or modification time."""
     before = path.stat()
     content = path.read_bytes()
     while path.stat().st_ctime_ns == before.st_ctime_ns:  # the kernel's clock ticks every few ms

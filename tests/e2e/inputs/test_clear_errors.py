@@ -1,4 +1,4 @@
-"""What is damaged, planted or too little is named with its remedy, and nobody else's files are touched."""
+"""Errors about damaged files, links and limits name the remedy, and spare the files of others."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def test_too_few_open_files_are_one_clear_line(corpus: Path, tmp_path: Path, lim
     )
     assert done.returncode == 1
     assert (
-        f"thdpack: too many open files: this process may open {limit}; allow more, such as `ulimit -n 1024`"
-        in done.stderr
+        f"thdpack: too many open files: this process may open {limit}; "
+        "allow more, such as `ulimit -n 1024`" in done.stderr
     )
     assert "Traceback" not in done.stderr
 

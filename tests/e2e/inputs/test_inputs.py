@@ -1,4 +1,4 @@
-"""Every way to hand sequences in gives the same records; every broken one is a clear error that leaves nothing behind."""
+"""All kinds of input give the same records; a broken input is a clear error and leaves no files."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def test_a_full_disk_is_a_clear_error(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_line_of_gigabytes_does_not_exhaust_the_memory(tmp_path: Path) -> None:
-    """Of 8 GB, of which the disk holds what a task may look at; no more memory than 4 GB is there."""
+    """Read a sparse file of 8 GB with 4 GB of memory."""
     path = tmp_path / "long.fasta"
     with path.open("wb") as file:
         file.write(b">")

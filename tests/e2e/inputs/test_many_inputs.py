@@ -1,4 +1,4 @@
-"""Many inputs, from stores and disks, in one job: lists, globs, formats mixed; the manifest tells them by content."""
+"""Many inputs in one build: from stores and disks, as lists and globs, in mixed formats."""
 
 from __future__ import annotations
 
@@ -191,9 +191,8 @@ def test_large_objects_are_uploaded_in_parts_and_nothing_is_left_of_failed_ones(
     with faulty_proxy(store.endpoint) as (address, faults):
         point_s3_at(address, monkeypatch)
         faults.rate, faults.kinds = 0.3, ("error", "cut", "lost")
-        faults.rng.seed(
-            2
-        )  # first parts fail, not the request that begins them, after which AWS's library waits long
+        # with this seed parts fail, not the request before them: AWS's library then waits long
+        faults.rng.seed(2)
         folder = ObjectFolder("s3://bucket/set")
         with folder.written("train/x.arrow") as file:
             file.write(content)

@@ -1,4 +1,4 @@
-"""An input that is mostly letters outside the vocabulary is no protein: it is warned about, or refused."""
+"""An input of mostly unknown letters is no protein: a build warns about it or refuses it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A reader belongs to the process that opened it: another one must not read on as if it were alone.
+"""A reader belongs to the process that opened it: a fork of that process must not read from it.
 
-Each check runs in a process of its own that has loaded torch and nothing else: in one that has also loaded Ray, a fork may
+Each check runs in its own process, which has loaded torch only: after Ray is loaded, a fork may
 crash in Ray's libraries.
 """
 

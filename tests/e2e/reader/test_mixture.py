@@ -1,4 +1,4 @@
-"""Mixtures: exact proportions, each dataset in its own order, the same stream for every number of ranks, entered anywhere."""
+"""Mixtures: exact proportions, datasets in their own orders, one stream for any number of ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from tests.helpers.processes.command_line import Run, preprocess
 
 @pytest.fixture(scope="module")
 def datasets(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three datasets of one capacity, of about 211, 30 and 1 buckets; one with fewer slots and a shorter longest sequence."""
+    """Build three datasets of one capacity, of about 211, 30 and 1 buckets.
+
+    One has fewer slots and a smaller max_seq_len.
+    """
     folder = tmp_path_factory.mktemp("mixture")
     made = [many_shards]
     for name, count, longest, options in (

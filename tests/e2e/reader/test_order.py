@@ -1,4 +1,4 @@
-"""There is one global order: for any number of ranks, entered at any position, resumed after any step."""
+"""One global order: for any number of ranks, from any position, resumed after any step."""
 
 from __future__ import annotations
 

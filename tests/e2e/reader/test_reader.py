@@ -193,7 +193,12 @@ def test_a_closed_or_dropped_reader_leaves_no_thread(
 
 
 def test_an_unclosed_reader_does_not_keep_the_interpreter_alive(many_shards: Path) -> None:
-    program = f"from pipeline.reader import ShardReader\nr = ShardReader({str(many_shards)!r}, prefetch=9)\nnext(r)\nprint('done')"
+    program = f"""
+    from pipeline.reader import ShardReader
+    reader = ShardReader({str(many_shards)!r}, prefetch=9)
+    next(reader)
+    print("done")
+    """
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
@@ -221,7 +226,12 @@ def test_numpy_integers_are_numbers(many_shards: Path) -> None:
 
 
 def test_the_reader_needs_nothing_that_training_machines_lack() -> None:
-    program = "import sys\nimport pipeline.reader, pipeline.reader.mixture, pipeline.reader.adapters, pipeline.reader.benchmark\nprint(*sys.modules)"
+    program = """
+    import sys
+    import pipeline.reader, pipeline.reader.mixture
+    import pipeline.reader.adapters, pipeline.reader.benchmark
+    print(*sys.modules)
+    """
     loaded = set(
         subprocess.run(
             [sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=True

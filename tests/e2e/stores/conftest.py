@@ -1,4 +1,4 @@
-"""An S3 server, a proxy with faults in front of it, and a corpus with its dataset on a local disk."""
+"""An S3 server, a faulty proxy in front of it, and a corpus with its dataset on a local disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server() -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    """The server, empty, and this process's environment such that s3:// means it."""
+    """Empty the server, and point s3:// at it for this process."""
     server.reset()
     point_s3_at(server.endpoint, monkeypatch)
     return server
@@ -42,13 +42,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def near(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The dataset of the corpus on a local disk."""
+    """Build the dataset of the corpus on a local disk."""
     return preprocess(corpus, tmp_path_factory.mktemp("near") / "out", *OPTIONS, **SIZES)
 
 
 @pytest.fixture
 def proxied(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
-    """From here on s3:// goes through a proxy, which does as the faults say. A request that gives nothing for a second is given up."""
+    """Send requests to s3:// through a proxy that injects faults; their timeout is one second."""
     with faulty_proxy(store.endpoint) as (address, faults):
         point_s3_at(address, monkeypatch)
         monkeypatch.setenv(

@@ -1,4 +1,4 @@
-"""Two builds into one place on an object store, and the conditional writes that decide between them."""
+"""Two builds into one place on an object store, and the conditional writes that pick the winner."""
 
 from __future__ import annotations
 

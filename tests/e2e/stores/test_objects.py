@@ -106,7 +106,7 @@ def test_an_object_is_uploaded_in_no_more_parts_than_stores_take() -> None:
     assert -(-(5 << 40) // part_bytes(5 << 40)) <= 10_000
 
 
-def test_the_reader_serves_every_bucket_once_in_order_under_faults_without_listing_and_within_its_cache(
+def test_the_reader_needs_no_listing_and_keeps_order_and_cache_limit_under_faults(
     proxied: Faults, many_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in digest(many_shards):

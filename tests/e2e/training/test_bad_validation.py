@@ -1,4 +1,4 @@
-"""A validation that is not finite is never the best, and a run does not end with one as if it were done."""
+"""A validation loss that is not finite is never the best, and a run that ends with one fails."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_run_whose_last_validation_is_not_finite_is_not_done(
 def test_a_finite_validation_after_one_that_is_not_becomes_the_best(
     many_shards: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a run that recovers: only the first validation is made to be NaN here, for weights that diverged stay so."""
+    """Make only the first validation NaN: weights that really diverged would not recover."""
     import trainer.run
 
     measured = trainer.run.validate

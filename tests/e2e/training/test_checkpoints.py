@@ -1,4 +1,4 @@
-"""Checkpoints that were damaged, edited or cut short: nothing of them is loaded, and the message says how to go on."""
+"""Damaged, edited or truncated checkpoints are not loaded; the message says how to resume."""
 
 from __future__ import annotations
 
@@ -268,7 +268,10 @@ def test_metadata_that_holds_a_program_is_refused_and_not_run(
 def test_an_older_checkpoint_is_removed_only_when_the_newer_one_is_on_the_disk(
     many_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files, their folder, the folder's new name and `latest`; then exports likewise. The system calls are real, and noted."""
+    """Files are synced, then their folder, the renamed folder and `latest`; exports likewise.
+
+    The test records the real system calls.
+    """
     done: list[tuple[str, str]] = []
     sync, replace, remove = os.fsync, os.replace, shutil.rmtree
 

@@ -1,4 +1,4 @@
-"""A rank that is killed or hangs is named by every other rank, and no other is, whatever the ranks were doing."""
+"""All ranks name a rank that is killed or hangs, and name no other."""
 
 from __future__ import annotations
 

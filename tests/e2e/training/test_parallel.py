@@ -1,4 +1,4 @@
-"""The trainer on several ranks (gloo): however they are arranged, the same losses, also after a restart."""
+"""The trainer on several ranks (gloo): all topologies give the same losses, also after a resume."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ with process_group() as everyone:
             assert sum(each) == heads and max(each) - min(each) <= 1
             first = sum(each[: slices.rank])
             mine = slice(first, first + slices.heads(heads))
-            whole = torch.randn(8 * ranks, heads, 3, 2, generator=torch.Generator().manual_seed(heads))
+            generator = torch.Generator().manual_seed(heads)
+            whole = torch.randn(8 * ranks, heads, 3, 2, generator=generator)
             part = slices.own(whole).clone().requires_grad_()
             turned = slices.to_heads(part)
             assert torch.equal(turned, whole[:, mine])
@@ -109,7 +110,7 @@ def check_equal(run: Path, whole: Path) -> None:
 def test_arrangements_agree(
     many_shards: Path, tmp_path: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
 ) -> None:
-    """Buckets, masks, batch and losses are those of one rank: sharded, replicated, with shared buckets; counts too."""
+    """Sharded, replicated and context-parallel runs have buckets, masks and losses of one rank."""
     one = train(many_shards, tmp_path / "one", *WARM, steps=SHORT)
     alone = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
     for run, flags in zip(
@@ -121,7 +122,7 @@ def test_arrangements_agree(
             there, expected = (
                 [line[name] for line in each if line["kind"] == "train"] for each in (lines, alone)
             )
-            # a norm follows roundings ten times as fast as a loss; a gradient counted twice is off by 0.4
+            # rounding moves norms ten times as much as losses; double counting moves them by 0.4
             assert there == pytest.approx(expected, rel=10 * ROUNDING), (flags, name)
 
 

@@ -1,4 +1,4 @@
-"""A run that is killed while it publishes a checkpoint resumes by itself, from that checkpoint or the one before."""
+"""A run killed while it publishes a checkpoint resumes from that checkpoint or the one before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that differ in dataset, options or packages do not train together: the error names the one that differs."""
+"""Ranks that differ in dataset, options or packages refuse to train; the error names the rank."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from tests.helpers.processes.runs import arguments, losses
 TRAIN_AS_RANK = """
 import os, sys
 from trainer.train import main
-main([words[min(int(os.environ["RANK"]), len(words) - 1)] for words in (word.split("|") for word in sys.argv[1:])])
+rank = int(os.environ["RANK"])
+words = [word.split("|") for word in sys.argv[1:]]
+main([choices[min(rank, len(choices) - 1)] for choices in words])
 """
-"""A word `a|b` is a for rank 0 and b for the others."""
+"""An argument `a|b` is a for rank 0 and b for the others."""
 OF_ANOTHER_TORCH = """
 import os, sys, torch
 if os.environ["RANK"] == "1":

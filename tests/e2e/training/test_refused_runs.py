@@ -20,7 +20,11 @@ from tests.helpers.processes.runs import (
 
 
 def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_path: Path) -> None:
-    program = "import os, sys; from trainer.train import main; main([a.replace('RANK', os.environ['RANK']) for a in sys.argv[1:]])"
+    program = """
+    import os, sys
+    from trainer.train import main
+    main([word.replace("RANK", os.environ["RANK"]) for word in sys.argv[1:]])
+    """
     with Job(program, arguments(many_shards, tmp_path / "node-RANK"), ranks=2) as job:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
@@ -64,7 +68,8 @@ def test_a_run_does_not_go_on_as_another(
         (("--precision", "fp8-delayed", "--backend", "torch"), "needs --backend te"),
         (
             ("--precision", "mxfp8"),
-            "--precision mxfp8 needs a GPU of compute capability 10.0 to below 12.0 (Blackwell), and this machine has",
+            "--precision mxfp8 needs a GPU of compute capability 10.0 to below 12.0 (Blackwell), "
+            "and this machine has",
         ),
         (
             ("--precision", "fp32", "--precision-layers", "inner:1"),

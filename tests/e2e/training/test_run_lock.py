@@ -22,7 +22,12 @@ ELSEWHERE = Holder(
     "node7", 1, "2026-01-01 00:00:00+00:00", "another machine", "1", "/shared/run", "0"
 )
 LONG_AGO = 1_000_000_000
-BEATS_OFTEN = "import sys, trainer.checkpoints.run_lock; trainer.checkpoints.run_lock.EVERY_SECONDS = 0.05; from trainer.train import main; main(sys.argv[1:])"
+BEATS_OFTEN = """
+import sys, trainer.checkpoints.run_lock
+trainer.checkpoints.run_lock.EVERY_SECONDS = 0.05
+from trainer.train import main
+main(sys.argv[1:])
+"""
 
 
 def left_by(holder: Holder, out: Path) -> Path:

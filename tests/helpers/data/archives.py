@@ -13,7 +13,7 @@ from backports import zstd
 
 
 def bgzip(data: bytes, block: int = 5000) -> bytes:
-    """Return BGZF: gzip members with the BC field and an empty last one (SAM specification, 4.1)."""
+    """Return BGZF: gzip members with the BC field, the last one empty (SAM specification, 4.1)."""
     blocks = []
     for chunk in [data[i : i + block] for i in range(0, len(data), block)] + [b""]:
         deflate = zlib.compressobj(6, zlib.DEFLATED, -15)

@@ -1,4 +1,4 @@
-"""FASTA made for tests, and a dataset read back by plain, slow code that shares nothing with the pipeline."""
+"""Random FASTA, and plain, slow code that reads a dataset and shares nothing with the pipeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ LETTERS = "LAGVSERTIDPKQNFYMHWC"
 
 
 def made_records(count: int, *, seed: int = 0, longest: int = 700) -> list[tuple[str, str]]:
-    """(header, residues): random proteins with duplicates, empty ones, unknown letters, lower case and long ones."""
+    """Return (header, residues) of random proteins.
+
+    Some are duplicates, empty, long, in lower case or with unknown letters.
+    """
     rng = np.random.default_rng(seed)
     records: list[tuple[str, str]] = []
     for i in range(count):

@@ -28,7 +28,7 @@ def seen(bucket: Bucket) -> Seen:
 def steps(
     dataset: Path, world: int, count: int, *, state: dict[str, Any] | None = None, prefetch: int = 2
 ) -> tuple[list[Seen], dict[str, Any]]:
-    """What `world` ranks deliver in `count` steps, put together step by step, and the state they end with."""
+    """Return what `world` ranks deliver in `count` steps, in global order, and their last state."""
     readers = [
         ShardReader(dataset, rank=rank, world_size=world, buckets_per_step=STEP, prefetch=prefetch)
         for rank in range(world)

@@ -1,4 +1,4 @@
-"""Files as a bad disk or a bad person may leave them: JSON with one thing changed, and bytes that were."""
+"""Files as a bad disk or an attacker may leave them: JSON with one change, and changed bytes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _TOKENS = (
 
 
 def mutated(values: Any, rng: random.Random) -> Any:
-    """Return a copy of JSON values in which one is gone, has another name, is twice there, or is another."""
+    """Return a copy of JSON values in which one is missing, renamed, repeated or replaced."""
     changed = node = json.loads(json.dumps(values))
     while True:
         key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
@@ -85,7 +85,7 @@ def mutated(values: Any, rng: random.Random) -> Any:
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """Return another content: a bit flipped, or some bytes replaced, gone, copied or added, or the end cut off."""
+    """Return changed bytes: a flipped bit, or bytes replaced, removed, copied, added or cut off."""
     while True:
         at, elsewhere = rng.randrange(len(content)), rng.randrange(len(content))
         piece = content[at : at + rng.choice((1, 4, 64))]

@@ -1,4 +1,4 @@
-"""What a FASTA file says, by Biopython and a few plain lines: the slow truth that the fast path is held against."""
+"""The content of a FASTA file by Biopython and plain code: slow, and the reference of tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def first_word(title: str) -> str:
 
 
 def tokens(residues: str) -> list[int]:
-    """The token ids of residues, without specials: upper-cased, one trailing `*` removed, anything else <unk>."""
+    """Return token ids without specials: upper case, one trailing `*` removed, others <unk>."""
     return [
         ESM2.letters.get(letter.upper() if letter.isascii() else "", ESM2.unk)
         for letter in residues.removesuffix("*")
@@ -36,7 +36,10 @@ def tokens(residues: str) -> list[int]:
 
 
 def beyond_biopython(data: bytes) -> bool:
-    """Whether DESIGN.md gives this text another reading than Biopython: `;` lines, a byte-order mark, text before the first `>`."""
+    """Tell whether our format differs from Biopython's for this text.
+
+    It does for `;` lines, a byte-order mark, and text before the first `>`.
+    """
     lines = re.split(rb"\r\n|\r|\n", data)
     first = next((i for i, line in enumerate(lines) if line.startswith(b">")), len(lines))
     return (

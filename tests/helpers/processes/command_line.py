@@ -1,8 +1,9 @@
-"""`thdpack` as tests run it: in the test's own process, or in a process of its own.
+"""`thdpack` as tests run it: in the test's process, or in its own.
 
 `run_here` is ten times as fast, for claims about what a command reads, writes and prints.
 `run_process` is for claims about processes: workers, signals, locks, memory, exit codes.
-`start` of tests/helpers/processes/started.py is for processes that a test kills, signals or runs beside others.
+`start` of tests/helpers/processes/started.py is for processes that a test kills, signals or runs
+at the same time as others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Processes as forks of one that has imported what they need: a fork takes 10 ms, the imports one to five seconds of CPU.
+"""Processes that are forks of a server, which has imported the modules that they need.
 
-A `Server` is that process. Each xdist worker starts one of a kind when it first needs it. Claims about an interpreter
-that starts need a real one: see `run_process` in tests/helpers/processes/command_line.py.
+A fork takes 10 ms, the imports one to five seconds of CPU. Each xdist worker starts one `Server`
+of a kind when it first needs it. For claims about the start of an interpreter, see `run_process`
+in tests/helpers/processes/command_line.py.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Server:
         return self._ask({"wait": pid}, [])
 
     def stops(self, pid: int) -> bool:
-        """Wait until a process stops itself (True) or ends (False). Others wait for their answers meanwhile."""
+        """Wait until a process stops itself (True) or ends (False). Blocks other questions."""
         return self._ask({"stopped": pid}, []) == os.CLD_STOPPED
 
 

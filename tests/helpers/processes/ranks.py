@@ -1,7 +1,8 @@
-"""Ranks of a job as forks of one process that has imported torch: 10 ms each, where torchrun needs five seconds of CPU a rank.
+"""Ranks of a job as forks of one process that has imported torch.
 
-Forked ranks get what torchrun gives its workers: the same environment variables, and a store that lives in the process that
-starts them. Claims about torchrun itself (restarts, forwarded signals) start a real torchrun: see tests/helpers/processes/runs.py.
+A fork takes 10 ms, a rank of torchrun five seconds of CPU. Forked ranks get what torchrun gives
+its workers: the same environment variables, and a store in the process that starts them. For
+claims about torchrun itself (restarts, forwarded signals), see tests/helpers/processes/runs.py.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Job:
         return self._printed.text
 
     def poll(self) -> int | None:
-        """Return the first exit status that is not 0, once all have ended; None while a rank runs."""
+        """Return the first exit status other than 0, once all ranks have ended; None before."""
         found = [rank.poll() for rank in self.ranks]
         return None if None in found else next((status for status in found if status), 0)
 

@@ -1,4 +1,4 @@
-"""Runs of the trainer as users start them, in this process, on several ranks or under torchrun, and what they leave behind."""
+"""Training runs in this process, on several ranks or under torchrun, and the files they write."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ OPTIONS = (
 STEPS = 16
 EVERY = 4
 ROUNDING = 1e-5
-"""Largest difference between losses of the same run, otherwise arranged. A loss of 3 is rounded by 2e-7, and learning from
-other roundings for 16 steps gave 1e-6 at most; a bucket or a mask that differs moves a loss by 1e-2."""
+"""Largest difference between losses of the same run in another topology.
+
+A loss of 3 is rounded by 2e-7, and other roundings for 16 steps gave 1e-6 at most. Another bucket
+or mask moves a loss by 1e-2.
+"""
 TORCHRUN = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"
-"""torchrun itself; the ranks that it starts are ordinary processes."""
+"""Program of torchrun, whose ranks are ordinary processes."""
 WITH_FORKS = """
 import sys
 import torch.distributed.run
@@ -50,8 +53,11 @@ def launch(config, entrypoint):
 torch.distributed.run.elastic_launch = launch
 torch.distributed.run.main(sys.argv[1:])
 """
-"""torchrun, with ranks that are its forks: nothing is imported anew when they start. Forks that have ended their work wait for
-its word before they exit. After a signal it would give it only when it kills them, 30 s later: here it gives it at once."""
+"""Program of torchrun with ranks that are its forks, so that they import nothing.
+
+Forks that have finished wait for torchrun before they exit. After a signal it would release them
+only when it kills them, 30 s later: here it does so at once.
+"""
 
 
 def arguments(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> list[str]:

@@ -1,4 +1,4 @@
-"""`thdpack` in processes that a test kills, signals or runs beside others, as forks of one that has imported it."""
+"""`thdpack` in forks of one process, which a test kills, signals or runs at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ finally:
     threading._shutdown()
     atexit._run_exitfuncs()
 """
-"""What an interpreter does before and after a command: read fsspec's settings, and end threads and exit handlers."""
+"""Program around a command that does what an interpreter does at its start and end.
+
+It reads fsspec's settings, ends threads, and runs exit handlers.
+"""
 
 
 @functools.cache
@@ -42,7 +45,11 @@ def _commands() -> Server:
 
 
 class Started:
-    """A command that runs. pid: its process. returncode: its exit code once `communicate` or `poll` has seen its end."""
+    """A running command.
+
+    pid: its process.
+    returncode: its exit code, once `communicate` or `poll` has seen its end.
+    """
 
     def __init__(self, text: str, arguments: Sequence[str]) -> None:
         self._printed = Printed()
@@ -65,12 +72,20 @@ class Started:
         self._fork.send(signal.SIGKILL)
 
     def communicate(self, timeout: float = GIVE_UP_SECONDS) -> str:
-        """Wait for the end, and for all that hold its output; return what was printed. Raises: TimeoutError."""
+        """Wait for the command and all processes that hold its output; return the output.
+
+        Raises:
+            TimeoutError: it does not end.
+        """
         self._fork.wait(timeout)
         return self._printed.all(timeout)
 
     def wait_until_stopped(self) -> None:
-        """Wait until it stops itself (see tests/helpers/processes/stopped.py); one that ends instead is an error."""
+        """Wait until the command stops itself (see tests/helpers/processes/stopped.py).
+
+        Raises:
+            AssertionError: it ends instead.
+        """
         if not self._fork.stops():
             printed = self.communicate()
             raise AssertionError(f"ended with {self.returncode} before it stopped: {printed}")
@@ -84,4 +99,17 @@ def start(*arguments: object, setup: str = "", **sizes: int) -> Started:
     """
     return Started(
         _IN_A_FORK.format(program(setup, sizes)), [str(argument) for argument in arguments]
+    )
+
+
+def stopping_after_outcomes(count: int) -> str:
+    """Return a `setup` with which a command stops itself after so many outcomes of tasks."""
+    return f"from tests.helpers.processes import stopped; stopped.stop_after_outcomes({count})"
+
+
+def stopping_at_change(count: int, folder: object) -> str:
+    """Return a `setup` with which a command stops itself before its change `count` of a folder."""
+    return (
+        "from tests.helpers.processes import stopped; "
+        f"stopped.stop_at_change({count}, {str(folder)!r})"
     )

@@ -1,4 +1,4 @@
-"""A proxy in front of a store that does what networks do: errors, lost answers, stalls, uploads and downloads cut in the middle."""
+"""A proxy in front of a store with faults of networks: errors, lost answers, stalls, cuts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Faults:
     stall_seconds: float = 3.0
     refuse: tuple[str, ...] = ()
     once: list[tuple[str, str]] = field(default_factory=list)
-    """What happens to the next request ("METHOD part-of-path") of its kind, and then no more: "lost", …, or an answer, "409 Conflict"."""
+    """Faults that happen once: a request ("METHOD part-of-path"), and a kind or "409 Conflict"."""
     happened: Counter[str] = field(default_factory=Counter)
     requests: list[str] = field(default_factory=list)
     hold: dict[str, threading.Event] = field(default_factory=dict)
@@ -81,11 +81,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.faults.waiting.append(request)
                 event.wait(60)
         if kind in ("error", "refused") or (kind is not None and kind[0].isdigit()):
-            status, code, message = (
-                f"{ {'error': '500 InternalError', 'refused': '403 AccessDenied'}.get(kind, kind) } made".split(
-                    " ", 2
-                )
-            )
+            answers = {"error": "500 InternalError", "refused": "403 AccessDenied"}
+            status, code, message = f"{answers.get(kind, kind)} made".split(" ", 2)
             self._answer(
                 int(status),
                 {"Content-Type": "application/xml"},
@@ -119,7 +116,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return body
 
     def _forward(self, body: bytes, *, cut: bool = False) -> tuple[int, dict[str, str], bytes]:
-        """The store's answer; with `cut`, all it gets is this much of the body, then the end of the connection."""
+        """Return the store's answer; with `cut`, send only so much of the body, then disconnect."""
         connection = http.client.HTTPConnection(*self.target, timeout=60)
         headers = {
             name: value

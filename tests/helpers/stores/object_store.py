@@ -1,4 +1,4 @@
-"""A real S3-compatible server on loopback (moto's), in a process of its own, for as long as the tests need it."""
+"""A real S3-compatible server on loopback (moto's), in its own process."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def objects(prefix: str) -> dict[str, bytes]:
 
 
 def digests(prefix: str) -> dict[str, str]:
-    """sha256 of every object of a dataset, as `tests.helpers.data.corpus.digest` gives of a folder."""
+    """Return the sha256 of every object of a dataset, as `digest` of corpus.py for folders."""
     return {
         name: hashlib.sha256(content).hexdigest()
         for name, content in objects(prefix).items()

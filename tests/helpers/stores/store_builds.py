@@ -16,15 +16,13 @@ from tests.helpers.stores.faulty_proxy import Faults
 SIZES = {"task_bytes": 150_000, "partition_bytes": 100_000}
 OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
 OUT = "s3://bucket/sets/made"
-STOP = (
-    "import tests.helpers.processes.stopped; tests.helpers.processes.stopped.stop_after_outcomes(1)"
-)
-ONE_PROCESS = "import tests.helpers.processes.command_line; tests.helpers.processes.command_line.without_workers()"
-"""For claims about what two builds do to each other, where workers would only take time."""
+STOP = started.stopping_after_outcomes(1)
+ONE_PROCESS = "from tests.helpers.processes.command_line import without_workers; without_workers()"
+"""Run tasks in the driver's process: workers would only take time."""
 
 
 def quick_s3(patch: pytest.MonkeyPatch) -> None:
-    """In this process, too, a request that gives nothing for half a second is given up; what failed is tried again soon, and by us, not by AWS's library."""
+    """Set short timeouts and pauses for s3:// in this process, and retry only in our code."""
     config = {"read_timeout": 0.5, "connect_timeout": 0.5, "retries": {"max_attempts": 0}}
     patch.setitem(fsspec.config.conf, "s3", {"config_kwargs": config})
     patch.setattr(pipeline.storage.retries, "FIRST_PAUSE", 0.01)

@@ -1,4 +1,4 @@
-"""Stores that misbehave as real ones do, and one that is real: what the reader's remote tests read from."""
+"""Stores for tests of the reader: one that fails as real stores do, and an HTTP server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 
 class Trouble:
-    """What goes wrong, and how often: counted down by the store as it happens. Set by tests, for their own process."""
+    """Faults that a test injects into the stores of its process; each kind is a countdown."""
 
     errors = 0
     short_reads = 0
@@ -51,7 +51,7 @@ class Trouble:
 
 
 class TroubledFile:
-    """A file that fails, breaks off, lies or stalls while there is trouble left. Shards only: the manifest stays readable."""
+    """A file with faults, if it is a shard: it fails, ends early, has flipped bits, or stalls."""
 
     def __init__(self, file: Any, path: str) -> None:
         self._file = file
@@ -103,7 +103,7 @@ fsspec.register_implementation("troubled", TroubledStore, clobber=True)
 
 @contextmanager
 def http_store(folder: Path) -> Iterator[str]:
-    """A real HTTP server on loopback that serves a folder, byte ranges included, as object stores do."""
+    """Serve a folder by HTTP on loopback, with byte ranges, as object stores do; yield its URL."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:

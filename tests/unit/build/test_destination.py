@@ -1,4 +1,4 @@
-"""What becomes of a build when others build in the same place, inputs change, or files are damaged, at moments of our choosing: in this process."""
+"""Builds in one process, during which others build there, inputs change or files are damaged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BuildHere = Callable[..., Manifest]
 
 @pytest.fixture(autouse=True)
 def _store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Builds in a few small tasks; fsspec's store in memory, empty, which says of a missing object what the others say."""
+    """Cut builds into a few small tasks; empty the in-memory store."""
     use_few_small_tasks(monkeypatch)
     empty_memory_store(monkeypatch)
 
@@ -265,7 +265,7 @@ def test_a_file_that_does_not_verify_is_written_again_by_the_same_command(
 def test_a_folder_of_nfs_that_keeps_what_is_open_is_cleared_up(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There, a file that is removed while a process has it open stays, under another name, until it is closed."""
+    """On NFS, a removed file that is open stays under another name until it is closed."""
     out = tmp_path / "out"
     unlink = Path.unlink
 

@@ -46,9 +46,7 @@ def test_hashes_are_those_of_the_xxhash_library(values: list[list[int]]) -> None
     assert [h.tobytes() for h in hashes] == [xxhash.xxh3_128_digest(bytes(run)) for run in values]
 
 
-def test_hashes_are_those_of_the_xxhash_library_at_every_length_that_xxh3_treats_in_its_own_way() -> (
-    None
-):
+def test_hashes_are_those_of_the_xxhash_library_for_each_length_class_of_xxh3() -> None:
     lengths = np.array(
         [*range(600), 1023, 1024, 1025, 16_384, 100_000]
     )  # it changes at 16, 128, 240, and each 1024

@@ -42,7 +42,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A dataset's folder whose tasks have all run, and a file beside it that is nobody's business."""
+    """Run all tasks of a build without a commit, and write an unrelated file beside its folder."""
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(200)))
     out = tmp_path / "deep" / "out"

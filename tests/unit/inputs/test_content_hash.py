@@ -1,4 +1,7 @@
-"""What the manifest calls an input's content, whichever tasks read it: docs/reference/format.md says how anybody can compute it."""
+"""An input's content hash in the manifest does not depend on its tasks.
+
+docs/reference/format.md defines it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damage anywhere in an archive is an error or changes no record, and sound archives of unusual shapes are read."""
+"""Damage in an archive is an error or changes no record; unusual but valid archives are read."""
 
 from __future__ import annotations
 

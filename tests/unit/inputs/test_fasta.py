@@ -1,4 +1,4 @@
-"""FASTA as found in the wild: what is read, what is an error, and that chunks and ranges never show."""
+"""FASTA as found in the wild: what is read, what is an error; chunks and ranges do not matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs on the web and on other file systems: told apart by what their servers say, named as the user named them, and said plainly when they fail."""
+"""Inputs by URL: how versions are told apart, how inputs are named, and how errors read."""
 
 from __future__ import annotations
 
@@ -160,9 +160,7 @@ def test_what_is_found_in_a_place_is_named_with_its_host(
     assert list(_urls(text, path, {name: {"type": "file"}})) == [url]
 
 
-def test_a_folder_on_a_store_is_read_without_what_is_hidden_and_an_object_named_like_a_glob_is_itself() -> (
-    None
-):
+def test_a_folder_on_a_store_skips_hidden_objects_and_reads_names_that_look_like_globs() -> None:
     fs = fsspec.filesystem("memory")
     for name in ("/box/y[1].fasta", "/box/y1.fasta", "/box/.hidden.fasta", "/box/.trash/z.fasta"):
         fs.pipe_file(name, b">a\nMKV\n")

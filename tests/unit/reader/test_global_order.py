@@ -1,4 +1,4 @@
-"""The global order: a permutation of each epoch, without structure, found anywhere without replay."""
+"""The global order: a random permutation of each epoch, computed at any position without replay."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ def test_epochs_and_seeds_differ() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_window_shows_no_structure(seed: int) -> None:
-    """Rank correlations of a window's order with stored order, with the next epoch's, and of neighbours: |ρ| < 4 / √n each."""
+    """Rank correlations are small: |ρ| < 4 / √n.
+
+    They compare a window's order with stored order, with the next epoch's, and neighbours.
+    """
     counts = [4096] * (2 * WINDOW_SHARDS)
     order = Order(counts, seed).epoch(0)
     n = int(order.starts[1])

@@ -1,4 +1,4 @@
-"""A shard whose hash is right and whose content is not: kernels trust cu_seqlens and token ids, so the reader looks first."""
+"""Shards with a right hash but bad content: the reader checks cu_seqlens and ids for kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dataset(many_shards: Path, tmp_path: Path) -> Path:
 
 
 def sign(dataset: Path, content: bytes) -> None:
-    """Put other content in the place of the first shard, and let the manifest say that it is right."""
+    """Replace the content of the first shard, and its hash in the manifest."""
     manifest = read_manifest(dataset)
     entry, *others = manifest.shards["train"]
     (dataset / entry.name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""A manifest is data of a stranger: whatever it says, it is read in full or refused with one of our own errors."""
+"""A manifest is untrusted: it is read in full or refused with one of our own errors."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_depth_size_and_encoding_are_bounded() -> None:
 def test_whatever_is_changed_gives_our_own_error_or_can_be_read(
     honest: dict[str, Any], many_shards: Path, tmp_path: Path
 ) -> None:
-    """Values of wrong types and ranges anywhere, keys that go or get another name, bytes that change or go."""
+    """Change types, ranges, keys and bytes anywhere."""
     (tmp_path / "train").symlink_to(many_shards / "train")
     rng = random.Random(SEED)
     whole = signed(honest)

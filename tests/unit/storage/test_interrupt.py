@@ -24,7 +24,7 @@ waits = executors.wait
 
 def interrupted(pending, **options):
     lock = next(iter(pending))._condition
-    lock.acquire()  # as `wait` itself does: between this and what follows an exception leaves it taken
+    lock.acquire()  # like `wait`: an exception right after this leaves the lock taken
     os.kill(os.getpid(), signal.SIGINT)
     lock.release()
     return waits(pending, **options)
@@ -33,7 +33,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, interrupt)
     executors.wait = interrupted
     out = LocalFolder(Path(sys.argv[1]), Path(sys.argv[1]))
-    tasks = hash_tasks(plan(PreprocessOptions(inputs=("data/sample.fasta",), out="x")), out, every=True)
+    options = PreprocessOptions(inputs=("data/sample.fasta",), out="x")
+    tasks = hash_tasks(plan(options), out, every=True)
     try:
         with executors.ProcessExecutor(1) as executor:
             executor.run(partial(run_once, out=out), tasks, print, print)

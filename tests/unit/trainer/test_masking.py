@@ -1,4 +1,4 @@
-"""Masks: which tokens, how many, by what they become, and that they depend on nothing else than they should."""
+"""Masks: which tokens and how many are masked, what replaces them, what a mask depends on."""
 
 from __future__ import annotations
 

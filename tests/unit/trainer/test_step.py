@@ -1,4 +1,4 @@
-"""A step, eager or captured: where a capture is refused or fails, what a step reads stands still, and where its autocast ends."""
+"""One step, eager or captured: refused and failed captures, static memory, extent of autocast."""
 
 from __future__ import annotations
 
@@ -153,9 +153,15 @@ def test_the_outermost_autocast_ends_once_a_micro_batch_before_or_after_the_back
     model.layers[0].register_full_backward_hook(lambda *_: seen.append(f"backward {depth > 0}"))
     with ShardReader(many_shards) as reader:
         step = Step(
-            model, Optimizer(model, OptimizerOptions(), masters), Masker(ESM2, seed=0, probability=0.15, epoch_buckets=len(reader), device=CPU), autocast,
-            single_process(CPU), micro_batches=2, captured=False, backward_in_autocast=held,
-        )  # fmt: skip
+            model,
+            Optimizer(model, OptimizerOptions(), masters),
+            Masker(ESM2, seed=0, probability=0.15, epoch_buckets=len(reader), device=CPU),
+            autocast,
+            single_process(CPU),
+            micro_batches=2,
+            captured=False,
+            backward_in_autocast=held,
+        )
         step(Feed(reader, buckets=1, stride=1, device=CPU), 1e-3)
     assert seen == 2 * (
         ["forward True", "backward True", "end"]

@@ -1,4 +1,4 @@
-"""Options of a training run: what the command line takes, and what it refuses instead of ignoring."""
+"""Options of a training run: what the command line accepts and what it refuses."""
 
 from __future__ import annotations
 

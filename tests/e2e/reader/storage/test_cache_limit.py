@@ -38,7 +38,12 @@ def uses(reader: ShardReader, epochs: int) -> list[list[str]]:
 def fetched_by(
     windows: list[list[str]], count: int, sizes: dict[str, int], limit: int, *, by_next_use: bool
 ) -> int:
-    """Bytes that a cache of `limit` fetches for the first `count` windows, evicting what is used latest (Belady 1966), or longest ago, and nothing mapped."""
+    """Return the bytes that a simulated cache fetches for the first `count` windows.
+
+    limit: bytes of the cache. It never evicts a mapped shard.
+    by_next_use: evict the shard whose next use is farthest away (Belady 1966), not the one whose
+        last use is longest ago.
+    """
     flat = [shard for window in windows for shard in window]
     cached: dict[str, int] = {}  # shard → when it was last used
     fetched = now = 0

@@ -20,7 +20,10 @@ from tests.helpers.stores.stores import Trouble
 
 
 def served_before_an_error(reader: ShardReader) -> tuple[list[bytes], str]:
-    """Tokens that a reader served until it raised, and what it said; it says so again when asked again."""
+    """Return the tokens that a reader served until it raised, and its message.
+
+    The next call raises the same error.
+    """
     found: list[bytes] = []
     try:
         while True:
@@ -59,7 +62,11 @@ def test_a_damaged_shard_is_found_before_a_token_of_it_is_served(
 
 
 def test_a_shard_that_changed_after_another_process_read_it_well_is_refused(dataset: Path) -> None:
-    program = f"from pipeline.reader import ShardReader\nr = ShardReader({str(dataset)!r})\nprint(sum(1 for _, b in zip(range(len(r)), r)))"
+    program = f"""
+    from pipeline.reader import ShardReader
+    reader = ShardReader({str(dataset)!r})
+    print(sum(1 for _, bucket in zip(range(len(reader)), reader)))
+    """
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=True
     )

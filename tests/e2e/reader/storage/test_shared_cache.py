@@ -94,7 +94,10 @@ for i, bucket in enumerate(reader):
 
 
 def test_jobs_on_one_cache_survive_each_others_death(dataset: Path, tmp_path: Path) -> None:
-    """One job reads six epochs; two others on the same cache are killed again and again, with a store that fails now and then."""
+    """One job reads six epochs while two others on its cache are killed repeatedly.
+
+    The store fails from time to time.
+    """
     cache, url = tmp_path / "cache", f"troubled://{dataset}"
     total = sum(entry.bytes for entry in read_manifest(dataset).shards["train"])
     arguments = [

@@ -1,4 +1,4 @@
-"""A checkpoint whose tensors have other shapes is one error that says why, and nothing of it is loaded."""
+"""A checkpoint with tensors of other shapes is refused with a reason, and not loaded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def test_other_shapes_are_refused_with_a_reason(tmp_path: Path) -> None:
             (
                 HISTORY,
                 (32, 1),
-                "another version of Transformer Engine wrote it. Resume with that version, or with --precision bf16",
+                "another version of Transformer Engine wrote it. "
+                "Resume with that version, or with --precision bf16",
             ),
             ("random.cpu.0", (6,), "another version of torch wrote it"),
         ):

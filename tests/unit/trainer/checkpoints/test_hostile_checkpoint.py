@@ -1,4 +1,4 @@
-"""The files of a checkpoint, changed at random: they are read as they were written, or with one of our errors."""
+"""Files of a checkpoint, changed at random, load what was written or give one of our errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def optimizer(options: TrainOptions, topology: Topology) -> Optimizer:
 
 @pytest.fixture(scope="module")
 def tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """The embedding and its moments: to load all of them takes as long as to load these eight times."""
+    """Select the embedding and its moments: all tensors would take eight times as long."""
     return dict(islice(optimizer.named_tensors(), 3))
 
 
@@ -225,7 +225,7 @@ def test_metadata_that_lacks_a_part_is_a_clear_error(
 
 @contextmanager
 def bounded_memory(more: int) -> Iterator[None]:
-    """Let this process have so many bytes of address space more: a size in a file may be any number."""
+    """Limit the address space to so many bytes more: a size in a file may be any number."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))

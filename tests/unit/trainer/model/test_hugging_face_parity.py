@@ -1,8 +1,8 @@
 """Backend torch against transformers' EsmForMaskedLM, on random weights of every preset's layer.
 
-What a model computes is compared in float64, where both agree to the last digits on any CPU. How well a model computes is
-compared in float32: our error against that float64 is at most 1.5 × Hugging Face's own. Two correct float32 models differ
-from each other by as much as their roundings do, and rounding is the CPU's business.
+Results are compared in float64, where both agree to the last digits on any CPU. Precision is
+compared in float32: our error against float64 is at most 1.5 × Hugging Face's own. Two correct
+float32 models differ by their roundings, which depend on the CPU.
 """
 
 from __future__ import annotations
@@ -31,15 +31,24 @@ if TYPE_CHECKING:
 LONG = "THDPACK_LONG" in os.environ
 MASK, IGNORED = 32, -100
 LOGITS, GRADIENTS = 1e-9, 1e-8
-"""Largest difference of logits, and of a gradient relative to its norm, in float64. Rounding gives 1e-13: 2e-16 for each of
-some hundred additions of numbers up to 30. A constant that is wrong in float32's last digit gives 1e-7."""
+"""Largest difference of logits, and of a gradient relative to its norm, in float64.
+
+Rounding gives 1e-13: 2e-16 for each of some hundred additions of numbers up to 30. A constant that
+is wrong in float32's last digit gives 1e-7.
+"""
 FP32_ERROR = 1.5
-"""Our root mean square error in float32, relative to Hugging Face's, as geometric mean over examples. Both round equally often,
-so that it is about 1. A single example gives 0.7 to 1.6: one token on which attention is undecided may hold half of the error."""
+"""Largest rms error in float32 relative to Hugging Face's, as geometric mean over examples.
+
+Both round equally often, so that the ratio is about 1. A single example gives 0.7 to 1.6: one
+token with almost equal attention scores may cause half of the error.
+"""
 
 
 def shape_of(preset: str) -> ModelOptions:
-    """Return the preset's layer, fewer times. The two largest are narrower, with the same head size, unless THDPACK_LONG."""
+    """Return the preset's shape with one or two layers.
+
+    Without THDPACK_LONG the two largest are narrower, with the same head size.
+    """
     full = PRESETS[preset][1].model
     hidden, heads, ffn = full.hidden_size, full.heads, full.ffn_size
     if hidden > 1280 and not LONG:
@@ -53,7 +62,12 @@ def shape_of(preset: str) -> ModelOptions:
 
 @dataclass(frozen=True)
 class Computed:
-    """logits: [tokens, 33] of real tokens. loss: mean over labels. gradients: of ours' names, empty without a backward pass."""
+    """What a model computes.
+
+    logits: [tokens, 33] of real tokens.
+    loss: mean over labels.
+    gradients: by our names; empty without a backward pass.
+    """
 
     logits: Tensor
     loss: Tensor
@@ -62,7 +76,11 @@ class Computed:
 
 @dataclass(frozen=True)
 class Example:
-    """rows: int64[length] each, masked. labels: likewise, IGNORED where there is nothing to predict."""
+    """Inputs of a model.
+
+    rows: int64[length] each, masked.
+    labels: int64[length] each, IGNORED where there is nothing to predict.
+    """
 
     rows: list[Tensor]
     labels: list[Tensor]
@@ -129,7 +147,10 @@ def by_us_padded(model: Esm2, example: Example) -> Tensor:
 
 @contextmanager
 def in_float64(*models: torch.nn.Module) -> Iterator[None]:
-    """Compute in float64 throughout. Both models say `.float()` for their rotary embeddings: here it means `.double()`."""
+    """Compute in float64 throughout.
+
+    Both models call `.float()` for their rotary embeddings; here it means `.double()`.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "float", Tensor.double)
         torch.set_default_dtype(torch.float64)
@@ -176,7 +197,7 @@ def compare(
     theirs_off, ours_off = (float(torch.dist(each.logits, expected.logits)) for each in single)
     ratios = {"logits": ours_off / theirs_off}
     if backward:
-        # a key's bias moves all scores of a query alike: that third of the gradient is zero, but for rounding
+        # a key's bias adds the same to all scores of a query: its gradient is zero up to rounding
         true = {
             name: g
             for name, g in expected.gradients.items()
@@ -207,7 +228,7 @@ def test_backend_torch_computes_what_hugging_face_computes(preset: str, numerics
 
 
 def test_a_difference_of_one_part_in_ten_million_would_show(numerics: None) -> None:
-    """The comparison in float64 can fail: softmax scaled by 1 + 1e-7 moves logits beyond the bound."""
+    """The float64 comparison can fail: softmax scaled by 1 + 1e-7 moves logits beyond the bound."""
     shape = shape_of("esm2-8m")
     theirs = esm(shape)
     model = ours(shape, theirs)

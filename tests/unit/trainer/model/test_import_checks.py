@@ -1,4 +1,4 @@
-"""Weights from Hugging Face: what this trainer would compute differently, or leave out, is refused by name."""
+"""Weights from Hugging Face that this trainer would ignore or compute differently are refused."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_what_would_be_lost_or_computed_differently_is_refused(
 
 
 def older(tensors: dict[str, Tensor]) -> None:
-    """Name all norms as some versions of transformers do, and add what transformers wrote besides and does not compute with."""
+    """Rename norms as some versions of transformers do; add tensors that transformers ignores."""
     for name in [name for name in tensors if "LayerNorm" in name or "layer_norm" in name]:
         tensors[name.replace(".weight", ".gamma").replace(".bias", ".beta")] = tensors.pop(name)
     tensors["esm.embeddings.position_ids"] = torch.arange(1026)[None]

@@ -1,4 +1,7 @@
-"""Backend te as far as a CPU can say, with stand-ins for Transformer Engine and Triton: names of parameters, and which attention is taken."""
+"""Backend te on a CPU: names of parameters, and the choice of attention.
+
+Stand-ins take the place of Transformer Engine and Triton.
+"""
 
 from __future__ import annotations
 

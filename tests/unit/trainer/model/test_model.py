@@ -140,7 +140,7 @@ def test_presets_have_the_published_sizes() -> None:
 
 
 def test_the_scores_of_long_sequences_are_never_all_in_memory() -> None:
-    """4,096 tokens have 64 MiB of scores a head. No single allocation, forward or backward, is half as large."""
+    """4,096 tokens have 64 MiB of scores a head; no allocation is half as large."""
     tokens = 4096
     sequences = SequenceLayout(torch.tensor([0, tokens], dtype=torch.int32), tokens)
     context = Context(sequences, torch.zeros(tokens, 4), Slices())

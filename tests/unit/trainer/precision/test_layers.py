@@ -91,6 +91,6 @@ def test_no_layer_of_a_run_in_bf16_is_low() -> None:
     ],
 )
 def test_the_option_arrives_at_the_layers(numbers: str, text: str, expected: list[bool]) -> None:
-    """Layers are told what they are not: a nested autocast costs the host time, and where no outer one is it says nothing."""
+    """Only layers that stay in bf16 have the flag: a nested autocast costs the host time."""
     model = build(SMALL, ComputeOptions(backend="torch", precision=numbers, precision_layers=text))
     assert [layer.stays_bf16 for layer in model.layers] == expected

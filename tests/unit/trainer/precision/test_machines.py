@@ -61,7 +61,8 @@ def test_a_refusal_says_what_is_needed_what_is_there_and_what_to_use() -> None:
     with pytest.raises(ValueError, match="mxfp8") as refused:
         resolve_for(ComputeOptions(precision="mxfp8"), (9, 0), has_te=True)
     assert str(refused.value) == (
-        "--precision mxfp8 needs a GPU of compute capability 10.0 to below 12.0 (Blackwell), and this machine has one of 9.0 (Hopper): "
+        "--precision mxfp8 needs a GPU of compute capability 10.0 to below 12.0 (Blackwell), "
+        "and this machine has one of 9.0 (Hopper): "
         "use fp8-delayed, fp8-current, fp8-block, bf16"
     )
 
@@ -144,7 +145,10 @@ def test_sizes_are_multiples_of_what_the_precision_needs(numbers: str, multiple:
     say(slice_tokens=3 * multiple)
     with pytest.raises(
         ValueError,
-        match=f"--hidden-size is {multiple // 2}, --precision {numbers} needs a multiple of {multiple}: change it",
+        match=(
+            f"--hidden-size is {multiple // 2}, "
+            f"--precision {numbers} needs a multiple of {multiple}: change it"
+        ),
     ):
         say(hidden_size=multiple // 2)
     with pytest.raises(ValueError, match=f"--ffn-size is {multiple + 8}"):

@@ -1,4 +1,7 @@
-"""Validation leaves delayed scaling's state as it is. Transformer Engine's own modules: tests/gpu/test_scaling_kept.py."""
+"""Validation does not change the state of delayed scaling.
+
+tests/gpu/test_scaling_kept.py does this with Transformer Engine's own modules.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from trainer.run import TrainingRun
 
 
 class Noting(nn.Linear):
-    """Notes the largest value that it saw, as Transformer Engine's modules do. fp8_meta: there from the start, or from the first pass on."""
+    """Module that records the largest value that it saw, as Transformer Engine's modules do.
+
+    fp8_meta: set from the start, or by the first pass.
+    """
 
     def begin(self) -> None:
         self.fp8_meta = {
@@ -50,7 +56,7 @@ def test_largest_values_of_a_validation_stay_out_of_the_history() -> None:
 
 
 def test_a_run_keeps_the_history_where_it_validates(many_shards: Path, tmp_path: Path) -> None:
-    """One layer of an ordinary model notes its largest values, as Transformer Engine's modules do."""
+    """Make one layer of a model record its largest values, as Transformer Engine's modules do."""
     options = parse(arguments(many_shards, tmp_path / "run"))
     noted = []
     with process_group() as topology, ExitStack() as stack:
