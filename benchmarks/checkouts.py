@@ -4,8 +4,8 @@
     python -m benchmarks.checkouts ../before . --fasta swissprot.fasta --rounds 6
 
 The same interpreter runs both; each checkout needs its own compiled kernels. A slow minute of the
-machine hits both, so the ratio within a round says more than the two medians. CPU time is that of
-the build and all its processes.
+machine hits both, so the ratio within a round is more reliable than the two medians. CPU time is
+that of the build and all its processes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def environment(checkout: Path) -> dict[str, str]:
     """Return the environment in which Python imports a checkout's packages and no others.
 
     Raises:
-        SystemExit: Python imports others, or the kernels are not compiled.
+        SystemExit: Python imports packages from elsewhere, or the kernels are not compiled.
     """
     found = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
     kernels = (

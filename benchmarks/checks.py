@@ -1,10 +1,10 @@
-"""Measure the checks before reading: hashes of a checkpoint, buckets of a newly mapped shard.
+"""Measure the checks that precede reading: hashes of a checkpoint, buckets of a new shard.
 
     python -m benchmarks.checks
 
 All files are made in a temporary folder and read from the page cache. One rank compares a
 checkpoint with its hashes, as a resumed run does. A shard's hash is computed at every mapping; its
-buckets are checked once a process.
+buckets are checked only at the first mapping in a process.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def dataset(folder: Path, size: int) -> Path:
 
 
 def measured(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Return sorted seconds of each way, which take turns, after one warm-up round."""
+    """Time the given functions in turns, after one warm-up round; return the sorted seconds of
+    each."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():

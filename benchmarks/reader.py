@@ -6,10 +6,10 @@
         --peers litdata litdata-tokens datasets datasets-streaming mosaicml online
 
 Peers need `pip install torch litdata datasets mosaicml-streaming transformers` in an environment of
-their own. In each round every loader gets the same time, one after the other; printed are medians
-of rounds, and of the ratios within a round. Every loader serves the same packed rows in one
-process without workers and shuffles them. Files are in the page cache, and each row's tokens are
-copied into one buffer.
+their own. In each round the loaders run one after the other, each for the same time. Results are
+the medians over rounds of speeds, and of ratios within a round. Every loader serves the same packed
+rows in one process without workers and shuffles them. Files are in the page cache, and each row's
+tokens are copied into one buffer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from schemas.manifest import Manifest
 @dataclass(frozen=True, kw_only=True)
 class Options:
     dataset: Annotated[Path, tyro.conf.Positional]
-    """Dataset of thdpack; everything else is made from it."""
+    """Dataset of thdpack, from which the peers' copies are made."""
     peers: tuple[Peer, ...] = ()
     """Loaders to measure beside ours."""
     fasta: Path | None = None
@@ -53,7 +53,8 @@ class Options:
     folder: Path = Path(tempfile.gettempdir())
     """Where the peers' copies are written and removed."""
     shards: int = 10_000
-    """Shards, all hard links to one, of the dataset that is opened and resumed."""
+    """Number of shards of the dataset that is opened and resumed; all are hard links to one
+    file."""
     buckets: int = 4_000
     """Buckets in each of them."""
 

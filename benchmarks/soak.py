@@ -1,4 +1,4 @@
-"""Run the tests under everything that must not matter, and print a table.
+"""Run the tests under conditions that must not change their outcome, and print a table.
 
     make soak
     make soak OPTS="--only threads"
@@ -38,7 +38,7 @@ IN_A_NAMESPACE: Final = ("unshare", "--mount", "--net", "--", "bash", "-euc")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Run the tests under everything that must not matter."""
+    """Run the tests under conditions that must not change their outcome."""
 
     only: str = ""
     """Rows whose name matches this regular expression."""
@@ -59,7 +59,7 @@ class Row:
     """One way to run the tests.
 
     command: the whole command.
-    env: more environment variables.
+    env: additional environment variables.
     why_not: why this machine cannot run it.
     busy: busy loops that run at the same time.
     """
@@ -70,7 +70,7 @@ class Row:
     why_not: str = ""
     busy: int = 0
     prepare: Callable[[Path], tuple[str, ...]] | None = None
-    """Prepares an empty folder for the run; returns the command."""
+    """Prepare an empty folder for the run, and return the command."""
 
 
 def pytest_command(*arguments: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""`balanced`: every bucket filled to the last few tokens and equally expensive in attention.
+"""`balanced` fills every bucket almost completely and gives all buckets the same attention cost.
 
-A bucket is one row of exactly `capacity` tokens. Attention costs Σ length² over its sequences.
+A bucket is one row of exactly `capacity` tokens. Its attention cost is Σ length² over its
+sequences.
 
 1. Read a window of sequences worth 512 buckets.
 2. Go through it from long to short. Give each sequence to the bucket with the least Σ length² that
@@ -24,8 +25,8 @@ import packers.balanced_kernel as kernel
 from packers._check import checked_lengths
 
 WINDOW_BUCKETS: Final = 512
-"""Buckets filled together. With 16,384 tokens a bucket on Swiss-Prot, 256 leave a spread of 0.0066,
-512 of 0.0038. See docs/decisions/0002-balanced-window-of-512.md."""
+"""Buckets filled together. With 16,384 tokens per bucket on Swiss-Prot, the spread of Σ length² is
+0.0066 with 256 buckets, and 0.0038 with 512. See docs/decisions/0002-balanced-window-of-512.md."""
 
 RESERVE: Final = 512
 """Sequences read past the window for step 3 to choose from. With fewer, some gaps find no match."""
@@ -45,10 +46,10 @@ def pack_balanced(
         lengths: int64[N], tokens per sequence, specials included, in shuffled order.
         capacity: tokens per bucket.
         max_seqs: most sequences in a bucket.
-        final: place all sequences, the last bucket part-filled; otherwise leave those that do not
-            fill a bucket.
+        final: place all sequences, so that the last bucket is part-filled; otherwise leave out
+            those that do not fill a bucket.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0 without gaps; -1 if it was left.
+        int32[N], bucket of each sequence, numbered from 0 without gaps; -1 if it was left out.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: LPT list scheduling (Graham, SIAM J. Appl. Math. 1969) with a capacity; step 3 is ours.
@@ -73,7 +74,8 @@ def pack_balanced(
         buckets = _buckets_of_window(lengths[queue], capacity, at_end=at_end, final=final)
         if buckets == 0:
             break
-        # a little less than fits: else the shortest find no room and pile up at the stream's end
+        #         # Leave a little room. Otherwise the shortest sequences pile up at the end of the
+        #         stream.
         enough = int(
             np.searchsorted(np.cumsum(lengths[queue]), buckets * (capacity - capacity // _SLACK))
         )

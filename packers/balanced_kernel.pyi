@@ -23,8 +23,8 @@ def place(
 ) -> None:
     """Give each member, from long to short, to the bucket with the least Σ length² that has room.
 
-    Lengths fall, so a bucket without room waits, listed under its free tokens, until they have
-    fallen to that number.
+    A bucket without room for the current length is listed under its free tokens. It is considered
+    again once lengths have fallen to that number.
 
     Args:
         members: int64[M], by falling length.

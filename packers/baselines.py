@@ -70,8 +70,8 @@ def pack_best_fit_decreasing(
 ) -> NDArray[np.int32]:
     """Sort all sequences from long to short, then give each to the fullest bucket that has room.
 
-    It fills well. But a bucket then holds sequences of similar length, so the Σ length² of buckets
-    have a coefficient of variation of about 0.5. Kept for comparison.
+    Buckets are well filled, but each holds sequences of similar length. So the coefficient of
+    variation of Σ length² over buckets is about 0.5. This packer is kept for comparison.
 
     Args:
         lengths: int64[N], tokens per sequence, specials included.

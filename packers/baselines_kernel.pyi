@@ -9,7 +9,8 @@ def best_fit(
     """Pack by bounded best-fit.
 
     Returns:
-        int64[N], bucket of each sequence; int64[num_open], the buckets open at the end.
+        int64[N], bucket of each sequence; int64[num_open], numbers of the buckets still open at the
+        end.
     """
 
 def best_fit_decreasing(

@@ -15,7 +15,7 @@ class Quality:
     buckets: buckets counted
     fill: tokens / (buckets × capacity)
     spread: coefficient of variation of Σ length² over buckets, the cost of attention
-    peak: largest Σ length² / its mean; every rank of a step waits for the largest
+    peak: largest Σ length² / its mean; all ranks wait for the one with the largest
     max_seqs: most sequences in a bucket
     """
 

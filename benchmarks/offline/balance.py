@@ -6,9 +6,10 @@
     python -m benchmarks.offline.balance data/balanced data/best-fit data/next-fit \\
         --preset esm2-650m
 
-One GPU times a step of every bucket, replayed from a CUDA graph (the median of three passes). Among
-N ranks a micro-batch takes as long as the slowest of its N buckets: the mean of that over draws of
-N buckets, against the mean bucket.
+One GPU times a step of every bucket (one row of packed sequences), replayed from a CUDA graph; each
+time is the median of three passes. With N ranks, a micro-batch takes as long as the slowest of N
+buckets. So N buckets are drawn many times, and the mean of their slowest is compared with the mean
+bucket.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def main() -> None:
 
 
 def spread(run: TrainingRun, buckets: int) -> dict[str, Any]:
-    """Return ms a step of one bucket, their spread, and the slowest of N against the mean."""
+    """Return the mean ms of a step on one bucket, its spread, and the slowest of N against the
+    mean."""
     if run.not_captured:
         raise SystemExit(
             "balance: the step cannot be captured, so the host would be measured: "

@@ -20,11 +20,12 @@ from pipeline.reader import ShardReader
 WIDTH: Final = 880
 LEFT: Final = 12
 TOKEN: Final = (WIDTH - 2 * LEFT) / 4096
-"""Pixels a token: one scale for both halves of the picture, so that areas compare."""
+"""Pixels per token, the same in both halves of the picture, so that areas can be compared."""
 ROW: Final = 15
 ROWS_TOP: Final = 44
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#8c6bb1")
-"""Neighbours differ; blue, vermilion and green are those of Okabe and Ito, as in the report."""
+"""Colours of sequences, different for neighbours; blue, vermilion and green are those of Okabe and
+Ito, as in the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +61,13 @@ def text(x: float, y: float, words: str, colour: str, *, size: int = 13, extra: 
 
 
 def box(x: float, y: float, tokens: float, height: float, colour: str) -> str:
-    """Return a run of tokens; half a pixel at its end keeps neighbours apart."""
+    """Return a run of tokens as a box, half a pixel short so that neighbours stay apart."""
     width = max(1.0, tokens * TOKEN - 0.5)
     return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{colour}"/>'
 
 
 def padded_batch(lengths: list[int], longest: int, ink: Ink) -> list[str]:
-    """Return one row of `longest` tokens for each sequence, and what they cost."""
+    """Draw one row of `longest` tokens for each sequence, and state their cost."""
     computed, real = len(lengths) * longest, sum(lengths)
     parts = [text(LEFT, 24, f"Padded batch: {len(lengths)} rows × {longest:,}", ink.text, size=15)]
     for number, length in enumerate(lengths):
@@ -87,7 +88,7 @@ def padded_batch(lengths: list[int], longest: int, ink: Ink) -> list[str]:
 
 
 def thd_bucket(lengths: list[int], capacity: int, top: float, ink: Ink) -> list[str]:
-    """Return one row that holds the same sequences, with `cu_seqlens` below."""
+    """Draw one row that holds the same sequences, with `cu_seqlens` below."""
     title = f"THD bucket: the same sequences in one row of {capacity:,} tokens"
     parts = [
         text(LEFT, top, title, ink.text, size=15),

@@ -14,7 +14,7 @@ LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 
 
 def residue_positions(text: np.ndarray) -> np.ndarray:
-    """Return the positions of residues in FASTA text, uint8[N]; int64[…]."""
+    """Return the positions, int64[…], of residues in FASTA text, uint8[N]."""
     ends = np.flatnonzero(text == ord("\n"))
     begins = np.concatenate(([0], ends[:-1] + 1))
     header = text[begins] == ord(">")

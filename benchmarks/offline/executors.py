@@ -2,10 +2,10 @@
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 
-A slow minute of the machine hits all ways. Ray uses a running cluster (`ray start`, two cores;
-started here, its start not timed), and with --own-cluster also one that the job starts and stops.
-The input is read before each job, so that it is in the page cache. Ray's idle servers run only
-where Ray is compared.
+A slow minute of the machine hits all variants. Ray uses a running cluster of two cores, which this
+benchmark starts with `ray start` before timing begins. With --own-cluster it is also timed with a
+cluster that the job starts and stops. The input is read before each job, so that it is in the page
+cache. Ray's idle servers run only where Ray is compared.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def job(options: Options, *arguments: str) -> float:
 
 
 def compared(options: Options, ways: dict[str, tuple[str, ...]]) -> None:
-    """Time the ways in turns and print each beside the first."""
+    """Time the variants in turns, and print the speed of each relative to the first."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.runs):
         for name, arguments in ways.items():

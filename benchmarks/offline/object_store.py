@@ -9,7 +9,7 @@
     python -m benchmarks.offline.object_store --fasta swissprot.fasta --workers 2 --runs 3
 
 Without AWS_ENDPOINT_URL it starts moto's server, which the tests use and which takes more of the
-cores than the job. A server on the same machine takes its share of them either way. Bodies are
+cores than the job. Any server on the same machine takes a share of the cores. Request bodies are
 unsigned, as over https. The input is in the page cache.
 """
 

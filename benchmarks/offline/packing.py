@@ -3,7 +3,8 @@
     python -m benchmarks.offline.packing --fasta swissprot.fasta --plot docs/images/packing.png
 
 Lengths are capped at 1,024 tokens and shuffled, in one stream. The last window (512 buckets) is
-left out, because an endless stream has none. Spread is that of Σ length² over buckets.
+left out, because an endless stream has none. Spread is the coefficient of variation of Σ length²
+(the attention cost) over buckets.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def token_lengths(fasta: Path, seed: int) -> np.ndarray:
 
 
 def judged(lengths: np.ndarray, buckets: np.ndarray, capacity: int) -> Quality:
-    """Return the quality without the last window, or of all if there is only one."""
+    """Return the quality of all windows but the last, or of the only window."""
     count = int(buckets.max()) + 1
     whole = (count - 1) // WINDOW_BUCKETS * WINDOW_BUCKETS
     return measure(lengths, buckets, capacity=capacity, last=whole or count)

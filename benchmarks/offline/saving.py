@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 4 -m benchmarks.offline.saving DATASET --preset esm2-650m
 
-Wall-clock time of blocks of steps, all ranks. A block with a checkpoint begins with the call that
-saves, and ends when the checkpoint is published and all steps are done.
+This measures wall-clock time of blocks of steps, over all ranks. A block with a checkpoint begins
+with the call that saves, and ends when the checkpoint is published and all steps are done.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--buckets", type=int, default=4, help="of a micro-batch")
     parser.add_argument("--micro-batches", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8, help="of a block")
-    parser.add_argument("--blocks", type=int, default=3, help="of each kind")
+    parser.add_argument("--blocks", type=int, default=3, help="blocks of each kind")
     parser.add_argument(
         "--interval", type=int, default=500, help="steps between checkpoints, for the share"
     )

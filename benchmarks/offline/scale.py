@@ -1,13 +1,14 @@
-"""Measure what grows with millions to billions of records, on the driver and in the reader.
+"""Measure costs that grow with the number of records, up to billions, in the driver and the reader.
 
     python -m benchmarks.offline.scale
 
 No records are made or read. For each size this makes:
 
-- inputs of 10 GB, their cut, the task list, and the message to a worker for each task;
+- inputs of 10 GB, their division into tasks, the task list, and the message to a worker for each
+  task;
 - results of every task in the shapes of a real build (histograms, counts, one shard and one
-  records/ file a partition), with partitions filled by a draw from the multinomial distribution
-  that hashes give;
+  records/ file a partition), with sizes of partitions drawn from the multinomial distribution that
+  hashing gives;
 - the manifest, written, read and checked;
 - a reader on it, at a position in the middle of the third epoch.
 

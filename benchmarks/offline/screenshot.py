@@ -1,4 +1,5 @@
-"""Take a picture of an HTML report: docs/images/report.png. Needs Chromium and, for looks, Inter.
+"""Take a picture of an HTML report: docs/images/report.png. Needs Chromium, and the font Inter for
+a good look.
 
 thdpack stats swissprot --html report.html
 python -m benchmarks.offline.screenshot report.html docs/images/report.png

@@ -36,7 +36,7 @@ from schemas.records import Status
 from schemas.shard import SPLITS
 
 _ROWS_A_FILE = 135_000
-"""As many as a partition of UniRef has."""
+"""Rows of a records/ file, as many as a partition of UniRef has."""
 _STATUSES = tuple(Status)
 _KEPT, _DUPLICATE = _STATUSES.index(Status.KEPT), _STATUSES.index(Status.DUPLICATE)
 _INPUTS = 40
@@ -147,7 +147,7 @@ def _part(
     names: tuple[str, ...],
     options: PreprocessOptions,
 ) -> ReduceResult:
-    """Write one records/ file; return what the manifest says of it."""
+    """Write one records/ file; return its manifest entry."""
     count = ordinal.size
     residues = np.clip(np.exp(rng.normal(5.7, 0.75, count)), 5, 40_000).astype(np.int64)
     duplicate = rng.random(count) < 0.25

@@ -6,8 +6,8 @@ backward of one layer, with the rotary embedding.
 Rows have 16,384 tokens: a bucket of the dataset, and sequences of one length. Each shape is first
 compared with scaled_dot_product_attention in fp32 (‖difference‖ / ‖reference‖ of output and
 gradient). Results are the device time of all kernels between fused QKV and its gradient (torch
-profiler), medians of 5, taken in turn. Sines, cosines and the table of blocks are made before: a
-row needs them once.
+profiler), medians of 5, taken in turn. Sines, cosines and the table of blocks are computed before
+timing, because a row needs them only once for all layers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
     context = layer_te.Context(sequences, angles, Slices())
 
     def attend(ours: bool, leaf: Tensor) -> list[Tensor]:
-        """Return output and gradient. Each pass rotates QKV in place, which changes no time."""
+        """Return output and gradient. Each pass rotates QKV in place, which does not affect the
+        time."""
         layer_te.is_ours = lambda *_: ours
         out = context.attend(module, leaf)
         return [out.detach(), *torch.autograd.grad(out, leaf, grad)]

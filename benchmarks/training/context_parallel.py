@@ -4,7 +4,7 @@ forward and backward, on the same bucket and weights.
     torchrun --nproc-per-node 4 -m benchmarks.training.context_parallel DATASET --presets esm2-650m
 
 Every divisor of the number of ranks is a group size. Weights are random, three times as large as
-initial ones, so that attention is not uniform. Parameters are whole on each rank, bf16. Gradients
+initial ones, so that attention is not uniform. Each rank holds all parameters, in bf16. Gradients
 are summed over a group in fp32.
 """
 
@@ -162,7 +162,7 @@ def measured(
     gib = torch.cuda.max_memory_allocated() / 2**30
     sums = torch.stack([loss.detach().double(), (masked.labels >= 0).sum().double()])
     grads = [parameter.grad.float() for _, parameter in model.named_weights()]
-    share = topology.slices.ranks / topology.world_size  # every group computed the same
+    share = topology.slices.ranks / topology.world_size  # every group computed the same bucket
     for tensor in (sums, *grads):
         dist.all_reduce(tensor)
         tensor.mul_(share)

@@ -6,8 +6,8 @@ and check it on rows that were left out.
     # coefficients that fit best, to be written there
     python -m benchmarks.training.fit_estimate --fit
 
-Least squares of the relative error of time, coefficients not below 0. The few constants of memory
-are slopes between rows, found by hand. --fit needs scipy.
+The fit minimises the squared relative error of time, with coefficients of at least 0. The few
+constants of the memory formula were found by hand, as slopes between rows. --fit needs scipy.
 """
 
 from __future__ import annotations

@@ -39,11 +39,12 @@ from trainer.monitoring.flops import model_flops
 from trainer.precision import autocast
 
 FP8_LIMITS: Final = (0.25, 0.5)
-"""Errors of output and of gradients beyond which something is broken. FP8 gradients have two bits
-of mantissa, several times in a row.
+"""Largest errors of output and of gradients that count as correct. FP8 gradients are rounded to two
+bits of mantissa, several times in a row.
 """
 SETTLING: Final = 4
-"""Passes before outputs are compared: delayed scaling starts with scales that fit nothing."""
+"""Passes before outputs are compared. Delayed scaling needs them, because its first scales are
+arbitrary."""
 
 
 class Problem:
@@ -58,7 +59,8 @@ class Problem:
             shapes = {
                 name: parameter.shape for name, parameter in Plain(options).named_parameters()
             }
-        # no bias is 0 and no norm is 1, so that a rung that omits or confuses them has an error
+        #         # no bias is 0 and no norm weight is 1, so that a rung that omits or confuses them
+        #         shows an error
         spread = {
             name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1
             for name, shape in shapes.items()
@@ -114,7 +116,7 @@ class Problem:
 
 @dataclass
 class Rung:
-    """Results of a rung. failure: why there are none, or none to trust."""
+    """Results of a rung. failure: why there are no results, or why they cannot be trusted."""
 
     name: str
     output_error: float = math.nan

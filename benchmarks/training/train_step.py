@@ -1,4 +1,4 @@
-"""Speed of the training step on this machine's GPU: real shards through the reader against one
+"""Speed of the training step on this machine's GPU, on real shards through the reader and on one
 resident bucket, in one run.
 
     python -m benchmarks.training.train_step DATASET --presets esm2-650m --precisions bf16
@@ -10,7 +10,7 @@ results are medians.
 
 - tokens/s: without padding.
 - data wait: share of the time of real blocks in which the device may have waited for a row.
-- host's: share that the host spent on rows, mostly while the device computed.
+- host's: share of the time that the host spent on rows, mostly while the device computed.
 - host ms: time in which the host launches a step.
 
 `--json` also writes the rows to a file. If a step cannot be captured in a CUDA graph, the row says

@@ -4,8 +4,8 @@
 2. Reduce: for each partition drop duplicates, shuffle, pack, write shards (`reduce_stage/`).
 3. Commit: pack what partitions could not fill, verify all files, replace manifest.json.
 
-Only the manifest makes a dataset; work in progress lies in DATASET/.build. After a crash at any
-point the same command resumes the build.
+A folder is a dataset only once it has a manifest; intermediate files are in DATASET/.build. After a
+crash at any point the same command resumes the build.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ WORKER_BYTES: Final = 400 << 20
 class Built:
     """Result of a build.
 
-    fresh: False if the dataset was there already.
+    fresh: False if the dataset already existed.
     """
 
     manifest: Manifest
@@ -65,12 +65,12 @@ class Built:
 
 
 def build(options: PreprocessOptions, report: Reporter) -> Built:
-    """Build a dataset, resume its build, or find that it is built already.
+    """Build a dataset, resume its build, or return the existing dataset if it is the same.
 
     Raises:
         InputError: an input cannot be read or breaks a rule.
-        DatasetError: another dataset is there, and --overwrite was not given.
-        BuildError: the disk is full, a worker was killed, or another build runs there.
+        DatasetError: another dataset exists, and --overwrite was not given.
+        BuildError: the disk is full, a worker was killed, or another build is running.
     """
     kind = EXECUTORS[options.executor]
     out = os.path.abspath(options.out) if kind.remote and not is_url(options.out) else options.out
@@ -121,9 +121,11 @@ class Build:
         """Build, unless the existing dataset is the one that the options ask for.
 
         Raises:
-            DatasetError: the existing dataset is damaged or of other inputs, without --overwrite.
+            DatasetError: the existing dataset is damaged or has other inputs, and --overwrite was
+                not given.
         """
-        if existing is None or self._options.overwrite:  # --overwrite: it may be damaged
+        if existing is None or self._options.overwrite:
+            # with --overwrite, the existing dataset may be damaged
             return mended(self._build, lambda _: None, self._work, self._report)
         self._refuse_other_inputs(existing)
         problem = missing_file(existing, self._out)
@@ -134,7 +136,7 @@ class Build:
         return self.found(existing)
 
     def found(self, existing: Manifest) -> Built:
-        """Return the existing dataset, and remove what this build left behind."""
+        """Return the existing dataset, and remove its build's intermediate files."""
         self._destination.clear(existing, self._work)
         return Built(manifest=existing, fresh=False)
 
@@ -205,7 +207,8 @@ class Build:
     def _map(self) -> MapOutcome:
         maps = map_tasks(self._plan, self._options.of_dataset, self._work)
         hashes = hash_tasks(self._plan, self._work)
-        hashed = sum(task.end - task.begin for task in hashes)  # bytes that are read twice
+        # bytes of tables, which are read twice
+        hashed = sum(task.end - task.begin for task in hashes)
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
         mapped = add_up_map_results(self._options, self._plan, maps, hashes, results)
@@ -234,7 +237,7 @@ class Build:
         """Read every file back before the commit.
 
         Args:
-            tasks: all that wrote files, with their results in `parts`.
+            tasks: all tasks that wrote files; `parts` has their results.
         Raises:
             BuildError: a file is damaged; the next run of the build writes it again.
         """

@@ -1,4 +1,4 @@
-"""The plan of a build: how sizes and names of the inputs decide on map tasks and partitions."""
+"""The plan of a build: its map tasks and partitions, derived from sizes and names of the inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from schemas.manifest import Manifest
 PLAN: Final = ".build/plan.json"
 """Name of the task list of a scheduler's array, in the dataset's folder."""
 UNREADABLE: Final = "unreadable"
-"""Stands for the digest of a task list that is damaged or of another version."""
+"""Replaces the digest of a task list that is damaged or of another version."""
 PARTITION_BYTES: Final = 56 << 20
 """Approximate FASTA in a partition. A reduce task holds that in memory; it makes about a shard."""
 _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
@@ -33,7 +33,7 @@ _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """Everything about a build that sizes and names decide."""
+    """The parts of a build that depend only on sizes and names of its inputs."""
 
     sources: tuple[Source, ...]
     passed_over: tuple[str, ...]
@@ -41,9 +41,11 @@ class Plan:
     ranges: tuple[tuple[int, int, int], ...]
     """(source index, begin, end) of each map task."""
     hashed: tuple[tuple[int, int, int], ...]
-    """(source index, begin, end) of each hash task: tables, which map tasks read in columns."""
+    """(source index, begin, end) of each hash task. Only tables have them: map tasks read a table
+    by columns, so they cannot hash its bytes."""
     partitions: int
-    """Depends on the sizes of the inputs only, because it changes the bytes of the dataset."""
+    """It depends only on the sizes of the inputs, because the number changes the bytes of the
+    dataset."""
 
     @property
     def input_bytes(self) -> int:
@@ -70,7 +72,7 @@ def absolute(planned: Plan) -> Plan:
 
 
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
-    """Return the name of a plan: 16 hexadecimal digits for its dataset, 16 for files and cut."""
+    """Return the name of a plan: 16 hexadecimal digits for its dataset, 16 for files and ranges."""
     files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
     dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
     return f"{dataset}-{xxhash.xxh3_64_hexdigest(files.encode())}"
@@ -79,7 +81,8 @@ def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
 def dataset_digest(
     shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__
 ) -> str:
-    """Return a digest of what plan and manifest share: options, inputs (name, size), version."""
+    """Return a digest of the facts in both plan and manifest: options, inputs (name, size),
+    version."""
     return xxhash.xxh3_64_hexdigest(
         json.dumps([shape, list(inputs), version], sort_keys=True).encode()
     )

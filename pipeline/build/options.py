@@ -33,37 +33,37 @@ class DatasetOptions(SequenceLimits):
     max_seq_len: int = 1_024
     """Longest sequence in tokens, <cls> and <eos> included. ESM-2 was trained with 1024."""
     long: Literal["truncate", "split", "drop"] = "truncate"
-    """What becomes of records longer than --max-seq-len: `truncate` keeps their first residues,
+    """How to treat records longer than --max-seq-len: `truncate` keeps their first residues,
     `split` cuts them into consecutive pieces, `drop` leaves them out."""
     min_residues: int = 1
     """Leave out records with fewer residues."""
     on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (as max_seqs)
-    """What becomes of a letter outside the vocabulary (J, digits, …): `unk` makes it <unk> and
-    counts it, `skip` leaves its record out, `error` ends the build and names file and line.
-    Default: unk, and an error for an input of which more than half would be <unk>."""
+    """How to treat a letter outside the vocabulary (J, digits, …): `unk` makes it <unk> and counts
+    it, `skip` leaves its record out, `error` ends the build and names file and line. Default: unk,
+    but an input of which more than half would be <unk> is an error."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` keeps the first of all records with the same residues, in input order. `cropped` also
     drops records that are the same after --long truncate. `none` keeps all."""
     valid_fraction: float = 0.01
-    """Share of records that go to the valid split. The hash of a record's first max-seq-len - 2
-    residues decides, so the order of inputs does not matter, and records that look the same to
-    training never sit in both splits."""
+    """Share of records that go to the valid split. The choice depends on the hash of a record's
+    first max-seq-len - 2 residues. So the order of inputs does not matter, and records that look
+    the same to training are never in both splits."""
     seed: int = 0
     """Seed of the global shuffle."""
     packer: PackerName = "balanced"
-    """How sequences are packed into buckets. `balanced` fills 99.99 % and gives all buckets the
-    same cost in attention; the others are for comparison."""
+    """How sequences are packed into buckets. `balanced` fills 99.99 % and gives all buckets nearly
+    the same attention cost; the others are for comparison."""
     max_seqs: Optional[int] = None  # noqa: UP045 (tyro needs 0.1 s to understand `int | None`)
     """Most sequences in a bucket. Default: max(127, capacity / 128 - 1). Attention kernels get
-    slower with their number."""
+    slower with more."""
     length_multiple: int = 1
     """Pad each sequence to a multiple of this, for kernels that need it (ring attention:
     2 × context-parallel size)."""
     compression: Literal["none", "zstd"] = "none"
-    """Compression of shards. `none` is read in place, without a copy; `zstd` takes 0.53 of the
-    space."""
+    """Compression of shards. Uncompressed shards (`none`) are read in place, without a copy; `zstd`
+    takes 0.53 of the space."""
     shard_mb: int = 64
-    """Size of a shard in MiB, about."""
+    """Approximate size of a shard in MiB."""
     format: Format = "auto"
     """Format of the inputs. `auto` goes by a file's first bytes and its name; it does not recognise
     the formats that Biopython reads: `swiss`, `genbank`, `embl`."""

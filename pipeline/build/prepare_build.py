@@ -24,12 +24,12 @@ OTHER_OUT: Final = "choose another --out, or replace it with --overwrite"
 def prepared(
     options: PreprocessOptions, destination: Destination, report: Reporter
 ) -> Iterator[tuple[Plan, Manifest | None]]:
-    """Hold the destination; give the plan of a build, and the dataset that is there already.
+    """Hold the destination; yield the plan of a build and the existing dataset, if any.
 
     Raises:
         InputError: an input cannot be read, or the destination lies inside one.
-        DatasetError: another dataset or task list is there, and --overwrite was not given.
-        BuildError: another build runs there.
+        DatasetError: another dataset or task list exists, and --overwrite was not given.
+        BuildError: another build is running.
     """
     refuse_inside(options.out, options.inputs)
     existing = existing_dataset(destination, options)
@@ -44,7 +44,8 @@ def prepared(
 
 
 def existing_dataset(destination: Destination, options: PreprocessOptions) -> Manifest | None:
-    """Return the manifest that is there; None without one, or with --overwrite for a broken one.
+    """Return the existing manifest; None if there is none, or if it is broken and --overwrite was
+    given.
 
     Raises:
         ManifestError: it cannot be trusted, and --overwrite was not given.
@@ -63,7 +64,8 @@ def existing_dataset(destination: Destination, options: PreprocessOptions) -> Ma
 def _refuse_other_dataset(
     existing: Manifest, options: PreprocessOptions, sources: Sequence[Source], out: str
 ) -> None:
-    """Refuse what differs from the existing dataset without reading the inputs.
+    """Refuse to replace an existing dataset that differs, as far as is known without reading
+    inputs.
 
     Raises:
         DatasetError: options, version, or names or sizes of inputs differ, without --overwrite.
@@ -95,4 +97,4 @@ def _refuse_other_plan(destination: Destination, options: PreprocessOptions, pla
     if not options.overwrite:
         where = destination.out.where()
         raise DatasetError(f"{where}: tasks of another plan ({listed}) are unfinished; {OTHER_OUT}")
-    destination.out.remove(PLAN)  # its tasks will fail, and say that their plan is gone
+    destination.out.remove(PLAN)  # tasks of that list will fail, and say that their plan is gone

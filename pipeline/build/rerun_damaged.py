@@ -1,4 +1,4 @@
-"""Run a task again whose work file was damaged between its writing and its reading."""
+"""Run a task again if its work file was damaged after it was written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.storage.folder import Folder
 from schemas.errors import DamagedSpillError
 
 ATTEMPTS: Final = 4
-"""A disk or memory that fails more often than this is broken."""
+"""Most attempts. A disk or memory that fails more often is broken."""
 
 T = TypeVar("T")
 
@@ -19,11 +19,12 @@ T = TypeVar("T")
 def mended(
     work: Callable[[], T], run_again: Callable[[str], None], folder: Folder, report: Reporter
 ) -> T:
-    """Return the result of `work`; after a damaged spill or rest, first run its writer again.
+    """Return the result of `work`. If it finds a damaged spill or rest, first run the task that
+    wrote it.
 
     Args:
-        run_again: runs the task of this name, unless `work` does; its marker has been removed.
-        folder: holds the work in progress.
+        run_again: runs the task of this name, whose marker has been removed, unless `work` runs it.
+        folder: folder of the work files.
     Raises:
         DamagedSpillError: files were damaged in each of the attempts.
     """

@@ -28,16 +28,16 @@ from schemas.errors import BuildError, InputError
 def run_once(
     task: Task[Result], on_bytes: OnBytes, *, out: Folder, durable: bool = False
 ) -> Outcome[Result]:
-    """Run a task unless its marker says, and its outputs prove, that it was done.
+    """Run a task, unless its marker and its outputs show that it has finished.
 
     Args:
         out: the dataset's folder; names of shards and records/ files are relative to it.
         durable: sync the files that later tasks read before the marker. Needed where another
             machine uses the result without reading the files' hashes (`task_markers.finished`).
     Raises:
-        ThdpackError: what the task raises.
-        BuildError: a file that an earlier task left is gone.
-        InputError: the input is not what was planned.
+        ThdpackError: the task failed.
+        BuildError: a file of an earlier task is gone.
+        InputError: the input has changed since it was planned.
     """
     earlier = believed(task, out)
     if earlier is not None:
@@ -63,7 +63,7 @@ def _run(task: Task[Any], on_bytes: OnBytes) -> object:
     """Call the function that does a task.
 
     Raises:
-        ThdpackError: an input, the disk or the data is not as it should be.
+        ThdpackError: an input, the disk or the data has a fault.
     """
     match task:
         case MapTask():

@@ -25,8 +25,9 @@ class SplitStatistics:
     All are integers, so that the result does not depend on the order of additions.
 
     capacity:  tokens of a bucket
-    longest:   tokens of the longest sequence, with its padding; it and capacity fix bin widths
-    cost_sum, cost_square_sum, cost_max: of a bucket's Σ length², which is what attention costs
+    longest: tokens of the longest sequence, with its padding; bin widths follow from it and
+        capacity
+    cost_sum, cost_square_sum, cost_max: of a bucket's Σ length², its attention cost
     seqs_max:  most sequences in a bucket
     pieces_max: most sequences and tail pieces in a bucket
     counts:    number of values in each bin of a histogram
@@ -87,7 +88,7 @@ class SplitStatistics:
         self.cost_sum += int(cost.sum())
         self.cost_square_sum += sum(
             c * c for c in cost.tolist()
-        )  # Python integers: exceeds 64 bits
+        )  # Python integers, because the sum exceeds 64 bits
         self.cost_max = max(self.cost_max, int(cost.max()))
         self._count("cost", np.bincount(self._bin("cost", cost)))
 
@@ -122,13 +123,13 @@ class SplitStatistics:
             self._count(name, counts)
 
     def totals(self) -> SplitTotals:
-        """Return the sums, as the manifest has them."""
+        """Return the sums in the form of the manifest."""
         return SplitTotals(
             **{name: getattr(self, name) for name in SplitTotals.__dataclass_fields__}
         )
 
     def histograms(self) -> dict[str, Histogram]:
-        """Return the histograms, as the manifest has them, without empty bins at both ends.
+        """Return the histograms in the form of the manifest, without empty bins at both ends.
 
         `length`: tokens of a sequence. `fill`: real tokens of a bucket, percent of its capacity.
         `cost`: Σ length² of a bucket. `sequences`: number of sequences in a bucket.

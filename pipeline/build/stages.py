@@ -1,4 +1,4 @@
-"""The tasks of each stage of a build: a function of the plan, so that every machine agrees on them.
+"""The tasks of each stage of a build. They depend on the plan alone, so all machines agree on them.
 
 Stages run in this order: map (and hash), reduce, rests level by level. The tasks of one stage do
 not depend on each other.
@@ -36,7 +36,8 @@ def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapT
 
 
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
-    """Return tasks that hash tables, which map tasks do not read as bytes; or `every` input."""
+    """Return tasks that hash tables, which map tasks do not read as bytes; with `every`, all
+    inputs."""
     ranges = every_range(planned.sources) if every else planned.hashed
     return [
         HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work)
@@ -50,9 +51,8 @@ def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:
 
 
 def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
-    """Yield levels of tasks that pack the rests of partitions, few enough a task to bound memory.
-
-    Each level packs what the one before it left; the last is one task.
+    """Yield levels of tasks that pack the rests of partitions; a task packs few rests, to bound
+memory. Each level packs the rests of the level before. The last level is one task.
     """
     level = 0
     while len(rests) > RESTS_TOGETHER:

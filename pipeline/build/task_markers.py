@@ -1,4 +1,4 @@
-"""Markers of finished tasks, by which a rerun knows what to skip.
+"""Markers of finished tasks, which tell a rerun which tasks to skip.
 
 A finished task leaves `<name>.json` in the work folder. It holds a digest of everything that the
 task depended on, the code included, and the size and hash of every file that the task wrote. A
@@ -75,7 +75,7 @@ def believed(task: Task[Result], out: Folder) -> Result | None:
 def finished(task: Task[Result], out: Folder) -> Result | None:
     """Return the result of a task that ran on another machine, or None.
 
-    Only the sizes of its files are checked: `run_once` has made them durable.
+    Only the sizes of its files are checked, because `run_once` has made them durable.
     """
     noted = read_signed(task.work.content(_marker(task)), _Marker)
     result = (
@@ -134,7 +134,8 @@ def _marker(task: Task[Any]) -> str:
 
 
 def _digest(task: Task[Any]) -> str | None:
-    """Return a digest of everything that a task's result depends on; None: it leaves no marker."""
+    """Return a digest of everything that a task's result depends on; None if it leaves no
+    marker."""
     identity = task.identity()
     if identity is None:
         return None
@@ -158,7 +159,7 @@ def _result_of(task: Task[Result], noted: msgspec.Raw) -> Result | None:
 
 
 def _names_are_own(task: Task[Any], result: object) -> bool:
-    """Return whether the files of a result have the names that this task gives."""
+    """Return whether the files of a result have the names that this task gives its files."""
     if isinstance(task, MapTask) and isinstance(result, MapResult):
         return result.spill.name == task.spill
     if isinstance(task, ReduceTask | RestTask) and isinstance(result, PackResult):

@@ -1,4 +1,4 @@
-"""Results of tasks, as workers return them and markers keep them.
+"""Results of tasks, which workers return and markers store.
 
 Every field is checked by type, range and pattern when a marker is read (msgspec).
 """
@@ -49,7 +49,7 @@ class HashResult:
 class PackResult:
     """Result of a task that packs sequences: shards and statistics of each split, records/, rest.
 
-    rest: file of the sequences that filled no bucket; None where they fill part of one.
+    rest: file of the sequences that did not fill a bucket; None if a part-filled bucket holds them.
     token_counts: how often each token id occurs in the shards.
     """
 

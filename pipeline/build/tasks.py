@@ -1,4 +1,4 @@
-"""Tasks: the steps of a build as plain data, which crosses to other processes and machines.
+"""Tasks: the steps of a build as plain data that can be sent to other processes and machines.
 
 `run_task.py` runs them. A task's `identity` holds all that its result depends on, for its marker.
 """
@@ -52,7 +52,8 @@ class Task(Protocol[Result]):
         ...
 
     def identity(self) -> dict[str, Any] | None:
-        """Return what the result depends on, as JSON; None: run every time, leave no marker."""
+        """Return what the result depends on, as JSON. None means: run every time, and leave no
+        marker."""
         ...
 
 
@@ -125,8 +126,8 @@ class HashTask:
 class Job:
     """Everything that reduce and rest tasks of a build share.
 
-    build: digest of inputs, options and version. The results of the map stage grow with the
-    input, so they are not in here but in the file `mapped`.
+    build: digest of inputs, options and version. The results of the map stage grow with the input,
+    so the file `mapped` holds them instead.
     """
 
     build: str
@@ -142,7 +143,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PackingTask:
-    """Task that packs sequences, and may leave a rest: sequences that filled no bucket."""
+    """Task that packs sequences, and may leave a rest: sequences that did not fill a bucket."""
 
     job: Job
 

@@ -1,4 +1,4 @@
-"""Reads the command line: which subcommand, with which options."""
+"""Read the command line: the subcommand and its options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from schemas.option_help import with_flowing_help
 
 
 class UsageError(Exception):
-    """A command that cannot be meant as it was given: exit code 2."""
+    """A command whose arguments are wrong or do not fit together; exit code 2."""
 
 
 _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
@@ -44,8 +44,8 @@ def parsed(arguments: list[str]) -> Any:
     """Return the options of the subcommand that the arguments name.
 
     Raises:
-        UsageError: an option has a value that it may not have.
-        SystemExit: tyro has printed help, or what is wrong.
+        UsageError: the value of an option is not allowed.
+        SystemExit: tyro has printed help or an error.
     """
     try:
         options = _read(arguments)
@@ -62,7 +62,8 @@ def _read(arguments: list[str]) -> Any:
     config = (tyro.conf.FlagCreatePairsOff,)
     if arguments[:1] == ["stats"]:
         arguments = _with_json_file(arguments)
-    if arguments and arguments[0] in _COMMANDS:  # without building the parsers of the others
+    if arguments and arguments[0] in _COMMANDS:
+        # saves building the parsers of the other subcommands
         name, options = arguments[0], with_flowing_help(_COMMANDS[arguments[0]][0])
         return tyro.cli(options, prog=f"thdpack {name}", args=arguments[1:], config=config)
     subcommands: Any = Union[  # noqa: UP007 (made of a list)
@@ -81,7 +82,8 @@ def _read(arguments: list[str]) -> Any:
 
 
 def _with_json_file(arguments: list[str]) -> list[str]:
-    """Add `-`, standard output, to `--json` without a file, which tyro cannot express."""
+    """Add `-` (standard output) after a `--json` without a file, because tyro knows no optional
+    values."""
     completed = []
     for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
         completed.append(argument)

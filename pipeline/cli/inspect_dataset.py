@@ -61,7 +61,7 @@ def show_summary(dataset: str | Path) -> None:
 
 
 def show_bucket(dataset: str | Path, split: str, number: int) -> None:
-    """Draw one bucket: how it is filled, and each sequence with its record.
+    """Print one bucket: its fill, a drawing, and each sequence with its record.
 
     Raises:
         DatasetError: there is no such split or bucket.
@@ -117,7 +117,7 @@ def _spans(bucket: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
-    """Return one line: each sequence as a stretch of one colour, the tail as dots."""
+    """Return the bucket drawn as one line: each sequence in one colour, the tail as dots."""
     line = Text()
     spans = _spans(bucket)
     at = 0
@@ -136,7 +136,7 @@ def show_record(dataset: str | Path, name: str) -> None:
     """Print what became of every record with this id.
 
     Raises:
-        DatasetError: no record has it.
+        DatasetError: no record has this id.
     """
     manifest = read_manifest(dataset)
     found = (
@@ -160,7 +160,7 @@ def show_record(dataset: str | Path, name: str) -> None:
 
 
 def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) -> str:
-    """Return one sentence: where a record went, or why it was left out."""
+    """Return one sentence that says where a record went, or why it was left out."""
     options = manifest.options
     if row["status"] == "kept":
         cropped = row["residues"] > manifest.longest_piece

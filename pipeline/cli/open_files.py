@@ -1,4 +1,4 @@
-"""The limit of open files: raised where it is too low for a build, and named where it was hit."""
+"""The limit of open files: raise it if it is too low for a build, and name it if it was reached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from schemas.errors import BuildError
 
 _FEWEST_FILES: Final = 64
-"""A build of a few workers opens about twenty at once."""
+"""Limit that a build needs. With a few workers it opens about twenty files at once."""
 
 
 def raise_limit() -> None:
@@ -27,7 +27,7 @@ def raise_limit() -> None:
 
 
 def lacks_files(error: BaseException | None) -> bool:
-    """Return whether an error, or one that it came from, is that too many files are open."""
+    """Return whether an error, or one of its causes, says that too many files are open."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return True

@@ -15,7 +15,8 @@ def run_preprocess(options: PreprocessOptions) -> int:
     """Build a dataset, print its summary, and return an exit code.
 
     Raises:
-        ThdpackError: see `pipeline.build.build`. UsageError: no input is named.
+        ThdpackError: see `pipeline.build.build`.
+        UsageError: no input is named.
     """
     if not options.inputs:
         raise UsageError(
@@ -24,7 +25,7 @@ def run_preprocess(options: PreprocessOptions) -> int:
     if options.dry_run:
         return _dry_run(options)
     started = time.perf_counter()
-    from pipeline.build.build_dataset import build  # --dry-run is quick without
+    from pipeline.build.build_dataset import build  # imported here, so that --dry-run is quick
     from pipeline.build.progress import reporter
     from pipeline.cli.summary import print_built
 

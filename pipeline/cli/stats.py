@@ -14,7 +14,7 @@ def run_stats(options: StatsOptions) -> int:
 
     Raises:
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
-        UsageError: nothing is named, or what is named cannot be compared.
+        UsageError: no input is named, or the inputs cannot be compared.
     """
     if not options.inputs:
         taken = f" (--json took {options.json} as its file: name that last, or name the file, too)"

@@ -43,7 +43,8 @@ Dataset = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
 @dataclass(frozen=True, kw_only=True)
 class PreprocessArguments(PreprocessOptions):
     __doc__ = PreprocessOptions.__doc__
-    # What tyro needs to know of two fields; the options themselves do not load tyro in workers.
+    #     # Settings of two fields for tyro. They are here so that workers, which load the options,
+    #     need not load tyro.
 
     inputs: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)
@@ -174,7 +175,7 @@ class StatsOptions:
     """Report on a dataset or raw sequences: records, lengths, letters, buckets, padding, GPU-hours.
 
     A dataset is reported from its manifest and records/; its shards are not read. Raw sequences are
-    read once, and their packing is predicted. Two of either are compared.
+    read once, and their packing is predicted. Two inputs of either kind are compared.
 
     Example: thdpack stats data/uniref50 --html report.html
 

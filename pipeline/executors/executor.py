@@ -27,7 +27,7 @@ class Work(Protocol[TaskIn, OutcomeOut]):
 
 
 class Executor(Protocol):
-    """Runs tasks and passes on each outcome as it comes."""
+    """Runs tasks, and reports each outcome as soon as it is known."""
 
     def run(
         self,
@@ -42,7 +42,7 @@ class Executor(Protocol):
             on_outcome: called with each task's index and outcome, in the order they finish.
             on_bytes: called with the bytes read since the last call.
         Raises:
-            ThdpackError: what a task raises.
+            ThdpackError: a task failed.
         """
         ...
 
@@ -51,13 +51,13 @@ class Executor(Protocol):
 
 
 class SerialExecutor:
-    """Runs tasks one after another in this process, one of those that a scheduler started."""
+    """Runs tasks one after another in this process, which a scheduler started."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable
 
     def end(self) -> None:
-        """Do nothing: there are no workers."""
+        """Do nothing, because there are no workers."""
 
     def run(
         self,

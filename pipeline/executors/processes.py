@@ -25,9 +25,8 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def preload(*modules: str) -> None:
-    """Start importing modules that workers need in the background.
-
-    Called first, it costs the user no time.
+    """Start to import, in the background, modules that workers need. If it is called first, the
+user does not have to wait for it.
     """
     from multiprocessing import forkserver
 
@@ -52,10 +51,11 @@ class ProcessExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # idle, or, after an error, writing temporary files
+        # workers are idle here or, after an error, write only temporary files
         for child in multiprocessing.active_children():
             child.kill()
-        # wait for the pool's thread, too: it races the interpreter's exit and prints a traceback
+        #         # wait for the pool's thread too; otherwise it may print a traceback while the
+        #         interpreter exits
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def end(self) -> None:
@@ -76,7 +76,7 @@ class ProcessExecutor:
             on_outcome: called with each task's index and outcome, in the order they finish.
             on_bytes: called with the bytes read since the last call, several times a second.
         Raises:
-            ThdpackError: what a task raises; BuildError if a worker was killed.
+            ThdpackError: a task failed; BuildError if a worker was killed.
         """
         with interrupts_deferred():
             try:

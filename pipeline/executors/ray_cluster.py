@@ -31,12 +31,12 @@ from pipeline.storage.folder import Folder
 from schemas.errors import ThdpackError
 
 _QUEUED: Final = 2
-"""Batches of tasks submitted for each core: one runs, and the next follows without our help."""
+"""Batches of tasks submitted for each core: one runs, and Ray starts the next by itself."""
 _TOGETHER: Final = 8
-"""Most tasks in a batch: between batches a worker waits 3 ms, 2 % of a short task. Batches shrink
-towards a stage's end."""
+"""Most tasks in a batch. Between batches a worker waits 3 ms, 2 % of a short task. Batches are
+smaller towards the end of a stage."""
 _LOOK_SECONDS: Final = 1.0
-"""Seconds between two questions for the cluster's size; each takes some milliseconds."""
+"""Seconds between two queries of the cluster's size; each takes some milliseconds."""
 
 
 class RayExecutor:
@@ -91,7 +91,8 @@ class RayExecutor:
             for reference in self._running:
                 self._ray.cancel(reference)
             return
-        # the cluster kills the tasks of a driver that left; ray.cancel(force=True) may abort us
+        #         # the cluster kills the tasks of a driver that left; ray.cancel(force=True) may
+        #         abort this process
         self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
         self._leaving.start()
 
@@ -109,8 +110,8 @@ class RayExecutor:
             on_outcome: called with each task's index and outcome, in the order they finish.
             on_bytes: called with the bytes that a task read, when it has ended.
         Raises:
-            ThdpackError: what a task raises; BuildError if a task's worker died every
-                time, or the cluster is gone.
+            ThdpackError: a task failed; BuildError if a task's worker died every time, or the
+                cluster is gone.
         """
         waiting = iter(range(len(tasks)))
         with cluster_errors(self._ray):
@@ -140,7 +141,8 @@ class RayExecutor:
         self._running.clear()
 
     def _write_shared_file(self) -> None:
-        """Write a file for tasks to look for; another folder of the same path lacks it."""
+        """Write a file for tasks to look for. On a node where the path is another folder, it is
+        missing."""
         name = f".build/shared-{uuid.uuid4().hex}.tmp"
         with self._out.written(name, durable=False):
             pass

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: import Ray, join or start a cluster, translate Ray's errors."""
+"""Connect to a Ray cluster: import Ray, join or start a cluster, translate Ray's errors."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def join(address: str) -> None:
     """
     global _first_task
     ray = import_ray()
-    # it would wait for the thread that leaves the cluster; the command ends without
+    #     # the handler would wait for the thread that leaves the cluster; the command need not
     atexit.unregister(ray.shutdown)
     connect(ray, address, None)
     _first_task = ray.remote(_nothing).options(num_cpus=1).remote()
 
 
 def _nothing() -> None:
-    """Do nothing: that a worker runs this is enough."""
+    """Do nothing. A worker is started to run it, which is the purpose."""
 
 
 def import_ray() -> Any:
@@ -58,10 +58,10 @@ def import_ray() -> Any:
     Raises:
         BuildError: it is not installed.
     """
-    # a tool that reads your data sends nothing to anyone
+    #     # no usage statistics: a tool that reads users' data must not send anything
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    gc.disable()  # an import leaves no garbage, and collecting takes an eighth of its time
+    gc.disable()  # an import leaves no garbage, and collecting would take an eighth of its time
     try:
         import ray
     except ImportError as error:
@@ -77,7 +77,7 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
     """Join a cluster, or start one on this machine.
 
     Raises:
-        BuildError: it does not answer.
+        BuildError: the cluster does not answer.
     """
     if address is not None:
         _refuse_unanswered(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
@@ -94,7 +94,8 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
         raise BuildError(f"--ray-address {address}: no cluster answers ({error})") from error
     finally:
-        signal.signal(signal.SIGTERM, handler)  # Ray's exits where ours stops cleanly
+        # replaces Ray's handler, which exits at once where ours stops cleanly
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _refuse_unanswered(address: str) -> None:

@@ -10,7 +10,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
 """Parameters of glibc's malloc.h."""
 _KEPT: Final = 512 << 20
 _LARGEST: Final = 32 << 20
-"""The most that glibc accepts: larger blocks are mapped anew each time."""
+"""Largest threshold that glibc accepts. Larger blocks are mapped anew each time."""
 
 
 @cache
@@ -18,8 +18,8 @@ def keep_memory() -> None:
     """Make malloc keep freed memory, in one arena for all threads.
 
     Tasks free and allocate tens of MB again and again. Each page that was returned to the system
-    costs a fault and its zeroing: 5 % of a local build, 15 % of one on a store. A process keeps no
-    more than its peak. Without mallopt in the C library nothing changes.
+    costs a page fault and is zeroed again. That takes 5 % of a local build, 15 % of one on a store.
+    A process never keeps more than its peak. If the C library has no mallopt, nothing changes.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

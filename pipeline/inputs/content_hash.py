@@ -59,7 +59,7 @@ class HashingReader:
         self._room = self._piece
 
     def finish(self) -> list[str]:
-        """Read the rest that is to be hashed; return the xxh3_128 of every piece."""
+        """Read the remaining bytes to hash; return the xxh3_128 of every piece."""
         while self._left != 0 and self.read(_BLOCK):
             pass
         if self._room < self._piece:
@@ -83,7 +83,8 @@ class HashingReader:
 def content_hash(pieces: Sequence[str]) -> str:
     """Return an input's xxh3_128 as in the manifest. See docs/reference/format.md.
 
-    It is the hash of its only piece, or the hash of the concatenated digests of its pieces.
+    For an input of one piece it is the hash of that piece, otherwise the hash of the concatenated
+    digests of all pieces.
     """
     return (
         pieces[0] if len(pieces) == 1 else xxhash.xxh3_128_hexdigest(bytes.fromhex("".join(pieces)))

@@ -1,8 +1,9 @@
-"""Compressed inputs as plain byte streams, in bounded memory. Content, not name, tells the kind.
+"""Compressed inputs as plain byte streams, in bounded memory. The kind is detected from the
+content.
 
-Archives may have several parts in a row: gzip members, zstd frames, xz and bzip2 streams. Python's
-own readers end quietly where a later part is damaged near its start, so that everything after it is
-lost; here every part is read or is an error.
+Archives may have several parts in a row: gzip members, zstd frames, xz and bzip2 streams. If a
+later part is damaged near its start, Python's own readers stop there without an error, and
+everything after it is lost. Here every part is either read or an error.
 """
 
 from __future__ import annotations
@@ -20,35 +21,36 @@ _ZSTD: Final = (
     b"\x28\xb5\x2f\xfd",
     *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)),
 )
-"""A frame, or one to skip: pzstd begins with such."""
+"""First bytes of a zstd frame, or of a skippable frame, with which pzstd begins."""
 _MAGIC: Final[tuple[tuple[bytes, Compression], ...]] = (
-    (b"\x1f\x8b", "gzip"),  # bgz too: it is gzip in many members
+    (b"\x1f\x8b", "gzip"),  # bgz too, which is gzip in many members
     *((magic, "zstd") for magic in _ZSTD),
     (b"\xfd7zXZ\x00", "xz"),
     (b"BZh", "bzip2"),
 )
 _XZ_MEMORY: Final = 256 << 20
-"""xz -9 takes 65 MiB. More is refused: a few bytes could ask for 4 GiB."""
+"""Memory limit for xz. xz -9 takes 65 MiB, but a few bytes could ask for 4 GiB."""
 _ZSTD_WINDOW_LOG: Final = 27
-"""A window of 128 MiB, the default limit of the zstd command."""
+"""Largest zstd window: 128 MiB, the default limit of the zstd command."""
 _BGZF_START: Final = b"\x1f\x8b\x08\x04"
 _BGZF_END: Final = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
-"""The empty last block (SAM specification, 4.1.2)."""
+"""The empty last block of bgz (SAM specification, 4.1.2)."""
 _READ: Final = 1 << 16
 _UNSPECIFIC: Final = ("Invalid data stream", "Corrupt input data")
 """Python's messages for any damage to bzip2 and xz."""
 
 
 class DamagedArchiveError(Exception):
-    """An archive is damaged; the message is empty if no more is known."""
+    """An archive is damaged. The message is empty if nothing more is known."""
 
 
 class NoEndBlockError(EOFError):
-    """A bgz archive ends with a complete block, but not with its last."""
+    """A bgz archive ends with a complete block, but lacks its empty last block."""
 
 
 class ArchiveNeedsError(Exception):
-    """An intact archive needs more memory than is allowed, or another file; says what to do."""
+    """An intact archive needs more memory than is allowed, or another file. The message says what
+    to do."""
 
 
 def detect(head: bytes) -> Compression:
@@ -62,9 +64,9 @@ def detect(head: bytes) -> Compression:
 def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
     """Return a stream of the plain bytes of all members, frames or streams in a row.
 
-    Close it: a gzip stream has a thread.
+    Callers must close it, because a gzip stream has a thread.
 
-    Reading raises EOFError where the archive is cut off, ArchiveNeedsError, and for damage one of
+    Reading raises EOFError if the archive is cut off, ArchiveNeedsError, or for damage one of
     `broken_archive_errors`.
     """
     if compression == "none":
@@ -99,8 +101,8 @@ def broken_archive_errors() -> tuple[type[Exception], ...]:
 class _Blocks:
     """A gzip file that is read to its end; one written by bgzip must end with bgzip's empty block.
 
-    bgzip writes one complete block after another, so the file of a killed bgzip looks complete to
-    gzip.
+    bgzip writes one complete block after another, so to gzip the file of a killed bgzip looks
+    complete.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
@@ -130,7 +132,7 @@ class _Blocks:
         return bytes(buffer[: self.readinto(buffer)])
 
     def close(self) -> None:
-        """Do nothing: the caller closes the file that it opened."""
+        """Do nothing, because the caller closes the file that it opened."""
 
 
 class _Decoder(Protocol):

@@ -1,7 +1,5 @@
-"""Error messages with file and line: reads an input again after an error.
-
-For error messages only: finding a line of a large archive takes as long as unpacking it up to
-there.
+"""Make error messages with file and line, by reading an input again after an error. Finding a line
+of a large archive takes as long as unpacking it up to that line.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ def archive_errors(source: Source) -> Iterator[None]:
                 ", or a few bytes follow it that are no archive"
                 if source.compression == "gzip"
                 else ""
-            )  # igzip cannot tell
+            )  # igzip cannot tell these apart
             raise InputError(
                 f"truncated {source.compression} archive: the end is missing{odd}; "
                 "download or copy it again",

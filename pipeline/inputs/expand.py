@@ -19,7 +19,7 @@ from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 
 _LISTING: Final = 600 << 20
-"""Bytes that take as long to read as a listing of millions of objects takes."""
+"""Bytes that take as long to read as a listing of millions of objects."""
 Named = tuple[str, dict[str, Any] | None]
 """An input's path or URL, and its entry in a store's listing."""
 
@@ -135,7 +135,8 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
         with suppress(FileNotFoundError):
             info = request_with_retries(remote, lambda: fs.info(path), 0)
             kind = info["type"]
-        if kind not in ("directory", "missing"):  # also if its name looks like a glob
+        if kind not in ("directory", "missing"):
+            # an existing object is read even if its name looks like a glob
             return [(text, info)], []
         if glob.has_magic(path):
             matches = _urls(
@@ -170,7 +171,7 @@ def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
     """
     protocol, _, rest = text.rstrip("/").partition("://")
     host, slash, inside = rest.partition("/")
-    # the host in fsspec's names: a bucket, or nothing
+    #     # the host in fsspec's names: a store's bucket, or nothing
     before = path.removesuffix(f"/{inside}") if slash else path
     urls = {
         f"{protocol}://{host}{name.removeprefix(before)}"
@@ -183,7 +184,8 @@ def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _files_in(folder: Path) -> tuple[list[str], list[str]]:
-    """Return all files below a folder, in byte order, and a line for everything that is no file.
+    """Return all files below a folder, in byte order, and a line for every entry that is not a
+    file.
 
     Hidden names are skipped.
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 DONE: Final = 0
 FULL: Final = 1
-"""The arrays are full: use them, then continue at the returned position."""
+"""The arrays are full. Use them, then continue at the returned position."""
 ODD: Final = 2
 """The record at the returned position needs `pipeline.inputs.residues`."""
 BINARY: Final = 3

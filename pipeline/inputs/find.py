@@ -1,4 +1,4 @@
-"""Find the inputs that the user named: files, order, format, and their cut into tasks."""
+"""Find the inputs that the user named: their files, order, format, and ranges for tasks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from schemas.errors import InputError
 from schemas.redact import without_credentials
 
 TASK_BYTES: Final = 128 << 20
-"""Bytes of an input that one map task of a large job reads, about."""
+"""Approximate bytes of an input that one map task of a large job reads."""
 FEWEST_TASKS: Final = 32
-"""Least number of tasks of a job, if each has a quarter of TASK_BYTES: small tasks leave fewer
-cores idle at the end."""
+"""A job has at least this many tasks, as long as each has a quarter of TASK_BYTES. Small tasks
+leave fewer cores idle at the end."""
 PIECE_BYTES: Final = 16 << 20
 """Bytes of the pieces over which an input's content hash is computed, so that tasks and machines
 share the work. The hash in the manifest depends on it."""
 
 _UNTAGGED: Final = "-unmarked-"
-"""Part of the fingerprints of web inputs whose server tells neither etag nor time. They are unique
-to a run, so no run trusts what another one read."""
+"""Part of the fingerprint of a web input whose server sends neither etag nor time. It is unique to
+a run, so no run trusts the results of another."""
 
 
 def find_sources(
@@ -112,7 +112,7 @@ def relative_names(urls: list[str]) -> dict[str, str]:
 
 
 def _told_apart(names: dict[str, str]) -> dict[str, str]:
-    """Number the inputs that differ only in their URL's query, which no name may show."""
+    """Number the inputs that differ only in the query of their URL, which names must not show."""
     often = Counter(names.values())
     seen: Counter[str] = Counter()
     for url, name in names.items():
@@ -149,7 +149,8 @@ def _source(
 
 
 def _refuse_special(url: str) -> None:
-    """Refuse files that can be read only once: inputs are examined first, and read in ranges.
+    """Refuse files that can be read only once, because inputs are examined first and read in
+    ranges.
 
     Raises:
         InputError: it is a pipe, socket or device, or missing.
@@ -167,7 +168,8 @@ def _refuse_special(url: str) -> None:
 
 
 def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
-    """Return size and fingerprint. ctime is part of it, because mtime can be set back."""
+    """Return size and fingerprint. The fingerprint includes ctime, because mtime can be set
+    back."""
     if not is_url(url):
         found = os.stat(url)
         return (
@@ -186,7 +188,7 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
 
 
 def unchanged(source: Source) -> bool:
-    """Whether a source is unchanged, as far as another machine can tell: inodes may differ there.
+    """Whether a source is unchanged, as far as another machine can tell. Inodes may differ there.
 
     Raises:
         InputError: the source is missing.
@@ -200,7 +202,7 @@ def unchanged(source: Source) -> bool:
 
 
 def task_bytes(sources: Sequence[Source]) -> int:
-    """Return the bytes of the inputs that a task reads: a function of their sizes."""
+    """Return how many bytes a task reads, which depends on the sizes of the inputs."""
     return max(
         TASK_BYTES // 4, min(TASK_BYTES, sum(source.bytes for source in sources) // FEWEST_TASKS)
     )

@@ -1,4 +1,4 @@
-"""A block of tokenized records: what every input format is read into."""
+"""A block of tokenized records, the common form of all input formats."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ class RecordBlock:
 
 
 Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
-"""Blocks, each with hashes of the input's pieces that became known with it.
-
-Close it: a stream that was not read to its end has threads and an open file.
+"""Blocks, each with the hashes of the input's pieces that ended with it. Callers must close it,
+because a stream that was not read to its end has threads and an open file.
 """
 
 

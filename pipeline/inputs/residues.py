@@ -1,8 +1,8 @@
 """The letter rules: which byte of a sequence is a residue, a blank, a line end, `*` or binary data.
 
 `letter_classes` is the only statement of these rules. `fasta_kernel` applies it to plain ASCII at
-disk speed. `residues_of` and `encode` apply it to everything else: character by character, slower,
-with the same result.
+disk speed. `residues_of` and `encode` apply it to everything else, character by character. They are
+slower and give the same result.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def residues_of(lines: str, *, comments: bool) -> str:
         lines: text after the header.
         comments: skip lines that start with `;`.
     Raises:
-        ValueError: a control character, so the data is binary. Its position in `lines` is the
-            second argument.
+        ValueError: there is a control character, so the data is binary. Its position in `lines` is
+            the second argument.
     """
     control = _BINARY.search(lines)
     if control is not None:
@@ -96,7 +96,7 @@ def encode(residues: str, classes: NDArray[np.uint8], unk: int) -> tuple[NDArray
 
 def first_unknown_letter(lines: str, classes: NDArray[np.uint8]) -> tuple[str, int] | None:
     """Return the first letter of a FASTA record that becomes <unk>, and its line from 0."""
-    star = None  # unknown only if a residue follows
+    star = None  # a `*` is unknown only if a residue follows
     for number, line in enumerate(LINE_END.split(lines)):
         for letter in "" if line.startswith(";") else line.rstrip():
             kind = classes[min(ord(letter), 255)]

@@ -13,14 +13,14 @@ _GPUS_PER_NODE: Final = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
-    """A number of GPUs of one kind, a key of GPU_GIB."""
+    """A number of GPUs of one kind. The kind is a key of GPU_GIB."""
 
     number: int
     gpu: str
 
     @property
     def nodes(self) -> int:
-        """The smallest number of nodes that have equally many GPUs each, eight at most."""
+        """The smallest number of nodes with equally many GPUs each, at most eight."""
         return next(
             nodes
             for nodes in range(-(-self.number // _GPUS_PER_NODE), self.number + 1)

@@ -1,9 +1,9 @@
 """Estimate a training step's memory and time by a formula that was fitted to measured steps.
 
-Fitted to the rows of benchmarks/training/measured.json marked `fit`, all measured on NVIDIA H200s
-with backend te. `python -m benchmarks.training.fit_estimate` fits again, and prints the errors on
-the other rows (docs/benchmarks.md). Memory is what torch allocates at its peak. Not for backend
-torch, whose memory has not been measured.
+The formula was fitted to the rows of benchmarks/training/measured.json marked `fit`, all measured
+on NVIDIA H200s with backend te. `python -m benchmarks.training.fit_estimate` repeats the fit, and
+prints the errors on the other rows (docs/benchmarks.md). Memory is what torch allocates at its
+peak. It does not hold for backend torch, whose memory has not been measured.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ HOST_MS: Final = {
     ("layer", False): 6.9,
     ("layer", True): 9.5,
 }
-"""ms that a slow host takes to launch one layer of an eager micro-batch: the least time it takes.
+"""Time in ms that a slow host takes to launch one layer of an eager micro-batch. The layer cannot
+take less.
 
 Keys: `--reshard`, and whether matrix products run in FP8."""
 

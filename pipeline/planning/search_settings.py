@@ -80,8 +80,8 @@ def search_settings(
     Args:
         manifest: of a dataset whose train split is not empty; model: a key of ESM2_MODELS.
     Raises:
-        ValueError: none fits the memory, or every batch is too far from the published one; says
-            what would help.
+        ValueError: no setting fits the memory, or every batch is too far from the published one.
+            The message names a remedy.
     """
     candidates = [
         candidate

@@ -2,8 +2,8 @@
 
 The GPU-hours of `thdpack stats` come from this table.
 
-Data only. The rows are those of docs/benchmarks.md, measured at 16,384 tokens a step, except for
-15B. A test checks that both agree.
+The rows are those of docs/benchmarks.md, measured at 16,384 tokens a step, except for 15B. A test
+checks that the two agree.
 """
 
 from __future__ import annotations

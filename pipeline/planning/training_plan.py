@@ -1,6 +1,6 @@
 """`thdpack plan`: find the fastest settings of a training run that fit, with their memory and time.
 
-Time and memory come from a fitted formula (`estimate.py`), the cost of attention from the dataset's
+Time and memory come from a fitted formula (`estimate.py`), with the attention cost of the dataset's
 own buckets. Estimates hold for backend te on the GPUs of `cluster.GPU_GIB`.
 """
 
@@ -19,7 +19,7 @@ from schemas.manifest import Manifest
 from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, check_length_multiple
 
 _SHORT_RUN: Final = 20_000
-"""Steps of a run for which the presets' warm-up is too long."""
+"""A run of fewer steps is too short for the presets' warm-up."""
 _SHOWN: Final = 5
 
 
@@ -116,7 +116,7 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
         tokens: number of tokens of the whole run; 0: as many as the published run.
     Raises:
         ValueError: the model is unknown, the GPUs have not been measured, the trainer would refuse
-            the dataset, or no setting fits; says what would.
+            the dataset, or no setting fits (the message then names a remedy).
         DatasetError: the dataset cannot be read, or its train split is empty.
     """
     if model not in ESM2_MODELS:

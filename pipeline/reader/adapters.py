@@ -1,7 +1,6 @@
-"""Merge buckets into one THD row (total tokens × heads × head dim), named as other libraries do.
-
-They use numpy only and copy little. torch takes the arrays by `torch.from_numpy` or, for the
-read-only `input_ids`, by `torch.tensor`.
+"""Convert buckets to the arguments of other libraries, and merge buckets into one THD row (total
+tokens × heads × head dimension). The functions use numpy only and copy little. torch takes the
+arrays by `torch.from_numpy` or, for the read-only `input_ids`, by `torch.tensor`.
 """
 
 from __future__ import annotations
@@ -82,9 +81,9 @@ def transformer_engine(bucket: Bucket) -> dict[str, Any]:
 def hugging_face(bucket: Bucket, attn_implementation: str = "sdpa") -> dict[str, Any]:
     """Return the arguments of a transformers model, which depend on its attention implementation.
 
-    Only flash attention supports packed rows. Others, such as the default sdpa, would let sequences
-    attend to each other, so they get padded rows. A mask of tokens × tokens would not help ESM-2,
-    whose embeddings take the mask of tokens.
+    Only flash attention supports packed rows. Other implementations, such as the default sdpa,
+    would let sequences attend to each other, so they get padded rows. A mask of tokens × tokens
+    would not work for ESM-2, whose embeddings need a mask of single tokens.
 
     Args:
         attn_implementation: the model's, such as "sdpa", "eager" or "flash_attention_2".

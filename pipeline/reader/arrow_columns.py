@@ -1,4 +1,5 @@
-"""Columns of Arrow data as numpy arrays, without compiled code of ours or slow imports."""
+"""Columns of Arrow data as numpy arrays, without compiled code of thdpack and without slow
+imports."""
 
 from __future__ import annotations
 
@@ -27,5 +28,5 @@ def numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
         count=len(array),
         offset=array.offset * np.dtype(dtype).itemsize,
     )
-    found.flags.writeable = False  # a mapping is read-only anyway, a decompressed shard is not
+    found.flags.writeable = False  # a mapping is read-only anyway, but a decompressed shard is not
     return found

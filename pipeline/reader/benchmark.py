@@ -1,4 +1,4 @@
-"""The measurement of `thdpack bench-reader`: how fast a dataset can be read from its place."""
+"""Measure how fast a dataset can be read from its storage, for `thdpack bench-reader`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Checks of a shard's buckets for what attention kernels assume, made when it is first mapped.
-
-A hash says that a shard is the one in the manifest, not that its writer was honest or free of bugs.
+"""Check, when a shard is first mapped, that its buckets fulfil the assumptions of attention
+kernels. A hash proves that a shard is the one in the manifest, not that it was written without bugs
+or malice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def _rules(
     begins = np.cumsum(lengths, dtype=np.int64) - lengths
     ends = begins + lengths - 1
     spans = np.diff(edges, append=edges[-1] + 1)
-    spans[ends] = 1  # from the last value of a bucket to the first of the next
+    # differences from the last value of a bucket to the first of the next do not count
+    spans[ends] = 1
     shortest, longest = np.minimum.reduceat(spans, begins), np.maximum.reduceat(spans, begins)
     rises = (edges[begins] == 0) & (edges[ends] == shape.capacity) & (shortest > 0)
     sequences = np.concatenate([numbers(batch.column("num_seqs"), np.int32) for batch in batches])

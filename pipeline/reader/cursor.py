@@ -30,11 +30,11 @@ _Take = Callable[[NDArray[np.int64]], Iterator[Bucket]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranks:
-    """Topology of the ranks, which decides this rank's part of every step.
+    """Topology of the ranks. This rank's part of every step follows from it.
 
     rank, world_size: as torch.distributed counts them.
     context_parallel: consecutive ranks that share a bucket; each computes a slice of it.
-    buckets_per_step: buckets of all ranks in one step; 0 for one each.
+    buckets_per_step: buckets of all ranks in one step; 0 for one per group.
     """
 
     rank: int
@@ -61,7 +61,7 @@ class Ranks:
 
     @property
     def groups(self) -> int:
-        """Number of context-parallel groups, each of which gets buckets of its own."""
+        """Number of context-parallel groups; each gets different buckets."""
         return self.world_size // self.context_parallel
 
     @property
@@ -97,8 +97,8 @@ class GlobalCursor(Iterator[Bucket]):
         Args:
             digest: digest of everything but the seed that decides the order.
             take: yields the buckets at rising positions.
-            stop: ends threads. Neither it nor `take` may refer to this object, so that dropping
-                this object ends everything.
+            stop: ends threads. Neither it nor `take` may refer to this object. Otherwise dropping
+                the object would not end the threads.
             block: positions to pass to `take` at once.
         """
         self._endless = partial(_endless, take, ranks.groups, block)
@@ -121,7 +121,8 @@ class GlobalCursor(Iterator[Bucket]):
         try:
             bucket = next(self._buckets)
         except BaseException:
-            # a generator that raised is spent; the next call gets the next bucket or the error
+            #             # a generator that raised cannot continue; the next call gets the next
+            #             bucket or the error
             self._buckets = self._from_here()
             raise
         self._delivered += 1
@@ -167,14 +168,15 @@ class GlobalCursor(Iterator[Bucket]):
 
     @property
     def position(self) -> int:
-        """Start of the first step that was not delivered whole.
+        """Start of the first step that was not completely delivered.
 
         It is the same on every rank after the same steps.
         """
         return self._start + self._delivered // self._ranks.share * self._ranks.step
 
     def seek(self, position: int) -> None:
-        """Continue from a position, counted from 0 across epochs. The cost is the same for all.
+        """Continue from a position, counted from 0 across epochs. Every position takes equally
+        long.
 
         Raises:
             ValueError: it is negative or beyond 2^62, or the reader is closed.
@@ -239,8 +241,9 @@ class GlobalCursor(Iterator[Bucket]):
         self.close()
 
     def after_fork(self) -> None:
-        """Refuse to read: the threads are missing here, and the parent reads the same buckets."""
-        self._finalizer.detach()  # it would wait for threads that this process lacks
+        """Refuse to read in this fork, which lacks the threads and would read the parent's buckets
+        again."""
+        self._finalizer.detach()  # it would wait for threads that do not exist in this process
         self._forked = True
         self._buckets = self._from_here()
 

@@ -1,6 +1,5 @@
-"""Calls objects that have threads or locks in each new process that is forked from theirs.
-
-A fork has only the thread that forked. A lock that another thread held stays locked in it for ever.
+"""After a fork, notify objects that have threads or locks. A forked process has only the thread
+that called fork. A lock that another thread held stays locked in it for ever.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from typing import Protocol
 
 
 class ForkedReaderError(RuntimeError):
-    """A reader is used in a fork of its process, so that both would get the same buckets."""
+    """A reader is used in a fork of its process, where it would yield the parent's buckets
+    again."""
 
 
 class ForkAware(Protocol):
@@ -23,7 +23,7 @@ _FORK_AWARE: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
 def call_after_fork(listener: ForkAware) -> None:
-    """Call `listener.after_fork` in every fork for as long as the object lives."""
+    """Call `listener.after_fork` in every fork, as long as the object exists."""
     _FORK_AWARE.add(listener)
 
 

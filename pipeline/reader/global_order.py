@@ -1,9 +1,9 @@
 """The global order of buckets, a pure function of bucket counts, seed, epoch and position.
 
 An epoch permutes the shards. It then permutes the buckets inside windows of WINDOW_SHARDS
-consecutive shards, so that a reader needs few shards at a time. Tables are O(shards) an epoch. A
-bucket's place inside its window is computed, never stored, so any position is found at once. It
-costs about 0.2 µs a bucket for 8,192 positions at a time, 0.5 µs for 1,024.
+consecutive shards, so that a reader needs few shards at a time. Its tables have one entry per shard
+and epoch. A bucket's place inside its window is computed, never stored, so every position is found
+in the same time. That takes about 0.2 µs a bucket for 8,192 positions at a time, 0.5 µs for 1,024.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from schemas.splitmix import mix, mix_all
 
 WINDOW_SHARDS: Final = 4
-"""Shards whose buckets are shuffled together. Another value is another order, and needs another
+"""Shards whose buckets are shuffled together. Another value gives another order, and needs another
 state version."""
 
 POSITIONS: Final = 1 << 62

@@ -39,17 +39,17 @@ _NOT_READABLE = (
 
 
 class DamagedShardError(DatasetError):
-    """A shard is missing, or not what the manifest says."""
+    """A shard is missing, or differs from the manifest."""
 
 
 def no_release() -> None:
-    """Release a shard that no cache claims."""
+    """Do nothing: the release of a shard that is not in a cache."""
 
 
 class MappedShard:
     """The buckets of one verified shard.
 
-    The mapping lives as long as a bucket of it. `release` only ends the claim on a cache.
+    The mapping exists as long as any bucket of it. `release` only ends the use of the cache's file.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
         DatasetError: it cannot be opened or mapped, for lack of permission or of file descriptors.
     """
     try:
-        # the mapping outlives the file, whose descriptor is closed
+        #         # the mapping stays valid after the file's descriptor is closed
         with pa.memory_map(str(path)) as file:
             content = file.read_buffer()
     except FileNotFoundError as error:
@@ -161,7 +161,7 @@ def verified(content: pa.Buffer, entry: ShardEntry, name: str) -> pa.Buffer:
 def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape) -> NDArray[np.int32]:
     """Return cu_seqlens of all buckets, int32[buckets, slots + 1], read-only.
 
-    Each row is filled up with the capacity. At 16,384 tokens a bucket this takes 1.6 % of the
+    The capacity is repeated to fill each row. At 16,384 tokens a bucket this takes 1.6 % of the
     shard's size in memory, at 1,024 tokens 13 %.
     """
     lengths = np.concatenate([np.diff(numbers(column.offsets, np.int32)) for column in columns])

@@ -6,8 +6,8 @@
         ...
 
 Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 positions then holds
-exactly 7 and 3 buckets. A key of (seed, run) decides their order, so that no rank always draws from
-the same dataset. Each dataset keeps its own order and its own epochs.
+exactly 7 and 3 buckets. Their order in a run is a permutation with a key of (seed, run), so that no
+rank always draws from the same dataset. Each dataset keeps its own order and its own epochs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_RUN: Final = 10_000
 """Longest run of positions in which the proportions are exact."""
 
 _TABLE: Final = 1 << 16
-"""Positions of all ranks that are assigned to datasets at once, about."""
+"""Approximate number of positions, over all ranks, that are assigned to datasets at once."""
 
 
 @dataclass(eq=False, repr=False)
@@ -55,8 +55,8 @@ class Mixture(ReaderOptions, GlobalCursor):
     """
 
     datasets: Sequence[tuple[str | Path, float | str | Fraction]]
-    """(url, weight) of each dataset. Weights have any scale, above 0. 0.1 means a tenth, not the
-    float next to it; a third is Fraction(1, 3) or "1/3"."""
+    """(url, weight) of each dataset. Weights are above 0, on any scale. 0.1 means exactly a tenth,
+    not the nearest float. A third is Fraction(1, 3) or "1/3"."""
     split: str = "train"
     """train or valid."""
 
@@ -102,12 +102,13 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
     """Return weights as the smallest whole numbers in the same proportions.
 
     Raises:
-        ValueError: none, one that is not above 0 or not a number, or their sum is above MAX_RUN.
+        ValueError: there are no weights, one is not a number above 0, or the sum of shares is above
+            MAX_RUN.
     """
     exact = []
     for weight in weights:
         try:
-            # the decimal that was written, not the float next to it
+            #             # the decimal that was written, not the nearest float
             exact.append(Fraction(str(weight)))
         except (ValueError, ZeroDivisionError) as error:
             raise ValueError(f"weight {weight!r} is not a number") from error
@@ -161,7 +162,7 @@ def _take(
 def _next_use(splits: Sequence[SplitReader], shares: Sequence[int]) -> Iterator[str]:
     """Yield hashes of all datasets' shards in the order of their next use.
 
-    A dataset with a small share advances slowly.
+    The next use of a shard is later in a dataset with a smaller share.
     """
     ahead = [
         ((distance / share, digest) for distance, digest in member.uses())

@@ -17,12 +17,12 @@ _JOIN_SECONDS: Final = 10.0
 
 
 class ShardLoader:
-    """Holds the shards in use, and opens those that are used next."""
+    """Holds the shards in use, and opens the next ones ahead of use."""
 
     def __init__(
         self, open_shard: Callable[[int], MappedShard], *, threads: int, stopped: threading.Event
     ) -> None:
-        """Start the threads. Without threads the thread that needs a shard calls `open_shard`."""
+        """Start the threads. With 0 threads, the thread that needs a shard opens it itself."""
         self._open = open_shard
         self._stopped = stopped
         self._lock = threading.Condition()
@@ -36,7 +36,7 @@ class ShardLoader:
             thread.start()
 
     def want(self, shards: Iterable[int]) -> None:
-        """Name the shards that are needed now and soon, in order; release all others.
+        """State the shards needed now and next, in order; release all others.
 
         Raises:
             ClosedError: after `stop`.
@@ -45,7 +45,8 @@ class ShardLoader:
             if self._stopped.is_set():
                 raise ClosedError()
             let_go, self._wanted = self._wanted, {}
-            for shard in dict.fromkeys(shards):  # a small dataset soon repeats its shards
+            for shard in dict.fromkeys(shards):
+                # without repetitions, which occur soon in a small dataset
                 self._wanted[shard] = let_go.pop(shard) if shard in let_go else Future()
             self._queue = deque(
                 shard for shard, future in self._wanted.items() if _is_pending(future)
@@ -56,8 +57,7 @@ class ShardLoader:
     def get(self, shard: int) -> MappedShard:
         """Return a wanted shard.
 
-        This thread opens it if no other thread has begun to, or if one has failed to, perhaps long
-        ago.
+        This thread opens it if no other thread has begun to, or if an earlier attempt failed.
 
         Raises:
             DatasetError: the shard is damaged or unreachable. The next call tries again.
@@ -77,7 +77,7 @@ class ShardLoader:
     def stop(self) -> None:
         """End the threads and release every shard.
 
-        A thread that is stuck in a store is left behind.
+        A thread that hangs in a request to a store is abandoned.
         """
         with self._lock:
             self._stopped.set()
@@ -100,7 +100,7 @@ class ShardLoader:
                 if not (_is_pending(future) and future.set_running_or_notify_cancel()):
                     continue
             self._fulfil(shard, future)
-            del future  # or the shard stays mapped until the next one comes
+            del future  # otherwise the shard stays mapped until the next one is wanted
 
     def _fulfil(self, shard: int, future: Future[MappedShard]) -> None:
         try:
@@ -115,7 +115,8 @@ def _is_pending(future: Future[MappedShard]) -> bool:
 
 
 def _let_go(futures: Iterable[Future[MappedShard]]) -> None:
-    """Release shards that are no longer wanted, those being opened as soon as they are open."""
+    """Release shards that are no longer wanted. A shard that is being opened is released
+    afterwards."""
     for future in futures:
         if not future.cancel():
             future.add_done_callback(_release)

@@ -11,7 +11,7 @@ from pipeline.reader.cursor import Ranks
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ReaderOptions:
-    """Keyword arguments of both readers. A reader is a dataclass, which appends them to its own."""
+    """Keyword arguments of both readers, which inherit them as dataclass fields."""
 
     seed: int = 0
     """Seed of the order; the same on every rank."""
@@ -25,8 +25,8 @@ class ReaderOptions:
     """Buckets that all ranks take in one optimizer step, a multiple of W; 0 for W."""
     cache_dir: str | Path | None = None
     """Folder on a local disk for shards of remote datasets, shared by all processes of the node.
-    None for $XDG_CACHE_HOME/thdpack. A local dataset is cached only if a folder is given: do so
-    for a network file system."""
+    None for $XDG_CACHE_HOME/thdpack. A local dataset is cached only if a folder is given; give one
+    if the dataset is on a network file system."""
     cache_bytes: int = DEFAULT_BYTES
     """Limit of all shards in cache_dir. Other files there do not count."""
     prefetch: int = 4

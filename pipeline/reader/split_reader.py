@@ -1,4 +1,5 @@
-"""One split of a dataset, read by position: find, open and release the shards of positions."""
+"""One split of a dataset, read by position. It finds, opens and releases the shards of
+positions."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class SplitReader:
             InputError: no file system is installed for the URL's protocol.
             ValueError: seed or prefetch out of range.
         """
-        seed, prefetch = index(options.seed), options.prefetch  # index: of numpy integers, too
+        # `index` accepts numpy integers, too
+        seed, prefetch = index(options.seed), options.prefetch
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed is {seed}, expected 0 ≤ seed < 2^64")
         if prefetch < 0:
@@ -115,8 +117,8 @@ class SplitReader:
     def working_set(self, step: int) -> int:
         """Return the bytes that the cache has to hold; 0 without a cache.
 
-        They are those of the largest shards, as many as a window, the prefetch and one step of
-        `step` buckets touch.
+        These are the bytes of the largest shards, as many as a window, the prefetch and one step of
+        `step` buckets use.
         """
         if self._cache is None:
             return 0

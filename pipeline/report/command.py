@@ -20,7 +20,7 @@ from schemas.errors import ThdpackError
 from schemas.manifest import MANIFEST_NAME
 
 _UNFINISHED: Final = (".build", "records/*.parquet")
-"""Files that an interrupted build leaves in its folder."""
+"""Names that an interrupted build leaves in its folder."""
 
 
 class UsageError(Exception):
@@ -71,7 +71,7 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
 
 
 def report_of(options: PreprocessOptions) -> Report | Comparison:
-    """Return the report of one dataset or of all sequences, or a comparison of two inputs.
+    """Return one report of a dataset or of all sequence files, or a comparison of two inputs.
 
     Two inputs are compared if at least one of them is a dataset.
 

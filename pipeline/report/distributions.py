@@ -1,4 +1,5 @@
-"""Distributions of a report: made from a manifest's histograms, added up, and read bin by bin."""
+"""Make distributions of a report from a manifest's histograms, add them up, and iterate over
+bins."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ train on its sequences, with a bucket's worth of token slots per step.
 - te-thd-graph: the same in a CUDA graph.
 - te-thd-graph-fp8: the same with --precision fp8-delayed.
 
-The trainer masks all rows itself, on the device. The workers mask too, as in public recipes; the
-trainer takes the tokens from before that. Each variant warms up for longer than its workers are
-ahead. Results are tokens/s without padding, special tokens included, and GiB, the most that torch
-had allocated. A variant that fails gives its reason, the others continue, and the exit code is 1.
-Takes about two minutes on an H200.
+The trainer masks all rows itself, on the device. The workers mask too, as in public recipes, but
+the trainer uses the unmasked tokens. Each variant warms up for more steps than its workers have
+prepared ahead. Results are tokens/s without padding, special tokens included, and GiB, the most
+that torch had allocated. If a variant fails, its row gives the reason, the others continue, and the
+exit code is 1. Takes about two minutes on an H200.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from trainer.config import PRESETS
 from trainer.distributed.topology import Topology, process_group
 
 SAMPLE: Final = 128
-"""Buckets whose sequences the workers repeat."""
+"""Number of buckets whose sequences the workers repeat."""
 
 
 def measure(
     result: Result, step: Step, arguments: argparse.Namespace, *, slots: int, device: torch.device
 ) -> None:
-    """Time blocks of steps until they took enough seconds. On a GPU, reading the tokens waits for
-    it.
+    """Time blocks of steps until they took enough seconds. On a GPU, reading the count of tokens
+    waits for the step.
     """
     seconds, steps, total = 0.0, 0, 0.0
     for _ in range(arguments.warmup):

@@ -50,8 +50,8 @@ class Recipe:
     """Work of DataLoader workers at each step, as in public training recipes."""
 
     def __init__(self, *, slots: int, columns: int) -> None:
-        """slots: tokens of a row, padding included. columns: tokens of a padded sequence, and the
-        most of any sequence.
+        """slots: tokens of a row, padding included. columns: tokens of a padded sequence, and of
+        the longest sequence.
         """
         from transformers import DataCollatorForLanguageModeling, EsmTokenizer
 

@@ -41,7 +41,8 @@ class _MapStageNote(msgspec.Struct):
 
 
 def map_outcome_of(listed: TaskList) -> MapOutcome:
-    """Return what the map stage found; the first caller adds it up for all that come later.
+    """Return the sum of the map tasks' results, which the first caller adds up and saves for the
+    others.
 
     Raises:
         BuildError: map tasks have not finished.
@@ -50,7 +51,7 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
     name, work = f"plan-{listed.digest}.json", listed.work
     note = read_signed(work.content(name), _MapStageNote)
     if note is not None:
-        with suppress(BuildError):  # damaged or gone: add it up again
+        with suppress(BuildError):  # if the saved sum is damaged or gone, add it up again
             return load_map_outcome(work, listed.job(note.build).mapped)
     maps, hashes = listed.maps, listed.hashes
     tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
@@ -71,7 +72,8 @@ def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> l
         BuildError: some have not finished; the message names them.
     """
     out = listed.out
-    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store answers slowly, but many at once
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        # a store answers slowly, but many requests at once
         found = list(threads.map(lambda task: finished(task, out), tasks))
     missing = [str(i) for i, result in enumerate(found) if result is None]
     if missing:

@@ -29,12 +29,12 @@ from schemas.manifest import Manifest
 def run_tasks(
     listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter
 ) -> int:
-    """Run task `index` of a stage, or all tasks index, index + every, …; return how many.
+    """Run task `index` of a stage, or tasks index, index + every, …; return how many were run.
 
     Args:
         stage: None counts `index` through the whole list.
     Raises:
-        ThdpackError: what a task raises.
+        ThdpackError: a task failed.
         BuildError: the stage before has not finished.
         InputError: an input is no longer what was planned.
     """
@@ -53,7 +53,7 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
 
     Raises:
         BuildError: tasks have not finished; the message names them.
-        DatasetError: the existing dataset is another.
+        DatasetError: another dataset exists.
     """
     destination, options = listed.destination, replace(listed.options, workers=workers)
     with destination.claim():
@@ -80,7 +80,7 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
 def _run(
     listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter
 ) -> None:
-    """Run tasks; where one finds a damaged spill, run the task that wrote it first."""
+    """Run tasks; if one finds a damaged spill, first run the task that wrote the spill again."""
     work = partial(run_once, out=listed.out)
 
     def run(chosen: Sequence[Task[Any]]) -> None:
@@ -98,7 +98,7 @@ def _chosen(
     """Return the tasks that an index stands for.
 
     Raises:
-        DatasetError: the list is shorter.
+        DatasetError: the list has fewer tasks.
     """
     counts = listed.counts
     total = sum(counts.values()) if stage is None else counts[stage]
@@ -139,7 +139,7 @@ def _is_planned(existing: Manifest, listed: TaskList, mapped: MapOutcome) -> boo
     """Return whether the existing dataset is the planned one; never with --overwrite.
 
     Raises:
-        DatasetError: it is of other inputs, or damaged, and --overwrite was not given.
+        DatasetError: it has other inputs or is damaged, and --overwrite was not given.
     """
     if listed.options.overwrite:  # the existing dataset may be damaged
         return False

@@ -83,15 +83,15 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
 
     Raises:
         InputError: an input is missing or unreadable.
-        DatasetError: another dataset or plan is there, and --overwrite was not given.
-        BuildError: another build runs there, a URL holds credentials, or standard input is named.
+        DatasetError: another dataset or plan exists, and --overwrite was not given.
+        BuildError: another build is running, a URL holds credentials, or standard input is named.
     """
     _refuse_secrets(options.out, *options.inputs)
     if "-" in options.inputs:
         raise BuildError("only one process can read standard input: write it to a file first")
     destination = open_destination(options.out)
     with prepared(options, destination, report) as (planned, _):
-        _refuse_secrets(*(source.url for source in planned.sources))  # some stand in an @LIST
+        _refuse_secrets(*(source.url for source in planned.sources))  # some are named in an @LIST
         planned = replace(absolute(planned), passed_over=())
         listed = TaskList(options=options, plan=planned, destination=destination)
         with destination.out.written(PLAN) as file:
@@ -103,7 +103,7 @@ def _refuse_secrets(*urls: str) -> None:
     """Refuse credentials, as others may read the list.
 
     Raises:
-        BuildError: a URL holds some.
+        BuildError: a URL holds credentials.
     """
     for url in urls:
         if holds_secret(url):
@@ -121,7 +121,7 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
         digest: name of the plan; None accepts any plan, and any dataset as committed.
     Raises:
         DatasetError: there is neither a list nor a dataset of this plan.
-        BuildError: another list is there, or other code of thdpack planned it.
+        BuildError: the list is another one, or other code of thdpack planned it.
     """
     destination = open_destination(dataset)
     where, content = destination.out.where(), destination.out.content(PLAN)

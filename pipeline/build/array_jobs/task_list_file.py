@@ -13,7 +13,7 @@ from schemas.errors import BuildError
 
 
 class NotedList(msgspec.Struct, forbid_unknown_fields=True):
-    """Content of the file. digest: of the plan; version_at_start: see `Destination`."""
+    """Content of the file. digest: name of the plan; version_at_start: see `Destination`."""
 
     thdpack: str
     code: str

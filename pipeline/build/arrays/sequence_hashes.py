@@ -1,4 +1,5 @@
-"""Hashes of sequences, and what they decide: partition, split, and position in the shuffle."""
+"""Hashes of sequences, and the partition, split and position in the shuffle that follow from
+them."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def first_piece_hashes(
 ) -> NDArray[np.void]:
     """Return the xxh3_128 of the first `most` residue tokens of each sequence.
 
-    These are what training sees of a cropped sequence. The hash decides partition and split.
+    Training sees only these tokens of a cropped sequence. Their hash decides partition and split.
 
     Args:
         tokens: uint8[T], all sequences end to end.
@@ -58,7 +59,7 @@ def first_piece_hashes(
 def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64]:
     """Return the partition of each sequence, int64[N] in 0..partitions - 1.
 
-    The upper 32 bits of the hash decide.
+    It depends on the upper 32 bits of the hash.
     """
     upper = (hashes["high"].astype(np.uint64) >> np.uint64(32)) * np.uint64(partitions)
     return (upper >> np.uint64(32)).astype(np.int64)
@@ -67,7 +68,7 @@ def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64
 def in_valid(hashes: NDArray[np.void], fraction: float) -> NDArray[np.bool_]:
     """Return whether each sequence is in the valid split, bool[N].
 
-    The lower half of the hash decides, so that split and partition are independent.
+    The split depends on the lower half of the hash, so that it is independent of the partition.
     """
     return (hashes["low"].astype(np.uint64) >> np.uint64(11)) < np.uint64(round(fraction * 2**53))
 

@@ -26,7 +26,7 @@ from schemas.manifest import Manifest
 
 
 class Destination(Protocol):
-    """The place of one dataset, and of one build of it at a time."""
+    """The place of one dataset. Only one build of it at a time can commit."""
 
     @property
     def out(self) -> Folder:

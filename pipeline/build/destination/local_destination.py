@@ -84,11 +84,12 @@ class LocalDestination:
                 self._remove_temporary_files()
             yield
             if self._cleared:
-                lock.unlink(missing_ok=True)  # while we hold it
+                lock.unlink(missing_ok=True)  # while we hold the lock
         finally:
             os.close(descriptor)
         if self._cleared:
-            # fails if another build has started, or on NFS, which keeps open files a little longer
+            #             # fails if another build has started, or on NFS, which keeps open files
+            #             for a while
             with suppress(OSError):
                 self._work.rmdir()
 
@@ -153,7 +154,8 @@ class LocalDestination:
     def clear(self, manifest: Manifest, work: Folder) -> None:
         """Remove work files, and files of earlier datasets; keep the lock, which we hold."""
         try:
-            # first: a build killed after this line is known to be finished
+            #             # removed first: if the build is killed after this line, a rerun knows
+            #             that it was finished
             (self.path / PLAN).unlink(missing_ok=True)
             obsolete = [*self._obsolete_files(manifest), *self._work_files()]
             with ThreadPoolExecutor(_REMOVE_THREADS) as threads:  # the kernel frees 1 GB in 0.1 s
@@ -193,9 +195,8 @@ def warn_not_removed(error: Exception) -> None:
 
 
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
-    """Save standard input to a file, if it is one of the inputs, and return its path.
-
-    Tasks read it twice, and a rerun compares it.
+    """Save standard input to a file, if it is one of the inputs, and return the path. Tasks read
+the file twice, and a rerun compares it.
     """
     if "-" not in options.inputs:
         return None

@@ -141,7 +141,8 @@ class ObjectDestination:
         obsolete = self._replaced - {entry.name for entry in manifest.files()}
         try:
             if self.out.content(MANIFEST_NAME) != ours:
-                obsolete = frozenset()  # replaced again: the newer dataset may need these files
+                # the dataset was replaced again, and the newer one may need these files
+                obsolete = frozenset()
             spooled = [self._spooled] if self._spooled else []
             names = [*sorted(obsolete), *spooled, *self._own_task_list(manifest)]
             with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -164,7 +165,7 @@ class ObjectDestination:
         """Check that no other build has committed a manifest that names removed files.
 
         Raises:
-            BuildError: one has.
+            BuildError: another build has committed one.
         """
         now = self.out.content(MANIFEST_NAME)
         if now is None or now == ours:
@@ -178,8 +179,9 @@ class ObjectDestination:
 
 
 def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
-    """Return 16 hexadecimal digits of everything that a build's work depends on."""
-    import pyarrow as pa  # slow to import, and local builds start without it
+    """Return a digest, 16 hexadecimal digits, of everything that a build's intermediate files
+    depend on."""
+    import pyarrow as pa  # slow to import, and not needed for local builds
 
     values = {
         "options": options.shape(),

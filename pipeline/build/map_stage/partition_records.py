@@ -5,8 +5,8 @@ For each block of records:
 1. Read and tokenize it; compute content hashes of the input's bytes on the way.
 2. Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
 3. Hash each record, and give it a status (kept, invalid, too short, too long).
-4. Choose its partition by the hash of its first piece: records that training cannot tell apart meet
-   in one partition.
+4. Choose its partition by the hash of its first piece: records that are equal after cropping then
+   meet in one partition.
 5. Write the records, sorted by partition, to the spill, with tokens packed at 5 bits each.
 
 Duplicates are found later, by the reduce stage. A spill file's format is described in

@@ -1,6 +1,6 @@
 """Warn of inputs with many letters outside the vocabulary; refuse inputs where most are.
 
-A file of base qualities or a table may parse as FASTA, and teaches a model nothing.
+A file of base qualities, or a table, may parse as FASTA but is useless for training.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pipeline.build.task_results import MapResult
 from schemas.errors import InputError
 
 _WARN_SHARE: Final = 0.05
-"""Proteins are far below this share: X, B, Z, U and O are in the vocabulary."""
+"""Share of unknown letters. Proteins are far below it, since X, B, Z, U and O are in the
+vocabulary."""
 _REFUSE_SHARE: Final = 0.5
 
 

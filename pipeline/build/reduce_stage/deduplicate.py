@@ -20,15 +20,15 @@ DUPLICATE: Final = STATUS_CODES.index(Status.DUPLICATE)
 def mark_duplicates(
     status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64]
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Give the status `duplicate` to every kept record whose hash an earlier kept record has.
+    """Give the status `duplicate` to every kept record with the hash of an earlier kept record.
 
     1. Sort kept records by the upper half of their hash; return if no two are equal.
-    2. Sort those with an equal upper half by the whole hash, the earliest record of equal hashes
-       first.
+    2. Sort those with an equal upper half by the whole hash; among equal hashes, the earliest
+       record comes first.
     3. Each record after the first of its hash is a duplicate of that first one.
 
     Args:
-        status: int8[N], index into STATUS_CODES, before duplicates are looked for.
+        status: int8[N], index into STATUS_CODES, without duplicates yet.
         hashes: HASH[N], equal for records that are duplicates.
         ordinals: int64[N], ascending.
     Returns:

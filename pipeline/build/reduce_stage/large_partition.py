@@ -2,12 +2,12 @@
 
 It is read twice, run by run:
 
-1. First pass: for each run of records, find the sequences that no earlier run had, keep their
-   residues and one row for each kept record, without its id.
+1. First pass: for each run of records, find the sequences that no earlier run had. Keep their
+   residues, and one row for each kept record, without its id.
 2. The caller shuffles, packs and writes the kept sequences, and notes in the rows where each one
    went.
-3. Second pass: for each run, give duplicates their status and the record they duplicate, copy
-   split, shard and bucket to kept records, and yield a row for every record, with its id.
+3. Second pass: for each run, mark duplicates and the record that each one repeats, copy split,
+   shard and bucket to kept records, and yield a row for every record, with its id.
 
 Memory: the residues of unique sequences, about 200 bytes for each kept record, and about 250 MB for
 any partition. With `--dedup none` every copy is kept, and takes 200 bytes.
@@ -52,7 +52,7 @@ class SeenSequences:
     def add(
         self, hashes: NDArray[np.void], ordinals: NDArray[np.int64], begin: NDArray[np.int64]
     ) -> None:
-        """Add sequences that are not in here yet, each once.
+        """Add each sequence that has not been added before.
 
         Args:
             hashes: HASH[N]; ordinals: int64[N], of their records.
@@ -82,12 +82,14 @@ class SeenSequences:
 
 
 def _as_bytes(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
-    """Return hashes as byte strings, which numpy compares fast, in the order of their digests."""
+    """Return hashes as byte strings, which numpy compares fast and sorts in the order of
+    digests."""
     return np.ascontiguousarray(hashes).view("S16")
 
 
 class LargePartition(Partition):
-    """A partition of many runs. `rows` has kept records only, without ids, which stay in spills."""
+    """A partition of many runs. `rows` has kept records only, and no ids; ids stay in the
+    spills."""
 
     def __init__(self, spilled: SpilledRecords, options: DatasetOptions, on_bytes: OnBytes) -> None:
         """Do the first pass.
@@ -151,7 +153,7 @@ class LargePartition(Partition):
     def _first_occurrences(
         self, rows: RecordRows, candidates: NDArray[np.int64], hashes: NDArray[np.void]
     ) -> NDArray[np.int64]:
-        """Return the candidates that are the first record of their hash, in all runs so far."""
+        """Return the candidates that are the first record with their hash in all runs so far."""
         unseen = candidates[self._seen.find(hashes[candidates]) < 0]
         all_kept = np.full(unseen.size, KEPT, dtype=np.int8)
         status, _ = mark_duplicates(all_kept, hashes[unseen], rows.ordinal[unseen])
@@ -194,7 +196,8 @@ class LargePartition(Partition):
         return originals
 
     def _hashes(self, run: RecordRun) -> NDArray[np.void]:
-        """Return hashes, HASH[N], that are equal for duplicates; unpack only for long records."""
+        """Return hashes, HASH[N], that are equal for duplicates; unpack the tokens of long records
+        only."""
         longest = self._options.longest_piece
         if self._options.dedup != "cropped" or not (run.rows.residues > longest).any():
             return run.rows.hash

@@ -1,4 +1,4 @@
-"""Rests: sequences that filled no bucket, with their records, for a later task to pack.
+"""Rests: sequences that did not fill a bucket, with their records, for a later task to pack.
 
 `pipeline.build.spill.rest_files` describes their format.
 """

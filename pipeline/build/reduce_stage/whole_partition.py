@@ -1,4 +1,4 @@
-"""A partition in the memory of its reduce task: records to pack and to describe in records/."""
+"""A partition held in memory: records to pack, and to describe in records/."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ _COMPRESSION = {
     field.name: "lz4" if field.name in ("id", *_DICTIONARIES) else "none"
     for field in records_schema()
 }
-"""zstd for all columns would save 10 % and take three times as long; hashes do not compress."""
+"""Compression of each column. zstd everywhere would save 10 % and take three times as long; hashes
+do not compress."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,7 +163,7 @@ def write_records(
         blocks: rows in ascending order of ordinals; the file's bytes do not depend on how they are
             cut into blocks.
         names: the inputs' names, by source index.
-        out: the dataset's folder; the file appears in it when the finisher has ended.
+        out: the dataset's folder; the file appears there when the finisher has ended.
     Raises:
         BuildError: the file cannot be written.
     """
@@ -185,7 +186,7 @@ def write_records(
 
 
 def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
-    """Cut rows into row groups, at places that depend on the rows alone; at least one group."""
+    """Cut rows into row groups, at least one. The cuts depend on the rows alone."""
     waiting = empty_rows()
     groups = 0
     for block in blocks:
@@ -199,7 +200,7 @@ def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
 
 
 def _group_end(rows: RecordRows) -> int | None:
-    """Return the number of rows in the first row group; None if there may be more to come."""
+    """Return the number of rows in the first row group; None if later rows may belong to it too."""
     end = int(np.searchsorted(bytes_and_edges(rows.id)[1][1:], _GROUP_ID_BYTES)) + 1
     end = min(end, _ROW_GROUP)
     return end if end <= len(rows) else None

@@ -63,7 +63,7 @@ def write_split(
     Args:
         tokens: uint8[T], residue tokens that `sequences.begin` points into.
         final: write the last, part-filled bucket too.
-        out: the dataset's folder; the shards appear in it when the finisher has ended.
+        out: the dataset's folder; the shards appear there when the finisher has ended.
     Raises:
         BuildError: a shard cannot be written.
     """
@@ -83,7 +83,7 @@ def write_split(
 
 
 def _placement(bucket: NDArray[np.int32], cuts: list[int], options: DatasetOptions) -> WrittenSplit:
-    """Return where each sequence goes, its shard and row, before any shard is written.
+    """Compute the shard and row of each sequence, before any shard is written.
 
     Args:
         bucket: int32[N], bucket of each sequence in its split; -1 for one that filled no bucket.

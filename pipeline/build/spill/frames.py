@@ -68,7 +68,8 @@ def read_frames(
 
 
 def _decoded(name: str, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a message's record batch, with offsets and sizes checked, on which kernels rely."""
+    """Return a message's record batch, after a check of the offsets and sizes that kernels rely
+    on."""
     try:
         batch = pa.ipc.read_record_batch(message, schema)
         batch.validate(full=True)
@@ -95,7 +96,8 @@ def extents_between(edges: NDArray[np.int64]) -> NDArray[np.void]:
 
 
 def _check(extents: NDArray[np.void], partitions: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return check values, uint64[N], of extents and their partitions; any bit changes them."""
+    """Return check values, uint64[N], of extents and their partitions; any flipped bit changes
+    them."""
     check = mix(partitions + np.uint64(1))
     for name in ("begin", "size"):
         check = mix(check ^ extents[name].astype(np.uint64))

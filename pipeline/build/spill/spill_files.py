@@ -24,8 +24,8 @@ Steps of writing a grouped spill:
    temporary file.
 3. Write the extents of all partitions, then copy the second file.
 
-Whatever is read is checked: a bit that a disk, a network or another program changed never reaches a
-dataset.
+Everything is checked when it is read, so a bit that a disk, a network or another program flipped
+never reaches a dataset.
 """
 
 from __future__ import annotations

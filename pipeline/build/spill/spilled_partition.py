@@ -2,8 +2,8 @@
 
 `spill_files` describes the format. Steps:
 
-1. Find the partition's extents in each spill: 24 bytes of a spill that is grouped by partition,
-   the whole index of any other.
+1. Find the partition's extents in each spill. In a spill that is grouped by partition this reads 24
+   bytes, in any other the whole index.
 2. Read parts of spills in windows of WINDOW_BYTES, several spills at once.
 3. Read a part that is larger than a window in several steps, as many complete frames in each as a
    window holds.
@@ -97,7 +97,7 @@ class SpilledPartition:
             elif buffer.size < FRAME_HEADER or not buffer.size < frame_size(buffer, 0) <= end - at:
                 raise DamagedSpillError(part.name)
             else:
-                step = frame_size(buffer, 0)  # larger than a window
+                step = frame_size(buffer, 0)  # a frame larger than a window
 
 
 def find_partition(

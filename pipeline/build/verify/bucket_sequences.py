@@ -34,7 +34,7 @@ def bucket_sequences(batch: pa.RecordBatch, manifest: Manifest) -> BucketSequenc
     """Return the sequences of a batch whose buckets obey the format's rules.
 
     Raises:
-        DatasetError: its columns contradict each other: the shard has changed since it was
+        DatasetError: its columns contradict each other, because the shard has changed since it was
             verified.
     """
     vocabulary = manifest.vocabulary_object

@@ -23,7 +23,8 @@ from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
 _TASK_BYTES: Final = 96 << 20
-"""Bytes of shards in one task: a few hundredths of a second, long compared with a task's start."""
+"""Bytes of shards in one task. Checking them takes some hundredths of a second, which is long
+compared with the start of a task."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",
@@ -39,7 +40,7 @@ _RULES: Final = (
     "max_seqlen is not the length of the longest sequence",
     "start is negative",
 )
-"""Texts of the rules, by the codes that the kernel `check_buckets` gives."""
+"""Messages of the broken rules, by the codes of the kernel `check_buckets`."""
 
 
 def bucket_rules(manifest: Manifest) -> BucketRules:
@@ -59,7 +60,7 @@ def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
     try:
         if (
             folder.local
-        ):  # read in pieces: a mapping of gigabytes would count as this process's memory
+        ):  # read in pieces, because a mapping of gigabytes would count as this process's memory
             return difference(folder.where(entry.name), *hash_file(folder.where(entry.name)), entry)
         content = folder.buffer(entry.name)
     except InputError as error:

@@ -70,7 +70,8 @@ def _check_statuses(records: RecordColumns, manifest: Manifest) -> list[str]:
 def _check_duplicates(
     records: RecordColumns, kept: NDArray[np.bool_], manifest: Manifest
 ) -> list[str]:
-    """Check that each duplicate, and no other record, names an earlier kept record like it."""
+    """Check that each duplicate, and no other record, names an earlier kept record of the same
+    hash."""
     dedup = manifest.options["dedup"]
     duplicate = records.status == list(Status).index(Status.DUPLICATE)
     problems = record_problem(
@@ -79,7 +80,8 @@ def _check_duplicates(
     )
     original = records.duplicate_of[duplicate]
     same = records.hash[original] == records.hash[duplicate]
-    if dedup == "cropped":  # the dataset has no residues after the first piece to compare
+    if dedup == "cropped":
+        # the dataset lacks residues after the first piece, so only that can be compared
         shorter = np.minimum(records.residues[original], records.residues[duplicate])
         same |= shorter >= manifest.longest_piece
     same &= kept[original] & (original < np.flatnonzero(duplicate))
@@ -157,7 +159,7 @@ class _SequenceComparison:
     def _check_positions(
         self, sequences: BucketSequences, shard: int, name: str, first_bucket: int
     ) -> None:
-        """Check that each sequence is of a kept record, and where that record's row says.
+        """Check that each sequence belongs to a kept record, and is where that record's row says.
 
         Args:
             shard: index of the shard; first_bucket: the batch's first row in it.
@@ -230,7 +232,7 @@ class _SequenceComparison:
         records, kept, options = self._records, self._kept, self._manifest.options
         fraction = float(options["valid_fraction"] or 0)
         wrong = kept & (records.split != in_valid(self._first_piece, fraction))
-        # in datasets of early versions the hash of the whole record decided
+        #         # in datasets of early versions the split depends on the hash of the whole record
         wrong_by_whole = kept & (records.split != in_valid(records.hash, fraction))
         if wrong.any() and wrong_by_whole.any():
             self._wrong("not in the split that the hash of its first piece decides", wrong)

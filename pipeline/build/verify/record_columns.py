@@ -1,4 +1,4 @@
-"""Read all of records/ into arrays, one place for each record: about 60 bytes a record."""
+"""Read all of records/ into arrays with one element for each record, about 60 bytes per record."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RecordColumns:
     def fill(
         self, ordinal: NDArray[np.int64], table: pa.Table, splits: list[str], shards: list[str]
     ) -> None:
-        """Copy a file's rows to the places that `ordinal`, int64[rows], names."""
+        """Copy a file's rows to the indices `ordinal`, int64[rows]."""
         self.residues[ordinal] = table.column("residues").to_numpy()
         self.unknown[ordinal] = table.column("unknown").to_numpy()
         if ordinal.size:
@@ -100,7 +100,7 @@ def read_record_columns(dataset: Folder, manifest: Manifest) -> tuple[RecordColu
 
 
 def record_problem(what: str, wrong: NDArray[np.bool_] | NDArray[np.int64]) -> list[str]:
-    """Return a line that says what is wrong with which records; no line if there are none.
+    """Return a line that names a problem and the records that have it; no line if there are none.
 
     Args:
         wrong: bool[N], or the ordinals.

@@ -1,4 +1,4 @@
-"""Runs of whole FASTA records from a stream. Byte ranges that tile a file find every record once.
+"""Runs of whole FASTA records from a stream. Byte ranges that tile a file yield each record once.
 
 Memory is bounded by a chunk and the longest record.
 """
@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 from pipeline.inputs.fasta.line_numbers import FastaSyntaxError
 
 CHUNK_BYTES: Final = 1 << 20
-"""Text read at a time: it is still in the core's cache when it is parsed."""
+"""Bytes read at a time, few enough to be still in the core's cache when they are parsed."""
 MAX_RECORD_BYTES: Final = 128 << 20
 """Longest record. No protein comes near it, but a file without line ends would fill the memory."""
 _OVERLAP: Final = 64 << 10
@@ -36,7 +36,8 @@ def whole_records(
     overlap = _OVERLAP
     while True:
         wanted = len(buffer) if end is None else min(len(buffer), max(filled, end - base) + overlap)
-        # doubled while a record does not end, because the whole buffer is searched each time
+        #         # doubled until a record ends in it, because the whole buffer is searched each
+        #         time
         overlap = 2 * overlap if end is not None and base + filled > end else _OVERLAP
         filled = _fill(stream, buffer, filled, wanted)
         at_end = filled < wanted
@@ -77,7 +78,7 @@ def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> in
     """Return the start of the first record; None while only blank and comment lines were seen.
 
     Raises:
-        FastaSyntaxError: there is other text before it.
+        FastaSyntaxError: other text precedes the first record.
     """
     if filled < len(_BOM) and not at_end and _BOM.startswith(bytes(buffer[:filled])):
         return None
@@ -100,7 +101,8 @@ def _belongs_to_later_range(
     """Whether the range up to `end` holds no record: the first one belongs to a later range."""
     if not found:
         return begin > 0 and base + filled - 1 >= end
-    # without a line feed before it, later ranges do not find it, so it belongs to the first range
+    #     # a record without a line feed before it belongs to the first range, as later ones do not
+    #     find it
     return start > 0 and buffer[start - 1] == ord("\n") and base + start - 1 >= end
 
 

@@ -1,4 +1,4 @@
-"""Errors of FASTA text by byte, and the line that holds a byte."""
+"""Errors of FASTA text with their byte offset, and the line that holds a byte."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FastaSyntaxError(Exception):
 def line_of(stream: BinaryIO, offset: int) -> int:
     """Return the line, from 1, that holds byte `offset` of a stream, or its last line.
 
-    The stream stands at its start. A lone carriage return ends a line, too.
+    The stream is at its start. A lone carriage return ends a line, too.
     """
     lines, seen, carry, block = 1, 0, b"", b""
     while seen < offset:

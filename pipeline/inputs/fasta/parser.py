@@ -1,7 +1,7 @@
 """The FASTA parser: FASTA as found in the wild, as blocks of tokenized records.
 
 docs/reference/format.md says what the parser reads and what it refuses. Biopython's
-SimpleFastaParser is the oracle.
+SimpleFastaParser is the reference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.inputs.residues import encode, letter_classes, residues_of
 from schemas.vocabulary import Vocabulary
 
 BLOCK_BYTES: Final = 24 << 20
-"""Text that goes into one RecordBlock, about."""
+"""Approximate bytes of text in one RecordBlock."""
 _BLOCK_RECORDS: Final = 1 << 17
 
 
@@ -52,8 +52,8 @@ class FastaParser:
     ) -> Iterator[RecordBlock]:
         """Parse the records of the byte range [begin, end) of a file, from a stream at `begin`.
 
-        A record belongs to the range that holds the line end before it, the first record to the
-        range from 0, so that ranges that tile a file find every record once.
+        A record belongs to the range that holds the line end before it; the first record belongs to
+        the range from 0. So ranges that tile a file yield each record once.
 
         Args:
             stream: plain bytes.
@@ -108,7 +108,7 @@ class FastaParser:
             identifier_of(header_of(text, at)) for at in self._offset[first + nameless].tolist()
         ]
         sizes[nameless] = [len(name) for name in names]
-        # np.insert keeps the order of values for one place
+        #         # np.insert keeps the order of values that go to the same index
         places = np.repeat(ends[nameless] - begin, sizes[nameless])
         ids = np.insert(
             self._ids[begin : int(ends[-1])], places, np.frombuffer(b"".join(names), dtype=np.uint8)

@@ -37,4 +37,5 @@ def read_fasta(
                 yield block, []
         except FastaSyntaxError as error:
             raise fasta_error(source, error) from error
-        yield empty_block(), hashing.finish()  # reads what follows the last member of an archive
+        # `finish` also reads the bytes after the last member of an archive
+        yield empty_block(), hashing.finish()

@@ -26,7 +26,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
     The last block is empty and comes with the xxh3_128 of each piece.
 
     Raises:
-        InputError: Biopython refuses it; names the last line that it read.
+        InputError: Biopython refuses the text; the error names the last line that was read.
     """
     from Bio import SeqIO
 
@@ -42,7 +42,8 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
         texts: list[str] = []
         number = size = 0
         try:
-            for record in SeqIO.parse(cast(TextIO, lines), source.format):  # type: ignore[no-untyped-call]
+            for record in SeqIO.parse(cast(TextIO, lines), source.format):
+                # type: ignore[no-untyped-call]
                 ids.append(identifier(record.id))
                 texts.append(residues_of(str(record.seq), comments=False))
                 size += len(texts[-1])
@@ -50,7 +51,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
                     yield block_of_texts(ids, texts, number, vocabulary), []
                     number, size, ids, texts = number + len(ids), 0, [], []
         except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
-            # errors of SeqIO's parsers for text in another format
+            #             # errors that SeqIO's parsers raise for text in another format
             raise InputError(
                 f"not {source.format} that Biopython reads: {error}",
                 source=source.url,

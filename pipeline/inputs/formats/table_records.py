@@ -16,7 +16,8 @@ from schemas.errors import InputError
 from schemas.vocabulary import Vocabulary
 
 _STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-"""End marker of an Arrow stream. Its first four bytes begin each message, except before 2019."""
+"""End marker of an Arrow stream. Messages begin with its first four bytes, except in files from
+before 2019."""
 _BLOCK_RECORDS: Final = 1 << 15
 
 
@@ -83,7 +84,8 @@ def _batches(
 
 
 def _refuse_cut_stream(raw: BinaryIO, source: Source) -> None:
-    """Refuse an Arrow stream without end marker: cut between two batches, it looks complete.
+    """Refuse an Arrow stream without end marker. If it was cut between two batches, it looks
+    complete.
 
     Raises:
         InputError: the end marker is missing.

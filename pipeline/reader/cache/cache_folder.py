@@ -1,6 +1,6 @@
-"""A folder of bounded size that processes and jobs share without knowing of each other.
+"""A folder of bounded size that unrelated processes and jobs can share.
 
-Locks (flock) say which files are in use, and the kernel drops those of a killed process. The
+Locks (flock) show which files are in use. The kernel releases the locks of a killed process. The
 fetching process holds an exclusive lock on a .part file. Each process that has mapped a file holds
 a shared lock on it. A locked file is not evicted, because removing a mapped file would free
 nothing. The limit counts .part files at the size they will have.
@@ -21,17 +21,18 @@ from typing import Final
 from pipeline.storage.retries import CacheError, ClosedError
 
 DEFAULT_BYTES: Final = 32 << 30
-"""Limit of a cache whose user named none."""
+"""Default limit of a cache."""
 ROOM_SECONDS: Final = 120.0
-"""Longest wait for room that other processes hold."""
+"""Longest wait for space that other processes occupy."""
 LOCK_SECONDS: Final = 600.0
-"""Longest wait for a shard that another process fetches: far longer than any fetch takes."""
+"""Longest wait for a shard that another process fetches, far longer than any fetch takes."""
 
 _TICK: Final = 0.05
 _LOCK_NAME: Final = "lock"
 _CACHED: Final = re.compile(r"[0-9a-f]{32}\.(arrow|part)")
 """Names of the files that a cache writes. It leaves all others alone."""
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW  # a link would lead to a file that is not the cache's
+# a link could lead to a file that does not belong to the cache
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW
 _MAKE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
@@ -72,7 +73,7 @@ class CacheFolder:
             os.close(descriptor)  # evicted between the calls
 
     def open_part(self, part: Path) -> int:
-        """Return a descriptor of an unfinished file, which is made if need be."""
+        """Return a descriptor of an unfinished file, created if it is missing."""
         with self.errors():
             self.path.mkdir(parents=True, exist_ok=True)
             return os.open(part, _MAKE, 0o644)
@@ -102,13 +103,15 @@ class CacheFolder:
             else:
                 if is_at(descriptor, path):
                     return True
-                # it was published just now, and the lock would keep everyone from it
+                #                 # the file was published just now, and this lock would keep others
+                #                 from using it
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         return False
 
     def publish(self, descriptor: int, part: Path, path: Path) -> bool:
         """Give a finished .part its final name; return False if it was removed meanwhile."""
-        with self._locked():  # others that add up sizes could miss a file that changes its name
+        with self._locked():
+            # without the lock, a process that adds up sizes could miss the renamed file
             if not is_at(descriptor, part):
                 return False
             with self.errors():
@@ -124,7 +127,8 @@ class CacheFolder:
         """
         deadline = time.monotonic() + ROOM_SECONDS
         with self.errors():
-            os.truncate(descriptor, 0)  # what a killed process left in it does not count twice
+            # so that bytes left by a killed process are not counted twice
+            os.truncate(descriptor, 0)
         while True:
             with self._locked():
                 missing = self._evict(size)
@@ -156,7 +160,8 @@ class CacheFolder:
             rank.setdefault(f"{digest}.arrow", place)
 
         def order(name: str) -> tuple[bool, int, int]:
-            """Sort others' shards first, longest unused first; then ours, latest next use first."""
+            """Sort key of eviction: first shards of other datasets, the longest unused first; then
+            those of this reader, the latest next use first."""
             return name in rank, -rank.get(name, 0), files[name][1]
 
         for name in sorted(files, key=order):
@@ -210,7 +215,7 @@ class CacheFolder:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise the operating system's errors as a CacheError, which no retry repairs."""
+        """Raise the operating system's errors as a CacheError, because retrying would not help."""
         try:
             yield
         except OSError as error:
@@ -224,7 +229,7 @@ class CacheFolder:
     def _locked(self) -> Iterator[None]:
         """Hold the folder's own lock."""
         path, locked = self.path / _LOCK_NAME, False
-        while not locked:  # again, if the folder was cleared just now
+        while not locked:  # repeat if the folder was cleared just now
             descriptor = self.open_part(path)
             with closing_on_error(descriptor):
                 locked = self.lock(descriptor, fcntl.LOCK_EX, path)
@@ -247,7 +252,7 @@ def closing_on_error(descriptor: int) -> Iterator[None]:
 
 
 def default_cache_dir() -> Path:
-    """Return the folder of a cache whose user named none.
+    """Return the default folder of a cache.
 
     It is $XDG_CACHE_HOME/thdpack, or ~/.cache/thdpack.
     """

@@ -1,8 +1,8 @@
 """A bounded folder of verified shards, shared by the processes of a node.
 
 A file is named after the xxh3_128 of its content, so that datasets share equal shards. It is
-written as .part, verified, and renamed. The folder has to be on a local disk. See `cache_folder`
-for locks and eviction.
+written under a name with .part, verified, and renamed. The folder has to be on a local disk. See
+`cache_folder` for locks and eviction.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class ShardCache:
             descriptor = self._fetch(entry, path)
         with closing_on_error(descriptor):
             with suppress(PermissionError):  # another user's file
-                os.utime(descriptor)  # time of last use, for jobs that do not know our order
+                # set the time of last use, for jobs that do not know the order of this one
+                os.utime(descriptor)
             try:
                 return MappedShard(
                     path,
@@ -80,10 +81,11 @@ class ShardCache:
                 )
             except DamagedShardError:
                 if is_at(descriptor, path):
-                    path.unlink(missing_ok=True)  # mappings of other processes were verified
+                    # other processes may keep their mappings, which they have verified
+                    path.unlink(missing_ok=True)
                 raise
             except DatasetError as error:
-                # no descriptor or mapping left: the file itself may be good
+                #                 # out of descriptors or mappings, so the file itself may be intact
                 raise CacheError(str(error)) from error
 
     def _fetch(self, entry: ShardEntry, path: Path) -> int:
@@ -93,11 +95,13 @@ class ShardCache:
             descriptor = self._folder.open_part(part)
             with closing_on_error(descriptor):
                 locked = self._folder.lock(descriptor, fcntl.LOCK_EX, part)
-                # by the process we waited for, or just before we made a .part of our own
+                #                 # it was fetched by the process that this one waited for, or just
+                #                 before this one made a .part
                 published = self._folder.open_locked(path)
                 if published is None and locked:
                     self._download(entry, descriptor, part, path)
-                    fcntl.flock(descriptor, fcntl.LOCK_SH)  # from exclusive: at once
+                    # from exclusive to shared, which never waits
+                    fcntl.flock(descriptor, fcntl.LOCK_SH)
                     if is_at(descriptor, path):
                         return descriptor
                 elif published is not None and locked:
@@ -134,7 +138,7 @@ class ShardCache:
         for piece in self._store.pieces(entry.name):
             with self._count:
                 self.bytes_fetched += len(piece)
-            if done + len(piece) > entry.bytes:  # never beyond the room that was reserved
+            if done + len(piece) > entry.bytes:  # never write beyond the reserved size
                 raise DamagedShardError(
                     f"the store gave more than the {entry.bytes} bytes that the manifest says"
                 )

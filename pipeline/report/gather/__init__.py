@@ -1,4 +1,4 @@
-"""Counting: from a manifest and records/, or from raw sequences, to a `Report`.
+"""Make a `Report` by counting a manifest and records/, or raw sequences.
 
 Start at `dataset.py` and `fasta.py`.
 """

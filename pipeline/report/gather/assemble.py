@@ -1,4 +1,4 @@
-"""From counts to the report, alike for a dataset and for raw sequences."""
+"""Make the report from counts, in the same way for a dataset and for raw sequences."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def composition(
     unknown_records: int,
     unknown_residues: int,
 ) -> Composition:
-    """Return what a report says of letters.
+    """Return the letter frequencies of a report.
 
     Args:
         counts: of each residue token, `<unk>` included; a missing letter counts 0.

@@ -39,7 +39,9 @@ def dataset_side(url: str) -> Side:
     Raises:
         ManifestError, DatasetError: see `dataset_report`.
     """
-    import pyarrow.parquet as pq  # here, with the build's code: a report alone needs neither
+    # imported here, because a report without comparison needs neither pyarrow.parquet nor build
+    # code
+    import pyarrow.parquet as pq
 
     from pipeline.build.reduce_stage.spilled_records import hash_column
 
@@ -55,7 +57,7 @@ def dataset_side(url: str) -> Side:
 
 
 def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
-    """Put together what manifest and records/ say.
+    """Combine the facts in manifest and records/.
 
     Raises:
         DatasetError: they contradict each other.

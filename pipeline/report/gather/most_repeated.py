@@ -1,4 +1,4 @@
-"""The records that came in most often."""
+"""The records with the most duplicates."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class _Buckets:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Sequences that fill no bucket yet. valid: bool[N], members of the valid split."""
+    """Sequences that do not fill a bucket yet. valid: bool[N], members of the valid split."""
 
     sequences: Sequences
     valid: NDArray[np.bool_]

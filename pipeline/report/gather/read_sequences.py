@@ -1,7 +1,7 @@
 """Raw sequences, read once through the build's own parser.
 
 Reads every format that `thdpack preprocess` reads. Threads share a large plain file; kernels
-release the GIL. Memory: two blocks of 50 MB per thread, and of each record its id and 50 bytes.
+release the GIL. Memory: two blocks of 50 MB per thread, and for each record its id and 50 bytes.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
         try:
             return _joined(list(threads.map(read, range(len(planned.ranges)))))
         finally:
-            stopped.set()  # otherwise leaving waits until every range is read
+            stopped.set()  # otherwise leaving the context waits until every range is read
 
 
 def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> ReadRecords:

@@ -1,4 +1,4 @@
-"""records/ of a dataset as verified local files. Those of a remote dataset are downloaded."""
+"""The files of records/, verified and on a local disk. Those of a remote dataset are downloaded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
             try:
                 paths = list(threads.map(partial(_fetched, remote), manifest.records, places))
             except BaseException:
-                remote.stopped.set()  # otherwise leaving waits for the downloads in progress
+                # otherwise leaving the context waits for the downloads in progress
+                remote.stopped.set()
                 raise
         yield paths
 

@@ -1,7 +1,8 @@
-"""`thdpack stats --read-tokens`: count letters and buckets in the shards, and compare the manifest.
+"""`thdpack stats --read-tokens`: count letters and buckets in the shards, and compare them with the
+manifest.
 
-Reads every byte of a local dataset, at about 1 GB/s. It finds wrong numbers in a manifest;
-`thdpack verify` finds damage inside buckets, and much else.
+Reads every byte of a local dataset, at about 1 GB/s. It finds wrong numbers in a manifest. `thdpack
+verify` finds damage inside buckets and all other damage.
 """
 
 from __future__ import annotations

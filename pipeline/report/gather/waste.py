@@ -2,8 +2,8 @@
 
 - bshd: each sequence takes a row of max_seq_len tokens.
 - sorted: sequences are shuffled, divided into pools of POOL_BATCHES batches, and sorted in each
-  pool from long to short. A batch takes as many as make at most `capacity` tokens when all are
-  padded to its longest.
+  pool from long to short. A batch takes as many sequences as make at most `capacity` tokens when
+  all are padded to its longest.
 - next-fit: sequences are shuffled, and each goes into the open bucket, or into a new one if it does
   not fit.
 - packed: the dataset's own buckets.
@@ -29,7 +29,7 @@ from pipeline.report.model import Distribution, Settings, Waste
 from schemas.manifest_entries import SplitTotals
 
 POOL_BATCHES: Final = 50
-"""Batches that are sorted together: more of them pad less, but shuffle less."""
+"""Batches that are sorted together. Larger pools need less padding but are shuffled less."""
 
 _CHUNK: Final = 1 << 20
 

@@ -80,7 +80,7 @@ def lengths(both: Comparison) -> Figure | None:
 
 
 def _common_edges(a: Distribution, b: Distribution) -> list[float]:
-    """Return edges as far apart as the wider bins of the two, up to where both tails begin."""
+    """Return edges with the bin width of the coarser distribution, up to where both tails begin."""
     width = max(part.edges[1] - part.edges[0] for part in (a, b))
     low, high = min(a.edges[0], b.edges[0]), max(_tail(part) for part in (a, b))
     return [low + i * width for i in range(max(1, math.ceil((high - low) / width)) + 1)]
@@ -93,7 +93,8 @@ def _tail(values: Distribution) -> float:
 
 
 def _shares(values: Distribution, edges: Sequence[float], colour: str, name: str) -> Series:
-    """Return the percent of all values in other bins; a bin across several is spread evenly."""
+    """Return the percentage of all values in each of other bins; a bin that covers several is
+    spread evenly over them."""
     total = sum(values.counts) or 1
     heights = [0.0] * (len(edges) - 1)
     width = edges[1] - edges[0]

@@ -78,7 +78,7 @@ class PlacedNode:
 
     @property
     def middle(self) -> float:
-        """Top of its two lines of text."""
+        """Top, in pixels, of its two lines of text."""
         return self.top + max(0.0, (self.height - 30) / 2)
 
     def take(self, height: float) -> tuple[float, float]:

@@ -109,7 +109,7 @@ def cost_ridges(ways: Sequence[tuple[str, Waste, str]]) -> Ridges:
 
 
 def _coarser(values: Distribution, width: float) -> Distribution:
-    """Join as many neighbouring bins as make about `width`."""
+    """Join neighbouring bins into bins of about `width`."""
     step = max(1, round(width / (values.edges[1] - values.edges[0])))
     counts = (sum(values.counts[i : i + step]) for i in range(0, len(values.counts), step))
     return Distribution(edges=(*values.edges[:-1:step], values.edges[-1]), counts=tuple(counts))
@@ -201,7 +201,7 @@ def budget(report: Report) -> Figure | None:
 
 
 def _durations(axis: Axis) -> dict[float, str]:
-    """Return ticks that do not touch on a screen of 320 pixels, with 7 pixels a letter."""
+    """Return ticks whose texts do not touch on a screen of 320 pixels, at 7 pixels per letter."""
     chosen: dict[float, str] = {}
     for value, text in _DURATIONS.items():
         if not axis.low < value < axis.high:

@@ -30,7 +30,8 @@ def page(report: Report | Comparison) -> str:
     else:
         name, values = "report", _report(report)
     written = _environment().get_template(f"{name}.html.jinja").render(values)
-    # the whole page at once, so that no name is missed: escaping and this do not interfere
+    #     # applied to the whole page, so that no name is missed; it does not interfere with
+    #     escaping
     return printable(written)
 
 
