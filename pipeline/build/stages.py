@@ -51,8 +51,9 @@ def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:
 
 
 def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
-    """Yield levels of tasks that pack the rests of partitions; a task packs few rests, to bound
-memory. Each level packs the rests of the level before. The last level is one task.
+    """Yield levels of tasks that pack the rests of partitions; a task packs few, to bound memory.
+
+    Each level packs the rests of the level before. The last level is one task.
     """
     level = 0
     while len(rests) > RESTS_TOGETHER:

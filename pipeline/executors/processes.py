@@ -25,8 +25,9 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def preload(*modules: str) -> None:
-    """Start to import, in the background, modules that workers need. If it is called first, the
-user does not have to wait for it.
+    """Start to import, in the background, modules that workers need.
+
+    If this is called first, the user does not have to wait for the imports.
     """
     from multiprocessing import forkserver
 

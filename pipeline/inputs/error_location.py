@@ -1,5 +1,6 @@
-"""Make error messages with file and line, by reading an input again after an error. Finding a line
-of a large archive takes as long as unpacking it up to that line.
+"""Make error messages with file and line, by reading an input again after an error.
+
+Finding a line of a large archive takes as long as unpacking it up to that line.
 """
 
 from __future__ import annotations

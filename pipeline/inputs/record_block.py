@@ -40,8 +40,9 @@ class RecordBlock:
 
 
 Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
-"""Blocks, each with the hashes of the input's pieces that ended with it. Callers must close it,
-because a stream that was not read to its end has threads and an open file.
+"""Blocks, each with the hashes of the input's pieces that ended with it.
+
+Callers must close it, because a stream that was not read to its end has threads and an open file.
 """
 
 

@@ -1,6 +1,7 @@
-"""Convert buckets to the arguments of other libraries, and merge buckets into one THD row (total
-tokens × heads × head dimension). The functions use numpy only and copy little. torch takes the
-arrays by `torch.from_numpy` or, for the read-only `input_ids`, by `torch.tensor`.
+"""Convert buckets to the arguments of other libraries, and merge several into one THD row.
+
+THD (total tokens × heads × head dimension) is the layout of packed sequences. The functions use
+numpy only and copy little. torch takes the arrays by `torch.from_numpy` or, for the read-only `input_ids`, by `torch.tensor`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Check, when a shard is first mapped, that its buckets fulfil the assumptions of attention
-kernels. A hash proves that a shard is the one in the manifest, not that it was written without bugs
-or malice.
+"""Check, when a shard is first mapped, the values in its buckets that attention kernels trust.
+
+A hash proves that a shard is the one in the manifest, not that it was written without bugs or
+malice.
 """
 
 from __future__ import annotations

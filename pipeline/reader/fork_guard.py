@@ -1,5 +1,7 @@
-"""After a fork, notify objects that have threads or locks. A forked process has only the thread
-that called fork. A lock that another thread held stays locked in it for ever.
+"""After a fork, notify objects that have threads or locks.
+
+A forked process has only the thread that called fork. A lock that another thread held stays locked
+in it for ever.
 """
 
 from __future__ import annotations

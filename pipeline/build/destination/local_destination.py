@@ -195,8 +195,9 @@ def warn_not_removed(error: Exception) -> None:
 
 
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
-    """Save standard input to a file, if it is one of the inputs, and return the path. Tasks read
-the file twice, and a rerun compares it.
+    """Save standard input to a file, if it is one of the inputs, and return the path.
+
+    Tasks read the file twice, and a rerun compares it.
     """
     if "-" not in options.inputs:
         return None
