@@ -74,8 +74,7 @@ def pack_balanced(
         buckets = _buckets_of_window(lengths[queue], capacity, at_end=at_end, final=final)
         if buckets == 0:
             break
-        #         # Leave a little room. Otherwise the shortest sequences pile up at the end of the
-        #         stream.
+        # Leave a little room. Otherwise the shortest sequences pile up at the end of the stream.
         enough = int(
             np.searchsorted(np.cumsum(lengths[queue]), buckets * (capacity - capacity // _SLACK))
         )

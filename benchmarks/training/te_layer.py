@@ -59,8 +59,8 @@ class Problem:
             shapes = {
                 name: parameter.shape for name, parameter in Plain(options).named_parameters()
             }
-        #         # no bias is 0 and no norm weight is 1, so that a rung that omits or confuses them
-        #         shows an error
+        # no bias is 0 and no norm weight is 1, so that a rung that omits or confuses them shows an
+        # error
         spread = {
             name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1
             for name, shape in shapes.items()

@@ -43,8 +43,8 @@ Dataset = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
 @dataclass(frozen=True, kw_only=True)
 class PreprocessArguments(PreprocessOptions):
     __doc__ = PreprocessOptions.__doc__
-    #     # Settings of two fields for tyro. They are here so that workers, which load the options,
-    #     need not load tyro.
+    # Settings of two fields for tyro. They are here so that workers, which load the options, need
+    # not load tyro.
 
     inputs: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)

@@ -55,8 +55,8 @@ class ProcessExecutor:
         # workers are idle here or, after an error, write only temporary files
         for child in multiprocessing.active_children():
             child.kill()
-        #         # wait for the pool's thread too; otherwise it may print a traceback while the
-        #         interpreter exits
+        # wait for the pool's thread too; otherwise it may print a traceback while the interpreter
+        # exits
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def end(self) -> None:

@@ -42,7 +42,7 @@ def join(address: str) -> None:
     """
     global _first_task
     ray = import_ray()
-    #     # the handler would wait for the thread that leaves the cluster; the command need not
+    # the handler would wait for the thread that leaves the cluster; the command need not
     atexit.unregister(ray.shutdown)
     connect(ray, address, None)
     _first_task = ray.remote(_nothing).options(num_cpus=1).remote()
@@ -58,7 +58,7 @@ def import_ray() -> Any:
     Raises:
         BuildError: it is not installed.
     """
-    #     # no usage statistics: a tool that reads users' data must not send anything
+    # no usage statistics: a tool that reads users' data must not send anything
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     gc.disable()  # an import leaves no garbage, and collecting would take an eighth of its time

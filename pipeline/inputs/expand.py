@@ -171,7 +171,7 @@ def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
     """
     protocol, _, rest = text.rstrip("/").partition("://")
     host, slash, inside = rest.partition("/")
-    #     # the host in fsspec's names: a store's bucket, or nothing
+    # the host in fsspec's names: a store's bucket, or nothing
     before = path.removesuffix(f"/{inside}") if slash else path
     urls = {
         f"{protocol}://{host}{name.removeprefix(before)}"

@@ -1,7 +1,8 @@
 """Convert buckets to the arguments of other libraries, and merge several into one THD row.
 
 THD (total tokens × heads × head dimension) is the layout of packed sequences. The functions use
-numpy only and copy little. torch takes the arrays by `torch.from_numpy` or, for the read-only `input_ids`, by `torch.tensor`.
+numpy only and copy little. torch takes the arrays by `torch.from_numpy` or, for the read-only
+`input_ids`, by `torch.tensor`.
 """
 
 from __future__ import annotations

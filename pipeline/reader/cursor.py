@@ -121,8 +121,8 @@ class GlobalCursor(Iterator[Bucket]):
         try:
             bucket = next(self._buckets)
         except BaseException:
-            #             # a generator that raised cannot continue; the next call gets the next
-            #             bucket or the error
+            # a generator that raised cannot continue; the next call gets the next bucket or the
+            # error
             self._buckets = self._from_here()
             raise
         self._delivered += 1

@@ -134,7 +134,7 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
         DatasetError: it cannot be opened or mapped, for lack of permission or of file descriptors.
     """
     try:
-        #         # the mapping stays valid after the file's descriptor is closed
+        # the mapping stays valid after the file's descriptor is closed
         with pa.memory_map(str(path)) as file:
             content = file.read_buffer()
     except FileNotFoundError as error:

@@ -108,7 +108,7 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
     exact = []
     for weight in weights:
         try:
-            #             # the decimal that was written, not the nearest float
+            # the decimal that was written, not the nearest float
             exact.append(Fraction(str(weight)))
         except (ValueError, ZeroDivisionError) as error:
             raise ValueError(f"weight {weight!r} is not a number") from error

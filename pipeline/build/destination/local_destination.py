@@ -88,8 +88,7 @@ class LocalDestination:
         finally:
             os.close(descriptor)
         if self._cleared:
-            #             # fails if another build has started, or on NFS, which keeps open files
-            #             for a while
+            # fails if another build has started, or on NFS, which keeps open files for a while
             with suppress(OSError):
                 self._work.rmdir()
 
@@ -154,8 +153,8 @@ class LocalDestination:
     def clear(self, manifest: Manifest, work: Folder) -> None:
         """Remove work files, and files of earlier datasets; keep the lock, which we hold."""
         try:
-            #             # removed first: if the build is killed after this line, a rerun knows
-            #             that it was finished
+            # removed first: if the build is killed after this line, a rerun knows that it was
+            # finished
             (self.path / PLAN).unlink(missing_ok=True)
             obsolete = [*self._obsolete_files(manifest), *self._work_files()]
             with ThreadPoolExecutor(_REMOVE_THREADS) as threads:  # the kernel frees 1 GB in 0.1 s

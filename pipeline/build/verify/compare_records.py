@@ -232,7 +232,7 @@ class _SequenceComparison:
         records, kept, options = self._records, self._kept, self._manifest.options
         fraction = float(options["valid_fraction"] or 0)
         wrong = kept & (records.split != in_valid(self._first_piece, fraction))
-        #         # in datasets of early versions the split depends on the hash of the whole record
+        # in datasets of early versions the split depends on the hash of the whole record
         wrong_by_whole = kept & (records.split != in_valid(records.hash, fraction))
         if wrong.any() and wrong_by_whole.any():
             self._wrong("not in the split that the hash of its first piece decides", wrong)

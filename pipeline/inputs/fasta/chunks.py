@@ -36,8 +36,7 @@ def whole_records(
     overlap = _OVERLAP
     while True:
         wanted = len(buffer) if end is None else min(len(buffer), max(filled, end - base) + overlap)
-        #         # doubled until a record ends in it, because the whole buffer is searched each
-        #         time
+        # doubled until a record ends in it, because the whole buffer is searched each time
         overlap = 2 * overlap if end is not None and base + filled > end else _OVERLAP
         filled = _fill(stream, buffer, filled, wanted)
         at_end = filled < wanted
@@ -101,8 +100,8 @@ def _belongs_to_later_range(
     """Whether the range up to `end` holds no record: the first one belongs to a later range."""
     if not found:
         return begin > 0 and base + filled - 1 >= end
-    #     # a record without a line feed before it belongs to the first range, as later ones do not
-    #     find it
+    # a record without a line feed before it belongs to the first range, as later ones do not find
+    # it
     return start > 0 and buffer[start - 1] == ord("\n") and base + start - 1 >= end
 
 

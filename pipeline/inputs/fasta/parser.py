@@ -108,7 +108,7 @@ class FastaParser:
             identifier_of(header_of(text, at)) for at in self._offset[first + nameless].tolist()
         ]
         sizes[nameless] = [len(name) for name in names]
-        #         # np.insert keeps the order of values that go to the same index
+        # np.insert keeps the order of values that go to the same index
         places = np.repeat(ends[nameless] - begin, sizes[nameless])
         ids = np.insert(
             self._ids[begin : int(ends[-1])], places, np.frombuffer(b"".join(names), dtype=np.uint8)

@@ -51,7 +51,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
                     yield block_of_texts(ids, texts, number, vocabulary), []
                     number, size, ids, texts = number + len(ids), 0, [], []
         except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
-            #             # errors that SeqIO's parsers raise for text in another format
+            # errors that SeqIO's parsers raise for text in another format
             raise InputError(
                 f"not {source.format} that Biopython reads: {error}",
                 source=source.url,

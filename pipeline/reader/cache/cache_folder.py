@@ -103,8 +103,7 @@ class CacheFolder:
             else:
                 if is_at(descriptor, path):
                     return True
-                #                 # the file was published just now, and this lock would keep others
-                #                 from using it
+                # the file was published just now, and this lock would keep others from using it
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         return False
 

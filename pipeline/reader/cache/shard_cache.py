@@ -85,7 +85,7 @@ class ShardCache:
                     path.unlink(missing_ok=True)
                 raise
             except DatasetError as error:
-                #                 # out of descriptors or mappings, so the file itself may be intact
+                # out of descriptors or mappings, so the file itself may be intact
                 raise CacheError(str(error)) from error
 
     def _fetch(self, entry: ShardEntry, path: Path) -> int:
@@ -95,8 +95,8 @@ class ShardCache:
             descriptor = self._folder.open_part(part)
             with closing_on_error(descriptor):
                 locked = self._folder.lock(descriptor, fcntl.LOCK_EX, part)
-                #                 # it was fetched by the process that this one waited for, or just
-                #                 before this one made a .part
+                # it was fetched by the process that this one waited for, or just before this one
+                # made a .part
                 published = self._folder.open_locked(path)
                 if published is None and locked:
                     self._download(entry, descriptor, part, path)

@@ -30,8 +30,7 @@ def page(report: Report | Comparison) -> str:
     else:
         name, values = "report", _report(report)
     written = _environment().get_template(f"{name}.html.jinja").render(values)
-    #     # applied to the whole page, so that no name is missed; it does not interfere with
-    #     escaping
+    # applied to the whole page, so that no name is missed; it does not interfere with escaping
     return printable(written)
 
 
