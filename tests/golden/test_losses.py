@@ -73,7 +73,7 @@ def losses(build_here: Callable[..., Manifest], sample: Path, folder: Path) -> l
     return [line["loss"] for line in lines if line["kind"] == "train"]
 
 
-def test_twenty_losses_are_what_they_were(
+def test_twenty_losses_match_the_golden_file(
     build_here: Callable[..., Manifest],
     sample: Path,
     tmp_path: Path,

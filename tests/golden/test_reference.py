@@ -30,14 +30,14 @@ def ids(text: str) -> list[int]:
     ]
 
 
-def test_the_vocabulary_is_that_of_the_published_checkpoints(shared: Path) -> None:
+def test_the_vocabulary_matches_the_published_checkpoints(shared: Path) -> None:
     assert (
         list(ESM2.tokens)
         == (shared / "tokens" / "esm2_tokenizer" / "vocab.txt").read_text().split()
     )
 
 
-def test_token_ids_are_those_that_all_reference_tokenizers_agree_on(shared: Path) -> None:
+def test_token_ids_match_all_reference_tokenizers(shared: Path) -> None:
     cases = json.loads((shared / "tokens" / "esm2_tokenizer_cases.json").read_text())
     agreed = [
         case for case in cases if case["agree"] and "<" not in case["seq"]
@@ -48,12 +48,12 @@ def test_token_ids_are_those_that_all_reference_tokenizers_agree_on(shared: Path
 
 
 @pytest.mark.parametrize("name", ["esm_few_proteins", "esm_some_proteins"])
-def test_token_ids_of_whole_proteins(shared: Path, name: str) -> None:
+def test_token_ids_of_whole_proteins_match_the_reference(shared: Path, name: str) -> None:
     for protein in json.loads((shared / "tokens" / f"{name}.tokens.json").read_text()):
         assert ids(protein["seq"]) == protein["input_ids"]
 
 
-def test_token_ids_of_a_whole_file(shared: Path) -> None:
+def test_token_ids_of_a_whole_file_match_the_reference(shared: Path) -> None:
     expected = json.loads((shared / "tokens" / "file_token_digests.json").read_text())[
         "bionemo_esm2_train_uniref90_10000.fasta"
     ]
@@ -105,13 +105,13 @@ def test_edge_cases_are_read_as_biopython_does_or_refused_with_file_and_line(
 
 
 @pytest.mark.parametrize("name", ["yeast_proteome", "uniref90_10000", "one_line_20000"])
-def test_real_corpora_read_as_biopython_reads_them(shared: Path, name: str) -> None:
+def test_real_corpora_are_read_as_biopython_reads_them(shared: Path, name: str) -> None:
     data = corpus_text(shared / f"{name}.fasta.gz")
     cuts = (len(data) // 3, len(data) // 2)
     assert records(parse(data, chunk=30_011, block=1 << 18, cuts=cuts)) == biopython(data)
 
 
-def test_ten_thousand_records_leave_one_part_filled_bucket_a_split(
+def test_ten_thousand_records_leave_one_bucket_a_split_partly_filled(
     run: Run, shared: Path, tmp_path: Path
 ) -> None:
     from tests.helpers.data.corpus import read_buckets, read_manifest
@@ -133,9 +133,7 @@ def test_ten_thousand_records_leave_one_part_filled_bucket_a_split(
     assert manifest.slots == 64
 
 
-def test_the_sample_dataset_is_byte_for_byte_what_it_was(
-    run: Run, sample: Path, tmp_path: Path
-) -> None:
+def test_the_sample_dataset_matches_the_golden_file(run: Run, sample: Path, tmp_path: Path) -> None:
     """A changed hash means that users' datasets change: CHANGELOG.md says why."""
     import pyarrow as pa
 

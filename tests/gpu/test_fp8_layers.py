@@ -31,9 +31,7 @@ def with_weights(module: nn.Module) -> list[nn.Module]:
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current"])
-def test_layers_that_stay_in_bf16_compute_what_they_do_in_a_bf16_run(
-    numbers: str, recompute: str
-) -> None:
+def test_layers_that_stay_in_bf16_compute_as_in_a_bf16_run(numbers: str, recompute: str) -> None:
     inputs = row(seed=13)
     exact_model, exact_compute, _ = model(THREE, "te", "bf16")
     exact, _ = run(exact_model, exact_compute, inputs)
@@ -67,7 +65,7 @@ def test_layers_that_stay_in_bf16_compute_what_they_do_in_a_bf16_run(
 
 @pytest.mark.parametrize("gelu", ["erf", "tanh"])
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current", "fp8-block"])
-def test_fp8_weights_compute_what_weights_cast_in_each_pass_do(numbers: str, gelu: str) -> None:
+def test_fp8_weights_compute_as_weights_that_are_cast_in_each_pass(numbers: str, gelu: str) -> None:
     inputs, shape = row(seed=14), replace(SHAPES["650m"], gelu=gelu)
     results = []
     for quantized in (False, True):

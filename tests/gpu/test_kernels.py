@@ -67,7 +67,7 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "lengths", [[1024] * 4, [1, 3, 64, 65, 127, 128, 1022, 200, 31, 33], [2048, 2, 700]]
 )
-def test_attention(heads: int, size: int, lengths: list[int]) -> None:
+def test_attention_matches_the_reference(heads: int, size: int, lengths: list[int]) -> None:
     from trainer.kernels.attention import Attention, tiles
 
     tokens = sum(lengths)
@@ -105,7 +105,9 @@ def test_attention(heads: int, size: int, lengths: list[int]) -> None:
     ("heads", "size"), [(3, 16), (20, 24), (40, 64), (40, 128), (3, 6), (20, 26)]
 )
 @pytest.mark.parametrize("together", [True, False])
-def test_rotary_embedding(dtype: torch.dtype, heads: int, size: int, together: bool) -> None:
+def test_rotary_embedding_matches_the_reference(
+    dtype: torch.dtype, heads: int, size: int, together: bool
+) -> None:
     """together: attention gives the three gradients as views of one tensor."""
     from trainer.kernels.rope import RotateQKV
 
@@ -133,7 +135,7 @@ def test_rotary_embedding(dtype: torch.dtype, heads: int, size: int, together: b
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [64, 320, 480, 1280, 5120])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_add_and_norm(dtype: torch.dtype, size: int, has_bias: bool) -> None:
+def test_add_and_norm_matches_the_reference(dtype: torch.dtype, size: int, has_bias: bool) -> None:
     from trainer.kernels.norm import AddNorm
 
     tokens = 1031
@@ -161,7 +163,7 @@ def test_add_and_norm(dtype: torch.dtype, size: int, has_bias: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [256, 1280, 1920, 10240])
 @pytest.mark.parametrize("tanh", [False, True])
-def test_bias_and_gelu(dtype: torch.dtype, size: int, tanh: bool) -> None:
+def test_bias_and_gelu_matches_the_reference(dtype: torch.dtype, size: int, tanh: bool) -> None:
     from trainer.kernels.gelu import BiasGelu
 
     values, grad = (

@@ -43,9 +43,7 @@ def statistics_of(dataset: Path, folder: Path, steps: int, *flags: str) -> list[
 
 
 @pytest.mark.timeout(400)
-def test_statistics_of_the_layers_are_written_as_the_configuration_says(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_layer_statistics_follow_the_configuration(dataset: Path, tmp_path: Path) -> None:
     flags = ("--tensor-statistics", "2", "--precision-layers", "inner:1")
     lines = statistics_of(dataset, tmp_path, 4, "--warmup-steps", "2", *flags)
     assert {line["step"] for line in lines} == {2, 4}
@@ -72,7 +70,7 @@ def test_statistics_of_the_layers_are_written_as_the_configuration_says(
 
 
 @pytest.mark.timeout(400)
-def test_validation_is_in_no_statistic(dataset: Path, tmp_path: Path) -> None:
+def test_statistics_do_not_include_validation(dataset: Path, tmp_path: Path) -> None:
     norms = []
     for every in ("0", "1"):
         lines = statistics_of(

@@ -43,7 +43,7 @@ def test_te_in_fp32_equals_torch(shape: str, gelu: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("gelu", ["erf", "tanh"])
-def test_te_in_bf16_is_as_near_to_fp32_as_torch_in_bf16(shape: str, gelu: str) -> None:
+def test_te_in_bf16_is_as_close_to_fp32_as_torch_in_bf16(shape: str, gelu: str) -> None:
     options = replace(SHAPES[shape], gelu=gelu)
     inputs = row(seed=8)
     exact, exact_grads = run(*model(options, "torch", "fp32")[:2], inputs)
@@ -72,7 +72,7 @@ def test_te_in_bf16_is_as_near_to_fp32_as_torch_in_bf16(shape: str, gelu: str) -
 
 
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current", "fp8-block"])
-def test_te_in_fp8_is_within_a_quarter(numbers: str) -> None:
+def test_te_in_fp8_is_within_a_quarter_of_fp32(numbers: str) -> None:
     inputs = row(seed=9)
     exact, exact_grads = run(*model(SHAPES["650m"], "torch", "fp32")[:2], inputs)
     built, compute, _ = model(SHAPES["650m"], "te", numbers)
@@ -102,7 +102,7 @@ def test_padded_rows_equal_packed_ones(backend: str) -> None:
     assert error(rows[padded.flatten() != ESM2.pad].float(), packed.float()) < 1e-2
 
 
-def test_gradients_of_padded_rows_are_as_near_to_fp32_as_those_of_packed_ones() -> None:
+def test_gradients_of_padded_rows_are_as_close_to_fp32_as_those_of_packed_rows() -> None:
     """Padded rows use Transformer Engine's attention with our rotary embedding."""
     ids, sequences, labels = row(seed=17)
     cu = sequences.cu_seqlens[: len(LENGTHS) + 1].tolist()
@@ -130,7 +130,7 @@ def test_gradients_of_padded_rows_are_as_near_to_fp32_as_those_of_packed_ones() 
         )
 
 
-def test_a_hugging_face_model_runs_on_another_gpu_than_the_current_one() -> None:
+def test_a_hugging_face_model_runs_on_a_gpu_that_is_not_the_current_one() -> None:
     pytest.importorskip("transformers")
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
@@ -225,7 +225,7 @@ def test_recomputing_changes_nothing(recompute: str, numbers: str) -> None:
         assert error(grads[name], expected_grads[name]) < 2e-2, name
 
 
-def test_masters_step_as_adamw_and_a_bad_step_is_skipped() -> None:
+def test_master_weights_step_as_adamw_and_a_bad_step_is_skipped() -> None:
     shape = SHAPES["8m"]
     options = OptimizerOptions(weight_decay=0.1, clip_norm=0.5)
     built, _, masters = model(shape, "te", "bf16")

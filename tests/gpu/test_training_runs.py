@@ -33,7 +33,7 @@ def unigram_loss(dataset: Path) -> float:
 
 
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
-def test_8m_learns_more_than_frequencies_in_300_steps(
+def test_8m_beats_residue_frequencies_in_300_steps(
     dataset: Path, tmp_path: Path, numbers: str
 ) -> None:
     run_8m(dataset, tmp_path, numbers, 300)
@@ -51,7 +51,7 @@ def test_8m_learns_more_than_frequencies_in_300_steps(
         ("fp8-current", ("--quantized-init",)),
     ],
 )
-def test_a_run_goes_on_where_it_stopped(
+def test_a_run_resumes_where_it_stopped(
     dataset: Path, tmp_path: Path, numbers: str, flags: tuple[str, ...]
 ) -> None:
     run_8m(dataset, tmp_path / "whole", numbers, 30, *flags)
@@ -71,7 +71,7 @@ def test_a_run_goes_on_where_it_stopped(
 
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed", "fp8-current"])
 @pytest.mark.parametrize(("micro_batches", "steps"), [(1, 200), (2, 20)])
-def test_a_captured_step_is_the_same_step(
+def test_a_captured_step_equals_an_eager_one(
     dataset: Path, tmp_path: Path, numbers: str, micro_batches: int, steps: int
 ) -> None:
     batch = ["--buckets-per-step", "2", "--buckets-per-micro-batch", str(2 // micro_batches)]
@@ -94,7 +94,7 @@ def test_a_captured_step_is_the_same_step(
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])
-def test_recomputing_moves_histories_on_once_a_micro_batch(
+def test_recomputation_updates_histories_once_a_micro_batch(
     dataset: Path, tmp_path: Path, recompute: str
 ) -> None:
     found = []
@@ -119,7 +119,7 @@ def test_recomputing_moves_histories_on_once_a_micro_batch(
 
 
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current"])
-def test_a_run_with_fp8_weights_learns_as_one_without(
+def test_a_run_with_fp8_weights_learns_like_one_without(
     dataset: Path, tmp_path: Path, numbers: str
 ) -> None:
     run_8m(dataset, tmp_path / "cast", numbers, 30)
@@ -149,7 +149,7 @@ def snapshot(built: Esm2) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("flags", "low"), [((), 6), (("--precision-layers", "inner:1"), 4), (("--quantized-init",), 6)]
 )
-def test_scaling_state_and_weights_are_the_same_bit_for_bit_right_after_going_on(
+def test_scaling_state_and_weights_are_bit_identical_after_a_resume(
     dataset: Path, tmp_path: Path, flags: tuple[str, ...], low: int
 ) -> None:
     options = parse(arguments_8m(dataset, tmp_path, "fp8-delayed", 30, *flags))

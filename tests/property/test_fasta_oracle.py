@@ -43,7 +43,7 @@ FREELY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 @settings(FREELY, max_examples=1_000 * MANY)
 @given(TEXTS, st.integers(1, 70), st.integers(0, 200), st.booleans())
-def test_ids_and_residues_are_those_of_biopython_where_both_accept(
+def test_ids_and_residues_agree_with_biopython_for_files_that_both_accept(
     data: bytes,
     chunk: int,
     cut: int,
@@ -65,7 +65,7 @@ def test_ids_and_residues_are_those_of_biopython_where_both_accept(
 
 @settings(FREELY, max_examples=500 * MANY)
 @given(st.binary(max_size=60), st.integers(1, 40))
-def test_any_bytes_are_read_as_biopython_does_or_refused(data: bytes, chunk: int) -> None:
+def test_any_bytes_are_read_as_biopython_reads_them_or_refused(data: bytes, chunk: int) -> None:
     data = b">" + data
     try:
         found = records(parse(data, chunk=chunk, block=2 * chunk, records=3))
@@ -82,7 +82,7 @@ def test_any_bytes_are_read_as_biopython_does_or_refused(data: bytes, chunk: int
 
 @settings(FREELY, max_examples=500 * MANY)
 @given(TEXTS, st.lists(st.integers(0, 400), max_size=4), st.integers(1, 30))
-def test_records_are_the_same_wherever_a_text_is_cut(
+def test_records_do_not_depend_on_where_a_text_is_cut(
     data: bytes,
     places: list[int],
     chunk: int,

@@ -46,7 +46,7 @@ def test_every_sequence_lands_once_and_no_bucket_overflows(
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(names, length_arrays, st.integers(64, 256), st.integers(1, 40))
-def test_what_is_left_is_left_whole_and_the_rest_is_packed(
+def test_sequences_left_over_stay_whole_and_the_rest_is_packed(
     name: str,
     array: np.ndarray,
     capacity: int,
@@ -62,7 +62,7 @@ def test_what_is_left_is_left_whole_and_the_rest_is_packed(
 
 @settings(deadline=None)
 @given(names, length_arrays)
-def test_packing_is_a_function_of_its_arguments(name: str, array: np.ndarray) -> None:
+def test_packing_is_deterministic(name: str, array: np.ndarray) -> None:
     first, second = (PACKERS[name](array.copy(), capacity=64, max_seqs=8) for _ in range(2))
     assert first.tolist() == second.tolist()
 
@@ -83,7 +83,7 @@ def protein_lengths(count: int) -> np.ndarray:
     return np.minimum(residues.astype(np.int64) + 2, 1024)
 
 
-def test_balanced_fills_buckets_and_evens_out_their_cost() -> None:
+def test_balanced_fills_buckets_and_balances_their_cost() -> None:
     lengths = protein_lengths(120_000)
     balanced = pack_balanced(lengths, capacity=16_384, max_seqs=127, final=False)
     quality = measure(lengths, balanced, capacity=16_384)
@@ -105,7 +105,7 @@ def test_balanced_fills_buckets_and_evens_out_their_cost() -> None:
     assert decreasing.spread > 20 * quality.spread
 
 
-def test_balanced_ends_with_at_most_one_part_filled_bucket() -> None:
+def test_balanced_leaves_at_most_one_bucket_partly_filled() -> None:
     for count in (40, 100, 400, 3000):
         lengths = protein_lengths(count)
         buckets = pack_balanced(lengths, capacity=16_384, max_seqs=127)

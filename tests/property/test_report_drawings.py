@@ -24,7 +24,7 @@ def test_only_1_is_written_as_100_percent_and_only_0_as_0(share: float) -> None:
     assert float(digits) == pytest.approx(100 * share, abs=0.05)
 
 
-def test_numbers_are_written_for_people() -> None:
+def test_numbers_are_written_with_readable_units() -> None:
     assert [about(n) for n in (0, 999_999, 186_717_374, 1_048_576_000_000)] == [
         "0",
         "999,999",
@@ -62,7 +62,7 @@ def test_numbers_are_written_for_people() -> None:
 
 @settings(deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.integers(1, 10))
-def test_ticks_lie_within_the_axis_and_are_at_most_so_many_steps_apart(
+def test_ticks_lie_within_the_axis_and_are_at_most_as_many_as_asked(
     low: float, span: float, most: int
 ) -> None:
     high = low + span
@@ -106,7 +106,7 @@ def test_the_outline_of_a_histogram_is_as_high_as_its_counts(counts: list[int]) 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=3, max_size=3), min_size=1, max_size=9))
-def test_streams_leave_and_arrive_as_wide_as_what_they_carry(amounts: list[list[int]]) -> None:
+def test_streams_are_as_wide_as_their_amounts_at_both_ends(amounts: list[list[int]]) -> None:
     streams = [
         Stream(source=i, target=j, amount=n)
         for i, row in enumerate(amounts)

@@ -84,7 +84,7 @@ def test_any_name_is_shown_as_text(name: str) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.text(printable_categories, min_size=61, max_size=300))
-def test_any_long_name_is_an_attribute(name: str) -> None:
+def test_a_long_name_is_whole_in_its_tooltip(name: str) -> None:
     tree = Tree(page_of(name).removeprefix("<!doctype html>"))
     assert sum(attributes.get("title") == name for _, attributes in tree.elements) >= 3
 
@@ -197,7 +197,7 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("made", REPORTS.values(), ids=REPORTS)
-def test_any_report_has_a_page_without_nan_or_a_mark_outside(
+def test_no_page_has_nan_or_a_mark_outside_its_plot(
     made: Callable[[], Report | Comparison],
 ) -> None:
     tree = Tree(page(made()).removeprefix("<!doctype html>"))
@@ -255,7 +255,7 @@ HTML = {
 }
 
 
-def test_the_page_says_the_numbers_of_the_report() -> None:
+def test_a_page_shows_the_numbers_of_its_report() -> None:
     report = made_report()
     text = "".join(Tree(page(report).removeprefix("<!doctype html>")).text)
     wanted = [

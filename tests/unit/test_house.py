@@ -71,7 +71,7 @@ def test_reading_loads_neither_pandas_nor_compute(many_shards: Path) -> None:
     assert not found & {"pandas", "pyarrow.compute", "torch"}
 
 
-def test_no_file_is_a_drawer_for_everything() -> None:
+def test_no_module_is_a_catch_all() -> None:
     names = {
         path.stem
         for package in ("schemas", "packers", "pipeline", "trainer")
@@ -80,7 +80,7 @@ def test_no_file_is_a_drawer_for_everything() -> None:
     assert not names & {"utils", "helpers", "misc", "common"}
 
 
-def test_the_tests_that_hold_promises_exist() -> None:
+def test_tests_named_in_the_guarantees_exist() -> None:
     named = re.findall(
         r"`((?:e2e|unit|golden|property)/[\w/]+\.py)::(\w+)`",
         (REPO / "docs" / "guarantees.md").read_text(),

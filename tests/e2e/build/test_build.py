@@ -110,7 +110,7 @@ def fate(
     return "kept", [(0, residues[:most])], None
 
 
-def test_buckets_are_what_the_format_says(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_buckets_follow_the_format(run: Run, tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
     build(run, corpus, out, "--length-multiple", "8", task_bytes=60_000, partition_bytes=50_000)
     manifest = read_manifest(out)
@@ -164,14 +164,16 @@ def test_same_inputs_and_options_give_the_same_bytes_with_any_number_of_workers(
         assert digest(tmp_path / str(workers)) == expected
 
 
-def test_the_cut_into_tasks_does_not_show(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_the_size_of_tasks_does_not_change_the_bytes(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
     for name, task_bytes in (("whole", 1 << 30), ("cut", 7_001)):
         build(run, corpus, tmp_path / name, task_bytes=task_bytes, partition_bytes=50_000)
     assert digest(tmp_path / "whole") == digest(tmp_path / "cut")
 
 
 @pytest.mark.parametrize("task_bytes", [25_000, 1 << 30])
-def test_how_spills_are_laid_out_does_not_show(
+def test_the_layout_of_spills_does_not_change_the_bytes(
     build_here: Callable[..., Manifest],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -192,7 +194,9 @@ def test_how_spills_are_laid_out_does_not_show(
     assert digest(tmp_path / "blocks") == digest(tmp_path / "grouped")
 
 
-def test_the_place_of_the_inputs_does_not_show(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_the_folder_of_the_inputs_does_not_change_the_bytes(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
     other = tmp_path / "elsewhere" / "deep"
     other.mkdir(parents=True)
     (other / corpus.name).write_bytes(corpus.read_bytes())
@@ -203,7 +207,7 @@ def test_the_place_of_the_inputs_does_not_show(run: Run, tmp_path: Path, corpus:
     assert str(tmp_path) not in manifest
 
 
-def test_seed_changes_the_order_and_nothing_else(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_the_seed_changes_only_the_order(run: Run, tmp_path: Path, corpus: Path) -> None:
     def order(out: Path) -> list[tuple[int, int, str]]:
         return [sequence for bucket in read_buckets(out) for sequence in sequences_in(bucket)]
 
@@ -213,7 +217,7 @@ def test_seed_changes_the_order_and_nothing_else(run: Run, tmp_path: Path, corpu
     assert sorted(order(tmp_path / "a")) == sorted(order(tmp_path / "b"))
 
 
-def test_order_is_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_the_order_is_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:
     build(run, corpus, tmp_path / "a", "--valid-fraction", "0")
     ordinals = [
         ordinal for bucket in read_buckets(tmp_path / "a") for ordinal, _, _ in sequences_in(bucket)
@@ -227,7 +231,7 @@ def test_order_is_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:
     )  # Spearman: four standard deviations
 
 
-def test_first_bucket_lengths_are_shuffled_too(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_lengths_in_the_first_bucket_are_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:
     build(run, corpus, tmp_path / "a")
     spans: list[list[int]] = [
         [len(residues) for _, _, residues in sequences_in(bucket)]
@@ -236,7 +240,7 @@ def test_first_bucket_lengths_are_shuffled_too(run: Run, tmp_path: Path, corpus:
     assert sum(lengths == sorted(lengths, reverse=True) for lengths in spans) < len(spans) / 4
 
 
-def test_a_finished_dataset_is_recognised_and_another_refused(
+def test_a_finished_dataset_is_recognized_and_a_different_one_is_refused(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "out"
@@ -262,7 +266,7 @@ def test_a_finished_dataset_is_recognised_and_another_refused(
     )
 
 
-def test_changes_the_clock_does_not_show_are_noticed(
+def test_changes_that_keep_the_modification_time_are_noticed(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     """An unfinished build reads an input again that changed but kept its size and mtime."""

@@ -72,7 +72,7 @@ def test_no_sequence_is_in_train_and_valid_after_cropping(
     assert verify_dataset(tmp_path / "out", deep=True) == []
 
 
-def test_all_pieces_of_a_record_and_of_those_that_begin_alike_are_on_one_side(
+def test_all_pieces_of_records_with_the_same_first_piece_are_in_one_split(
     build_here: BuildHere, corpus: Path, tmp_path: Path
 ) -> None:
     build_here(corpus, tmp_path / "out", long="split", **SHAPE)
@@ -86,7 +86,7 @@ def test_all_pieces_of_a_record_and_of_those_that_begin_alike_are_on_one_side(
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_dedup_cropped_keeps_the_first_of_those_that_training_cannot_tell_apart(
+def test_dedup_cropped_keeps_the_first_of_records_that_are_equal_after_cropping(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool
 ) -> None:
     if runs:
@@ -109,7 +109,7 @@ def test_dedup_cropped_keeps_the_first_of_those_that_training_cannot_tell_apart(
     assert verify_dataset(tmp_path / "out", deep=True) == []
 
 
-def test_dedup_cropped_gives_the_same_bytes_in_one_run_and_in_many(
+def test_dedup_cropped_gives_the_same_bytes_with_one_spill_run_and_with_many(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_here(corpus, tmp_path / "whole", dedup="cropped", **SHAPE)
@@ -127,7 +127,7 @@ def test_dedup_cropped_needs_cropping(run: Run, corpus: Path, tmp_path: Path) ->
     assert "--dedup cropped is for --long truncate" in done.stderr
 
 
-def test_first_piece_hashes_are_those_of_xxhash() -> None:
+def test_first_piece_hashes_match_the_xxhash_library() -> None:
     rng = np.random.default_rng(0)
     sizes = np.array([0, 5, 6, 7, 30, 6])
     tokens = rng.integers(4, 24, int(sizes.sum())).astype(np.uint8)
@@ -141,7 +141,7 @@ def test_first_piece_hashes_are_those_of_xxhash() -> None:
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_stats_count_what_is_the_same_after_cropping(
+def test_stats_count_records_that_are_equal_after_cropping(
     run: Run,
     build_here: BuildHere,
     corpus: Path,

@@ -100,7 +100,7 @@ def before(
 
 
 @pytest.mark.parametrize("reader", [ReduceTask, RestTask])
-def test_a_flipped_bit_in_what_a_task_left_for_another_never_shows(
+def test_a_flipped_bit_in_a_work_file_does_not_change_the_dataset(
     build_here: BuildHere,
     corpus: Path,
     place: str,
@@ -150,7 +150,7 @@ def clear(place: str) -> None:
         lambda c: c + c,
     ],
 )
-def test_a_spill_of_another_length_is_written_again(
+def test_a_spill_of_a_different_length_is_written_again(
     build_here: BuildHere,
     corpus: Path,
     tmp_path: Path,
@@ -164,7 +164,7 @@ def test_a_spill_of_another_length_is_written_again(
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_spills_of_two_tasks_cannot_take_each_others_partition(
+def test_swapped_partitions_of_a_spill_are_found(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same bytes, but two places changed: each is whole in itself."""
@@ -178,7 +178,7 @@ def test_spills_of_two_tasks_cannot_take_each_others_partition(
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_a_disk_that_damages_every_spill_ends_the_build_with_a_clear_error(
+def test_a_disk_that_damages_every_spill_ends_the_build_with_an_error(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = str(tmp_path / "out")
@@ -200,7 +200,7 @@ def test_a_disk_that_damages_every_spill_ends_the_build_with_a_clear_error(
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_the_tasks_of_a_list_write_damaged_files_again(
+def test_tasks_of_a_list_write_damaged_files_again(
     build_here: BuildHere, corpus: Path, place: str, tmp_path: Path
 ) -> None:
     with reporter(as_json=False) as report:
@@ -227,7 +227,7 @@ def test_the_tasks_of_a_list_write_damaged_files_again(
     assert made == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_processes_write_damaged_spills_again(
+def test_worker_processes_write_damaged_spills_again(
     run_process: Any, corpus: Path, tmp_path: Path
 ) -> None:
     """The command itself, with workers: the damage is done between the stages."""

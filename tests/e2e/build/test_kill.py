@@ -87,7 +87,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("victim", MOMENTS)
-def test_a_build_killed_again_and_again_gives_the_same_bytes(
+def test_a_build_killed_repeatedly_gives_the_same_bytes(
     run: Run,
     tmp_path: Path,
     corpus: Path,
@@ -130,7 +130,7 @@ def parent_of(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-def test_fifty_kills_of_all_that_a_build_is_give_the_same_bytes(tmp_path: Path) -> None:
+def test_fifty_kills_of_all_processes_of_a_build_give_the_same_bytes(tmp_path: Path) -> None:
     """Driver and worker in one process, killed at fifty moments from plan to clearing up."""
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(450)))
     count = 500 if os.environ.get("THDPACK_LONG") else 50
@@ -143,7 +143,9 @@ def test_fifty_kills_of_all_that_a_build_is_give_the_same_bytes(tmp_path: Path) 
     assert len(set(finished)) >= 10, finished
 
 
-def test_a_rerun_says_what_it_skips_and_redoes_only_the_rest(tmp_path: Path, corpus: Path) -> None:
+def test_a_resumed_build_reports_what_it_skips_and_runs_only_the_rest(
+    tmp_path: Path, corpus: Path
+) -> None:
     out = tmp_path / "out"
     markers = out / ".build"
     kill_all(start_and_stop(corpus, out, after=3))
@@ -161,7 +163,7 @@ def test_a_rerun_says_what_it_skips_and_redoes_only_the_rest(tmp_path: Path, cor
     assert int(skipped[1]) == len(finished)
 
 
-def test_a_damaged_spill_is_not_trusted(
+def test_a_damaged_spill_is_not_reused(
     run: Run,
     tmp_path: Path,
     corpus: Path,
@@ -177,7 +179,7 @@ def test_a_damaged_spill_is_not_trusted(
     assert digest(out) == whole
 
 
-def test_ctrl_c_ends_it_quickly_and_the_same_command_goes_on(
+def test_ctrl_c_ends_a_build_quickly_and_the_same_command_resumes(
     run: Run,
     tmp_path: Path,
     corpus: Path,
@@ -196,7 +198,9 @@ def test_ctrl_c_ends_it_quickly_and_the_same_command_goes_on(
     assert run("preprocess", corpus, "--out", out, *SHAPE, **SIZES).returncode == 0
 
 
-def test_two_builds_in_one_place_do_not_mix(run_process: Run, tmp_path: Path, corpus: Path) -> None:
+def test_two_builds_into_one_folder_do_not_mix(
+    run_process: Run, tmp_path: Path, corpus: Path
+) -> None:
     out = tmp_path / "out"
     first = start_and_stop(corpus, out, after=1)
     second = run_process("preprocess", corpus, "--out", out, *OPTIONS, **SIZES)
@@ -207,7 +211,7 @@ def test_two_builds_in_one_place_do_not_mix(run_process: Run, tmp_path: Path, co
     assert "another build is running" in second.stderr
 
 
-def test_the_dataset_that_is_there_stays_whole_until_the_new_one_replaces_it(
+def test_the_previous_dataset_stays_whole_until_the_new_one_replaces_it(
     run: Run,
     tmp_path: Path,
     corpus: Path,

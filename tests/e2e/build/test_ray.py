@@ -223,7 +223,7 @@ def kill_node(cluster: Any) -> None:
     cluster.add_node(wait=False, **ONE_CORE)
 
 
-def test_on_a_store_nothing_but_the_store_is_shared_and_bytes_are_the_same(
+def test_nodes_that_share_only_an_object_store_give_the_same_bytes(
     cluster: Any,
     tmp_path: Path,
     short: Path,
@@ -239,7 +239,7 @@ def test_on_a_store_nothing_but_the_store_is_shared_and_bytes_are_the_same(
     assert not any(name.startswith(".build") for name in objects("s3://bucket/out"))
 
 
-def test_a_broken_input_ends_it_like_anywhere_else(
+def test_a_broken_input_is_the_same_error_on_ray(
     cluster: Any,
     tmp_path: Path,
     short: Path,
@@ -253,7 +253,7 @@ def test_a_broken_input_ends_it_like_anywhere_else(
     assert "Traceback" not in printed
 
 
-def test_ctrl_c_stops_a_cluster_of_its_own_and_processes_go_on(
+def test_ctrl_c_stops_the_ray_cluster_and_a_build_in_processes_resumes(
     run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
 ) -> None:
     out = tmp_path / "out"
@@ -276,7 +276,7 @@ def test_ctrl_c_stops_a_cluster_of_its_own_and_processes_go_on(
     assert digest(out) == whole
 
 
-def test_no_cluster_at_an_address_is_said(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corpus: Path) -> None:
     with socket.socket() as silent:  # nobody listens, and nobody else gets the port
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -287,7 +287,7 @@ def test_no_cluster_at_an_address_is_said(run: Run, tmp_path: Path, corpus: Path
     assert "Traceback" not in done.stderr
 
 
-def test_a_node_has_to_see_this_very_folder_and_have_the_same_versions(tmp_path: Path) -> None:
+def test_a_node_must_see_the_same_folder_and_have_the_same_versions(tmp_path: Path) -> None:
     """A folder of the same path that is a node's own holds no file that was made a moment ago."""
     (tmp_path / "shared").touch()
     out = LocalFolder(tmp_path, tmp_path)

@@ -83,7 +83,7 @@ def write_copies(path: Path, copies: int, *, id_bytes: int = 0) -> None:
         file.write(others)
 
 
-def test_copies_of_one_sequence_take_no_memory(tmp_path: Path) -> None:
+def test_copies_of_one_sequence_take_little_memory(tmp_path: Path) -> None:
     """200,000 more copies, 60 MB of residues, take less than a fourth of that."""
     peaks = []
     for copies in (40_000, 240_000):
@@ -98,7 +98,7 @@ def test_copies_of_one_sequence_take_no_memory(tmp_path: Path) -> None:
 @pytest.mark.skipif(not LONG, reason="takes minutes and 10 GB of disk: THDPACK_LONG=1")
 @pytest.mark.timeout(LONGEST_SECONDS)
 @pytest.mark.parametrize(("copies", "id_bytes"), [(10_000_000, 0), (450_000, 10_000)])
-def test_ten_million_copies_and_four_gigabytes_of_ids_in_one_partition_stay_within_a_workers_memory(
+def test_ten_million_copies_and_four_gigabytes_of_ids_fit_into_a_workers_memory(
     tmp_path: Path, copies: int, id_bytes: int
 ) -> None:
     source, out = tmp_path / "copies.fasta", tmp_path / "out"
@@ -120,7 +120,7 @@ def test_ten_million_copies_and_four_gigabytes_of_ids_in_one_partition_stay_with
     ],
 )
 @pytest.mark.parametrize("grouped_from", [2, 512])
-def test_a_partition_in_many_runs_gives_the_bytes_of_one_run(
+def test_a_partition_sorted_in_many_runs_has_the_bytes_of_one_run(
     build_here: BuildHere,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -64,7 +64,7 @@ def planned(run: Run, corpus: Path, out: Path, *more: str, **sizes: int) -> int:
     )
 
 
-def test_the_list_gives_the_bytes_of_one_command(
+def test_a_task_list_gives_the_bytes_of_one_command(
     run: Run,
     run_process: Run,
     tmp_path: Path,
@@ -88,7 +88,7 @@ def test_the_list_gives_the_bytes_of_one_command(
     assert digest(out) == whole
 
 
-def test_processes_killed_again_and_again_give_the_same_bytes(
+def test_tasks_killed_repeatedly_give_the_same_bytes(
     run: Run,
     tmp_path: Path,
     corpus: Path,
@@ -180,7 +180,7 @@ def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_lis
     assert digest(out) == whole
 
 
-def test_what_is_missing_is_named(run: Run, tmp_path: Path, corpus: Path) -> None:
+def test_errors_name_missing_plans_tasks_and_files(run: Run, tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
     unplanned = run("run-task", out, "--index", 0)
     assert unplanned.returncode == 1
@@ -228,7 +228,7 @@ def test_an_input_that_changed_since_it_was_planned_is_refused(
     assert "changed since the tasks were planned" in done.stderr
 
 
-def test_another_dataset_is_replaced_only_with_overwrite(
+def test_a_different_dataset_is_replaced_only_with_overwrite(
     run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
 ) -> None:
     mine, out = tmp_path / "made.fasta", tmp_path / "out"

@@ -157,7 +157,7 @@ def swapped(row: dict[str, Any]) -> None:
         (swapped, "another hash|residues that it should"),
     ],
 )
-def test_deep_finds_what_records_contradict(
+def test_deep_finds_buckets_that_contradict_the_records(
     dataset: Path, change: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     rewrite_shard(dataset, change)
@@ -201,7 +201,7 @@ def test_deep_finds_wrong_rows(
     )
 
 
-def test_verify_deep_prints_what_is_wrong_and_fails(
+def test_verify_deep_prints_errors_and_fails(
     run: Run,
     run_process: Run,
     dataset: Path,
@@ -235,7 +235,7 @@ def test_flipped_bits_truncation_and_missing_files_are_found(run: Run, dataset: 
     assert str(records) in done.stdout
 
 
-def test_a_folder_without_manifest_is_no_dataset(run: Run, tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_not_a_dataset(run: Run, tmp_path: Path) -> None:
     done = run("verify", tmp_path)
     assert done.returncode == 1
     assert "not a dataset, or its build did not finish" in done.stderr
@@ -265,7 +265,7 @@ def test_a_manifest_whose_paths_leave_the_dataset_is_refused(dataset: Path, name
         Manifest.from_json(signed(raw), where="here")
 
 
-def test_a_manifest_of_another_version_or_edited_is_refused(dataset: Path) -> None:
+def test_an_edited_manifest_or_one_of_another_version_is_refused(dataset: Path) -> None:
     text = (dataset / "manifest.json").read_text()
     raw = asdict(read_manifest(dataset))
     for bad, message in (

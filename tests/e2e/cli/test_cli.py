@@ -103,7 +103,7 @@ def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
     assert not (tmp_path / "out").exists()
 
 
-def test_even_a_bug_shows_no_credentials() -> None:
+def test_a_traceback_shows_no_credentials() -> None:
     program = """
 import pipeline.cli.main
 def broken(arguments):
@@ -119,7 +119,7 @@ pipeline.cli.main.main()
     assert not re.search("hunter2|5ba5e5", done.stderr.replace(program, ""))
 
 
-def test_inspect_draws_a_bucket_and_tells_the_fate_of_a_record(
+def test_inspect_draws_a_bucket_and_prints_the_fate_of_a_record(
     run: Run,
     run_process: Run,
     dataset: Path,
@@ -145,7 +145,7 @@ def test_inspect_draws_a_bucket_and_tells_the_fate_of_a_record(
         assert "Traceback" not in done.stderr
 
 
-def test_inspect_says_why_a_record_was_left_out(
+def test_inspect_explains_why_a_record_was_left_out(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.fasta"
@@ -184,7 +184,7 @@ def test_an_empty_result_is_an_error(run: Run, sample: Path, tmp_path: Path) -> 
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(dataset: Path) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(dataset: Path) -> None:
     """As `thdpack inspect … | head -0` does."""
     process = subprocess.Popen(
         command("inspect", str(dataset)),
@@ -201,7 +201,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(dataset: Path) -> None
     assert process.wait() == 141
 
 
-def test_log_json_is_one_object_a_line(run: Run, sample: Path, tmp_path: Path) -> None:
+def test_log_json_prints_one_object_a_line(run: Run, sample: Path, tmp_path: Path) -> None:
     done = run("preprocess", sample, "--out", tmp_path / "out", "--log-json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [e["event"] for e in events][-1] == "summary"

@@ -35,7 +35,7 @@ def rewrite_in_place(path: Path) -> None:
     )
 
 
-def test_a_file_rewritten_in_place_with_its_time_set_back_has_changed(tmp_path: Path) -> None:
+def test_a_rewritten_file_with_its_old_modification_time_counts_as_changed(tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(LINES)
     source = plan(PreprocessOptions(inputs=(str(path),), out=str(tmp_path / "out"))).sources[0]
@@ -57,7 +57,7 @@ def test_a_file_rewritten_between_two_tasks_of_a_list_is_refused(run: Run, tmp_p
 
 
 @pytest.mark.parametrize("stage", ["map", "hash"])
-def test_a_file_rewritten_while_a_task_reads_it_is_an_error_and_the_next_build_reads_it_anew(
+def test_a_file_rewritten_while_a_task_reads_it_is_an_error_and_the_next_build_reads_it_again(
     run: Run, tmp_path: Path, stage: str
 ) -> None:
     path, out = tmp_path / "x.fasta", tmp_path / "out"

@@ -91,7 +91,7 @@ def test_a_link_in_place_of_a_folder_is_refused_and_its_target_keeps_everything(
     build_here(corpus, out, **SMALL)
 
 
-def test_links_and_files_of_others_in_a_works_folder_are_left_alone(
+def test_links_and_foreign_files_in_a_work_folder_are_left_alone(
     build_here: BuildHere, corpus: Path, tmp_path: Path
 ) -> None:
     out, target = tmp_path / "out", tmp_path / "precious"
@@ -122,7 +122,7 @@ def test_a_lock_that_is_a_link_is_refused(
 
 
 @pytest.mark.parametrize("limit", [9, 16])
-def test_too_few_open_files_are_one_clear_line(corpus: Path, tmp_path: Path, limit: int) -> None:
+def test_too_few_open_files_are_a_one_line_error(corpus: Path, tmp_path: Path, limit: int) -> None:
     done = subprocess.run(
         command("preprocess", str(corpus), "--out", str(tmp_path / "out"), "--workers", "2"),
         cwd=REPO,
@@ -141,7 +141,7 @@ def test_too_few_open_files_are_one_clear_line(corpus: Path, tmp_path: Path, lim
     assert "Traceback" not in done.stderr
 
 
-def test_csv_holds_no_formula_and_no_control_character(run: Run, tmp_path: Path) -> None:
+def test_csv_contains_no_formula_and_no_control_character(run: Run, tmp_path: Path) -> None:
     names = ["=HYPERLINK(1)", "+1+1", "-2-2", "@SUM(1)", "\x1b[31mred", "\uff1dfull", "plain"]
     corpus = tmp_path / "made.fasta"
     corpus.write_text("".join(f">{name}\n{'MKT' * (9 - i)}\n" for i, name in enumerate(names)))

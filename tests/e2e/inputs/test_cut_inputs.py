@@ -89,7 +89,7 @@ def test_an_arrow_stream_cut_between_two_batches_is_refused(run: Run, tmp_path: 
     assert run("preprocess", path, "--out", tmp_path / "out").returncode == 0
 
 
-def test_a_packed_table_is_refused_with_the_reason(run: Run, tmp_path: Path) -> None:
+def test_a_compressed_table_is_refused_with_a_reason(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet.gz"
     path.write_bytes(gzip.compress(b"PAR1"))
     assert f"{path}: a gzip archive of a table; unpack it" in refusal(run, path)

@@ -45,7 +45,7 @@ def tarred(name: str = "x.fasta") -> bytes:
     return file.getvalue()
 
 
-def test_the_kind_of_a_file_that_is_not_fasta_is_named(run: Run, tmp_path: Path) -> None:
+def test_an_error_names_the_kind_of_a_file_that_is_not_fasta(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     for content, kind in (
         (FASTA.decode().encode("utf-16"), "UTF-16 text"),
@@ -83,7 +83,7 @@ def test_fasta_that_looks_like_another_kind_is_read(run: Run, tmp_path: Path) ->
     assert run("preprocess", path, "--out", tmp_path / "out").returncode == 0
 
 
-def test_residues_on_the_line_of_the_id_are_an_error_that_says_so(run: Run, tmp_path: Path) -> None:
+def test_residues_on_the_header_line_are_an_error_that_says_so(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(b">a\tMKTAYI\n>b\tMKVLA\n")
     assert (
@@ -94,7 +94,7 @@ def test_residues_on_the_line_of_the_id_are_an_error_that_says_so(run: Run, tmp_
     assert refusal(run, path).endswith(f"{path}:2: no residue in this file")
 
 
-def test_damaged_bzip2_is_called_damaged_bzip2(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_damaged_bzip2_names_bzip2(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta.bz2"
     packed = bytearray(bz2.compress(FASTA * 100))
     packed[40] ^= 4
@@ -119,7 +119,7 @@ def test_damaged_bzip2_is_called_damaged_bzip2(run: Run, tmp_path: Path) -> None
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_first_unknown_letter_is_named_with_its_line(
+def test_an_error_names_the_first_unknown_letter_and_its_line(
     run: Run, tmp_path: Path, text: bytes, line: int, letter: str, packed: bool
 ) -> None:
     path = tmp_path / "x.fasta"
@@ -130,9 +130,7 @@ def test_the_first_unknown_letter_is_named_with_its_line(
 
 
 @pytest.mark.parametrize("residues", [b"MKT", b"MK\xc3\xa9T"])
-def test_a_comment_may_be_in_any_encoding_whatever_the_record_holds(
-    run: Run, tmp_path: Path, residues: bytes
-) -> None:
+def test_a_comment_may_have_any_encoding(run: Run, tmp_path: Path, residues: bytes) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(b">a\n" + residues + b"\n;caf\xe9\r;\xff\r\n" + residues + b"\n>b\nMKV\n")
     assert run("preprocess", path, "--out", tmp_path / "out").returncode == 0
@@ -142,7 +140,7 @@ def test_a_comment_may_be_in_any_encoding_whatever_the_record_holds(
     ]
 
 
-def test_an_error_after_a_comment_in_another_encoding_names_its_own_line(
+def test_an_error_after_a_comment_in_another_encoding_names_the_right_line(
     run: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.fasta"

@@ -84,11 +84,11 @@ def test_every_archive_gives_the_same_records(run: Run, tmp_path: Path, name: st
     check(run, tmp_path / "out", tmp_path / name)
 
 
-def test_standard_input(run_process: Run, tmp_path: Path) -> None:
+def test_standard_input_is_read_like_a_file(run_process: Run, tmp_path: Path) -> None:
     check(run_process, tmp_path / "out", "-", stdin=gzip.compress(TEXT))
 
 
-def test_folders_and_globs_expand_in_byte_order_and_say_what_they_pass_over(
+def test_folders_and_globs_expand_in_byte_order_and_name_skipped_files(
     run: Run, tmp_path: Path
 ) -> None:
     folder = tmp_path / "in"
@@ -116,7 +116,7 @@ def test_folders_and_globs_expand_in_byte_order_and_say_what_they_pass_over(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "stream"])
-def test_tables(run: Run, tmp_path: Path, kind: str) -> None:
+def test_tables_are_read(run: Run, tmp_path: Path, kind: str) -> None:
     table = pa.table(
         {
             "name": [name for name, _ in RECORDS],
@@ -154,7 +154,7 @@ SQ   SEQUENCE   {size} AA;  1000 MW;  0000000000000000 CRC64;
 """
 
 
-def test_formats_that_biopython_reads(run: Run, tmp_path: Path) -> None:
+def test_formats_of_biopython_are_read(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.dat"
     path.write_text(
         "".join(
@@ -189,7 +189,7 @@ def web(tmp_path: Path) -> Iterator[str]:
     thread.join()
 
 
-def test_urls(run: Run, tmp_path: Path, web: str) -> None:
+def test_urls_are_read(run: Run, tmp_path: Path, web: str) -> None:
     (tmp_path / "x.fasta.gz").write_bytes(gzip.compress(TEXT))
     check(run, tmp_path / "out", f"{web}/x.fasta.gz")
     check(run, tmp_path / "file", f"file://{tmp_path}/x.fasta.gz")
@@ -199,7 +199,9 @@ def test_urls(run: Run, tmp_path: Path, web: str) -> None:
     assert "Traceback" not in missing.stderr
 
 
-def test_a_protocol_without_its_package_names_the_remedy(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_a_protocol_without_its_package_names_the_remedy(
+    run: Run, tmp_path: Path
+) -> None:
     done = run("preprocess", "nosuch://bucket/x.fa", "--out", tmp_path / "out")
     assert done.returncode == 1
     assert "nosuch://" in done.stderr
@@ -244,7 +246,7 @@ def test_a_broken_input_is_a_clear_error_and_the_previous_dataset_stays(
     assert digest(out) == before
 
 
-def test_an_error_of_a_worker_reads_as_one_of_this_process(
+def test_an_error_in_a_worker_reads_like_one_in_the_driver(
     run: Run,
     run_process: Run,
     tmp_path: Path,
@@ -271,7 +273,7 @@ def test_on_invalid_error_names_the_letter_and_its_line(run: Run, tmp_path: Path
     assert f"{path}:7: letter '1'" in done.stderr
 
 
-def test_an_input_that_cannot_be_opened(run: Run, tmp_path: Path, sample: Path) -> None:
+def test_an_input_that_cannot_be_opened_is_an_error(run: Run, tmp_path: Path, sample: Path) -> None:
     (tmp_path / "in").mkdir()
     sample = Path(shutil.copy(sample, tmp_path / "in"))
     for arguments, message in (

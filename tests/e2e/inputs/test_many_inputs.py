@@ -68,7 +68,7 @@ FILES = {
 }
 
 
-def test_a_list_of_globs_formats_and_places_gives_the_same_dataset_as_local_files(
+def test_a_list_of_globs_on_several_stores_gives_the_dataset_of_local_files(
     run: Run, tmp_path: Path
 ) -> None:
     for name, content in FILES.items():
@@ -97,7 +97,7 @@ def test_a_list_of_globs_formats_and_places_gives_the_same_dataset_as_local_file
     assert len(read_records(tmp_path / "far")) == len(RECORDS)
 
 
-def test_a_list_that_cannot_be_read_or_names_nothing_is_an_error(run: Run, tmp_path: Path) -> None:
+def test_an_unreadable_or_empty_list_is_an_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("# nothing\n")
     for text, message in (("empty.txt", "names no input"), ("gone.txt", "no such file")):
         done = run("preprocess", f"@{tmp_path / text}", "--out", tmp_path / "out")
@@ -105,7 +105,7 @@ def test_a_list_that_cannot_be_read_or_names_nothing_is_an_error(run: Run, tmp_p
         assert message in done.stderr
 
 
-def test_an_input_that_was_replaced_is_read_again_and_one_that_was_not_is_not(run: Run) -> None:
+def test_only_inputs_that_were_replaced_are_read_again(run: Run) -> None:
     for name, content in FILES.items():
         put(f"s3://bucket/in/{name}", content)
     arguments = (
@@ -148,7 +148,7 @@ def test_many_inputs_are_found_in_few_requests(
         assert len(faults.requests) <= 1.1 * count, "more than a look at each and the listing"
 
 
-def test_one_object_is_found_without_a_listing(
+def test_a_single_object_is_found_without_a_listing(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/a/1.fasta", FILES["a/1.fasta"])
@@ -163,9 +163,7 @@ def test_one_object_is_found_without_a_listing(
         assert not faults.happened
 
 
-def test_an_object_is_unchanged_while_its_content_is_as_a_listing_or_the_object_itself_says() -> (
-    None
-):
+def test_an_object_with_the_same_content_counts_as_unchanged_by_listing_and_by_request() -> None:
     url = "s3://bucket/in/a/1.fasta"
     put(url, b">a\nMKV\n")
     listed, asked = (
@@ -182,7 +180,7 @@ def test_an_object_is_unchanged_while_its_content_is_as_a_listing_or_the_object_
         unchanged(listed)
 
 
-def test_large_objects_are_uploaded_in_parts_and_nothing_is_left_of_failed_ones(
+def test_large_objects_are_uploaded_in_parts_and_failed_uploads_leave_nothing(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.storage.object_folder.UPLOAD_PART", MIN_PART)
@@ -205,7 +203,7 @@ def test_large_objects_are_uploaded_in_parts_and_nothing_is_left_of_failed_ones(
         assert set(objects("s3://bucket/set")) == {"train/x.arrow"}
 
 
-def test_standard_input_goes_to_a_store_and_leaves_nothing_but_the_dataset(
+def test_a_build_from_standard_input_leaves_only_the_dataset_on_a_store(
     run: Run, tmp_path: Path
 ) -> None:
     content = fasta(RECORDS)

@@ -50,7 +50,9 @@ def test_an_empty_name_is_not_the_current_folder(run: Run, tmp_path: Path) -> No
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_what_a_folder_holds_besides_files_is_named(run: Run, tmp_path: Path, folder: Path) -> None:
+def test_skipped_entries_of_an_input_folder_are_named(
+    run: Run, tmp_path: Path, folder: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "y.fasta").write_bytes(FASTA)
     (folder / "linked").symlink_to(tmp_path / "elsewhere")
@@ -67,7 +69,7 @@ def test_what_a_folder_holds_besides_files_is_named(run: Run, tmp_path: Path, fo
     assert f"skipped  {folder}/linked: a link to a folder" in dry
 
 
-def test_a_folder_of_links_only_says_why_nothing_is_read(
+def test_an_input_folder_of_links_only_is_an_error_with_the_reason(
     run: Run, tmp_path: Path, folder: Path
 ) -> None:
     outer = tmp_path / "outer"
@@ -108,7 +110,7 @@ def test_a_name_that_is_not_utf8_is_refused_before_anything_is_read(
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_a_name_that_is_not_utf8_above_the_inputs_does_no_harm(run: Run, tmp_path: Path) -> None:
+def test_a_parent_folder_whose_name_is_not_utf8_is_accepted(run: Run, tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     folder.mkdir()
     (folder / "x.fasta").write_bytes(FASTA)
@@ -119,9 +121,7 @@ def test_a_name_that_is_not_utf8_above_the_inputs_does_no_harm(run: Run, tmp_pat
 
 
 @pytest.mark.parametrize("nested", ["", "data", "../in/data", "a/b"])
-def test_a_dataset_inside_an_input_folder_is_refused_at_the_start(
-    run: Run, folder: Path, nested: str
-) -> None:
+def test_a_dataset_inside_an_input_folder_is_refused(run: Run, folder: Path, nested: str) -> None:
     out = f"{folder}/{nested}"
     for command in (("preprocess",), ("plan-tasks",), ("preprocess", "--dry-run")):
         said = refused(run, *command, folder, "--out", out)

@@ -14,7 +14,7 @@ GOOD = b">good\n" + b"MKTAYIAKQR" * 20 + b"\n"
 QUALITIES = b"".join(b">read%d\n" % i + b"40 40 37 12 9 40 31\n" * 3 for i in range(5))
 
 
-def test_a_file_that_is_mostly_unknown_is_refused_unless_it_is_asked_for(
+def test_a_file_of_mostly_unknown_letters_is_refused_unless_on_invalid_is_given(
     run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "good.fasta").write_bytes(GOOD)
@@ -37,7 +37,9 @@ def test_a_file_that_is_mostly_unknown_is_refused_unless_it_is_asked_for(
         assert sum(row["status"] == "kept" for row in read_records(tmp_path / "out")) == kept
 
 
-def test_a_few_percent_are_a_warning_and_one_is_none(run: Run, tmp_path: Path) -> None:
+def test_a_few_percent_of_unknown_letters_are_a_warning_and_one_percent_is_not(
+    run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "x.fasta"
     for letters, warned in (
         (b"1" * 10 + b"M" * 90, True),
@@ -50,7 +52,7 @@ def test_a_few_percent_are_a_warning_and_one_is_none(run: Run, tmp_path: Path) -
         assert ("of its letters are outside the vocabulary" in done.stderr) is warned
 
 
-def test_half_of_a_file_counts_over_all_its_tasks(run: Run, tmp_path: Path) -> None:
+def test_unknown_letters_are_counted_over_all_tasks_of_a_file(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(
         b"".join(b">%d\n" % i + (b"1" if i % 5 else b"M") * 300 + b"\n" for i in range(50))
@@ -60,7 +62,7 @@ def test_half_of_a_file_counts_over_all_its_tasks(run: Run, tmp_path: Path) -> N
     assert f"{path}: 80% of its letters" in done.stderr
 
 
-def test_a_table_of_something_else_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_table_without_proteins_is_refused(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"sequence": ["2024-01-01", "2024-01-02"]}), path)
     done = run("preprocess", path, "--out", tmp_path / "out")
@@ -68,7 +70,7 @@ def test_a_table_of_something_else_is_refused(run: Run, tmp_path: Path) -> None:
     assert f"{path}: 80% of its letters" in done.stderr
 
 
-def test_a_task_list_refuses_and_warns_too(run: Run, tmp_path: Path) -> None:
+def test_a_task_list_also_refuses_and_warns(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     for content, code in ((QUALITIES, 1), (b">a\n" + b"1" * 10 + b"M" * 90 + b"\n", 0)):
         path.write_bytes(content)

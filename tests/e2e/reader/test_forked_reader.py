@@ -105,7 +105,7 @@ def workers_read_by_number(dataset: Path) -> None:
         assert list(loader) == expected
 
 
-def test_workers_of_a_data_loader_do_not_read_what_was_opened_before_them(
+def test_workers_of_a_data_loader_cannot_use_a_reader_opened_before_the_fork(
     many_shards: Path,
 ) -> None:
     in_its_own_process(workers_refuse, many_shards)
@@ -113,11 +113,11 @@ def test_workers_of_a_data_loader_do_not_read_what_was_opened_before_them(
 
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("begun", ["0", "3"])
-def test_a_fork_neither_reads_on_nor_moves(many_shards: Path, kind: str, begun: str) -> None:
+def test_a_fork_cannot_read_or_seek(many_shards: Path, kind: str, begun: str) -> None:
     in_its_own_process(a_fork_refuses, many_shards, kind, begun)
 
 
-def test_a_loop_that_goes_on_in_a_fork_ends_there(many_shards: Path) -> None:
+def test_a_loop_continued_in_a_fork_ends_there(many_shards: Path) -> None:
     """Also with threads at work and locks held while the process forks."""
     in_its_own_process(a_loop_ends_in_forks, many_shards)
 
@@ -126,7 +126,7 @@ def test_buckets_by_number_are_read_by_any_number_of_workers(many_shards: Path) 
     in_its_own_process(workers_read_by_number, many_shards)
 
 
-def test_a_reader_is_not_sent_to_another_process(many_shards: Path) -> None:
+def test_a_reader_cannot_be_pickled(many_shards: Path) -> None:
     with (
         ShardReader(many_shards) as reader,
         pytest.raises(TypeError, match="open it in that process"),

@@ -48,7 +48,7 @@ def seen(bucket: Bucket) -> tuple[int, bytes, bytes]:
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(0, 10**12), st.integers(0, 3)
 )
-def test_every_run_holds_each_dataset_in_its_exact_proportion_and_order(
+def test_every_span_of_a_mixture_has_exact_proportions_and_keeps_each_order(
     weights: list[int], run: int, seed: int
 ) -> None:
     shares = whole_shares(weights)
@@ -70,7 +70,7 @@ def test_no_rank_always_draws_from_the_same_dataset() -> None:
     assert drawn.tolist() != assigned(np.arange(2000), (1, 1), 1)[0].tolist()
 
 
-def test_weights_mean_the_decimal_that_was_written() -> None:
+def test_weights_are_exact_decimals() -> None:
     assert whole_shares([0.7, 0.2, 0.1]) == (7, 2, 1)
     assert whole_shares([0.1, 0.1]) == (1, 1)
     assert whole_shares(["1/3", Fraction(2, 3)]) == (1, 2)
@@ -87,7 +87,7 @@ def test_weights_mean_the_decimal_that_was_written() -> None:
             whole_shares(weights)
 
 
-def test_a_mixture_is_its_datasets_in_their_own_orders_for_any_number_of_ranks(
+def test_a_mixture_keeps_the_order_of_each_dataset_for_any_number_of_ranks(
     datasets: list[Path],
 ) -> None:
     mix = list(zip(datasets, (0.7, 0.2, 0.1), strict=True))
@@ -121,7 +121,7 @@ def test_a_mixture_is_its_datasets_in_their_own_orders_for_any_number_of_ranks(
             mixture.close()
 
 
-def test_a_mixture_goes_on_anywhere_with_any_number_of_ranks(datasets: list[Path]) -> None:
+def test_a_mixture_resumes_at_any_step_with_any_number_of_ranks(datasets: list[Path]) -> None:
     mix = list(zip(datasets, (3, 2, 1), strict=True))
     with Mixture(mix, buckets_per_step=24) as mixture:
         one = [seen(bucket) for bucket in islice(mixture, 240)]
@@ -139,9 +139,7 @@ def test_a_mixture_goes_on_anywhere_with_any_number_of_ranks(datasets: list[Path
         assert sorted(rest) == one[stop * 24 :]
 
 
-def test_mixtures_that_cannot_be_are_refused(
-    datasets: list[Path], run: Run, tmp_path: Path
-) -> None:
+def test_invalid_mixtures_are_refused(datasets: list[Path], run: Run, tmp_path: Path) -> None:
     with Mixture([(datasets[0], 1), (datasets[1], 1)]) as mixture:
         state = mixture.state_dict()
     others: list[list[tuple[Any, Any]]] = [

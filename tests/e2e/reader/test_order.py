@@ -15,7 +15,9 @@ from tests.helpers.data.corpus import read_buckets
 from tests.helpers.data.delivered import STEP, WORLDS, Seen, seen, steps
 
 
-def test_the_buckets_are_those_of_the_shards(many_shards: Path, uninterrupted: list[Seen]) -> None:
+def test_a_reader_serves_the_buckets_of_the_shards(
+    many_shards: Path, uninterrupted: list[Seen]
+) -> None:
     stored = [row for row in read_buckets(many_shards) if row["split"] == "train"]
     with ShardReader(many_shards) as reader:
         assert len(reader) == len(stored)
@@ -36,7 +38,7 @@ def test_the_buckets_are_those_of_the_shards(many_shards: Path, uninterrupted: l
 
 @pytest.mark.parametrize("prefetch", [0, 1, 9])
 @pytest.mark.parametrize("world", WORLDS)
-def test_any_number_of_ranks_and_any_prefetch_deliver_one_order(
+def test_the_order_is_the_same_for_any_number_of_ranks_and_any_prefetch(
     many_shards: Path, uninterrupted: list[Seen], world: int, prefetch: int
 ) -> None:
     delivered, state = steps(many_shards, world, len(uninterrupted) // STEP, prefetch=prefetch)
@@ -54,7 +56,7 @@ def stopped(many_shards: Path, uninterrupted: list[Seen]) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_a_run_stopped_at_any_step_goes_on_with_any_number_of_ranks(
+def test_a_run_stopped_at_any_step_resumes_with_any_number_of_ranks(
     many_shards: Path, uninterrupted: list[Seen], stopped: list[dict[str, Any]], world: int
 ) -> None:
     for stop, state in enumerate(stopped):
@@ -62,7 +64,7 @@ def test_a_run_stopped_at_any_step_goes_on_with_any_number_of_ranks(
         assert rest == uninterrupted[stop * STEP :]
 
 
-def test_a_run_that_changes_its_ranks_again_and_again_loses_nothing(
+def test_a_run_that_changes_its_number_of_ranks_at_each_step_loses_nothing(
     many_shards: Path, uninterrupted: list[Seen]
 ) -> None:
     rng = random.Random(0)
@@ -73,7 +75,7 @@ def test_a_run_that_changes_its_ranks_again_and_again_loses_nothing(
     assert delivered == uninterrupted
 
 
-def test_a_step_that_was_not_delivered_whole_is_delivered_again(
+def test_a_step_delivered_in_part_is_delivered_again(
     many_shards: Path, uninterrupted: list[Seen]
 ) -> None:
     with ShardReader(many_shards, rank=1, world_size=4, buckets_per_step=STEP) as reader:
@@ -90,7 +92,7 @@ def test_a_step_that_was_not_delivered_whole_is_delivered_again(
 
 
 @pytest.mark.parametrize("position", [5, 191, 10**9 + 7, 10**15])
-def test_any_position_can_be_entered(many_shards: Path, position: int) -> None:
+def test_reading_can_begin_at_any_position(many_shards: Path, position: int) -> None:
     parts = []
     for world in (1, 4):
         readers = [
@@ -109,7 +111,7 @@ def test_any_position_can_be_entered(many_shards: Path, position: int) -> None:
     assert [bucket[0] for bucket in parts[0]] == list(range(position, position + STEP))
 
 
-def test_seeking_inside_a_loop_goes_on_from_there(many_shards: Path) -> None:
+def test_a_seek_inside_a_loop_takes_effect(many_shards: Path) -> None:
     positions = []
     with ShardReader(many_shards) as reader:
         for bucket in reader:
@@ -123,7 +125,7 @@ def test_seeking_inside_a_loop_goes_on_from_there(many_shards: Path) -> None:
     assert positions == [0, 1, 2, 100, 101]
 
 
-def test_epochs_and_seeds_are_other_permutations(many_shards: Path) -> None:
+def test_each_epoch_and_seed_has_its_own_permutation(many_shards: Path) -> None:
     orders = []
     for seed in (0, 1):
         with ShardReader(many_shards, seed=seed) as reader:

@@ -43,14 +43,14 @@ from tests.helpers.stores.stores import open_in
         ({"seed": -1}, "seed is -1"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(
+def test_invalid_arguments_are_refused(
     many_shards: Path, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         ShardReader(many_shards, **arguments)
 
 
-def test_only_the_url_is_needed_and_a_step_is_one_bucket_for_each_rank(many_shards: Path) -> None:
+def test_by_default_a_step_is_one_bucket_for_each_rank(many_shards: Path) -> None:
     with ShardReader(many_shards, rank=2, world_size=3) as reader:
         assert [next(reader).position for _ in range(3)] == [2, 5, 8]
         assert reader.state_dict() == {
@@ -62,7 +62,7 @@ def test_only_the_url_is_needed_and_a_step_is_one_bucket_for_each_rank(many_shar
         }
 
 
-def test_a_state_of_something_else_is_refused_with_the_reason(
+def test_a_state_that_does_not_fit_is_refused_with_the_reason(
     many_shards: Path, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "other.fasta").write_bytes(fasta(made_records(30, seed=1, longest=200)))
@@ -89,7 +89,7 @@ def test_a_state_of_something_else_is_refused_with_the_reason(
                 reader.seek(position)
 
 
-def test_buckets_by_number_are_in_stored_order(many_shards: Path) -> None:
+def test_bucket_numbers_follow_the_stored_order(many_shards: Path) -> None:
     stored = [
         bytes(row["input_ids"]) for row in read_buckets(many_shards) if row["split"] == "train"
     ]
@@ -105,7 +105,7 @@ def test_buckets_by_number_are_in_stored_order(many_shards: Path) -> None:
             reader.number_at(-1)
 
 
-def test_the_other_split_and_splits_that_are_not_there(
+def test_the_valid_split_is_read_and_missing_or_empty_splits_are_refused(
     many_shards: Path, tmp_path: Path, run: Run
 ) -> None:
     valid = [
@@ -155,7 +155,7 @@ def test_compressed_shards_give_the_same_buckets(
             array[0] = 1
 
 
-def test_what_is_delivered_cannot_be_changed_and_outlives_the_reader(
+def test_buckets_are_read_only_and_outlive_the_reader(
     many_shards: Path, uninterrupted: list[Seen]
 ) -> None:
     with ShardReader(many_shards) as reader:
@@ -220,12 +220,12 @@ def test_a_reader_may_be_closed_from_another_thread_at_any_moment(
     assert not open_in(cache)
 
 
-def test_numpy_integers_are_numbers(many_shards: Path) -> None:
+def test_numpy_integers_are_accepted(many_shards: Path) -> None:
     with ShardReader(many_shards, seed=np.int64(3)) as reader:  # type: ignore[arg-type]
         assert type(reader.state_dict()["seed"]) is int
 
 
-def test_the_reader_needs_nothing_that_training_machines_lack() -> None:
+def test_the_reader_imports_no_heavy_packages_and_no_kernels() -> None:
     program = """
     import sys
     import pipeline.reader, pipeline.reader.mixture

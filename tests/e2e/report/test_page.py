@@ -224,7 +224,7 @@ def test_names_from_files_show_as_text(opened: Any, kind: str) -> None:
         assert "\\u202egnp.exe\\x1b[31m" in text
 
 
-def test_a_bin_says_what_it_holds_while_the_pointer_is_on_it(opened: Any) -> None:
+def test_a_bin_shows_its_counts_under_the_pointer(opened: Any) -> None:
     page = opened("dataset", 400)
     said = page.locator("#plot-lengths .said")
     shown = (
@@ -272,7 +272,7 @@ _FAINT = """
 """
 
 
-def test_dark_is_dark_and_light_is_light(opened: Any) -> None:
+def test_colour_schemes_follow_the_browser(opened: Any) -> None:
     backgrounds = [
         opened("dataset", 1600, scheme).evaluate("getComputedStyle(document.body).backgroundColor")
         for scheme in ("light", "dark")
@@ -283,7 +283,7 @@ def test_dark_is_dark_and_light_is_light(opened: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_paper_it_is_black_on_white_and_fits(opened: Any, scheme: str) -> None:
+def test_a_printed_page_is_black_on_white_and_fits(opened: Any, scheme: str) -> None:
     page = opened("dataset", 700, scheme)
     page.emulate_media(media="print", color_scheme=scheme)
     assert (
@@ -299,7 +299,7 @@ def test_on_paper_it_is_black_on_white_and_fits(opened: Any, scheme: str) -> Non
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
-def test_it_shows_the_same_without_scripts(opened: Any, pages: dict[str, Path]) -> None:
+def test_a_page_looks_the_same_without_scripts(opened: Any, pages: dict[str, Path]) -> None:
     assert opened("dataset").inner_text("body") == opened("dataset", scripts=False).inner_text(
         "body"
     )

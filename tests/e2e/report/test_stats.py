@@ -56,7 +56,7 @@ def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
     )  # COLUMNS is 120; lines of text are not broken
 
 
-def test_eighty_columns_are_enough_for_every_number(
+def test_eighty_columns_show_every_number(
     run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A narrow terminal cuts off ends of names, never numbers or words."""
@@ -94,7 +94,7 @@ def test_json_goes_to_standard_output_or_to_a_file_beside_the_report(
     assert json.loads(first.stdout) == json.loads(alone.stdout)
 
 
-def test_csv_tables_hold_what_the_json_holds(run: Run, dataset: Path, tmp_path: Path) -> None:
+def test_csv_tables_agree_with_the_json(run: Run, dataset: Path, tmp_path: Path) -> None:
     report = stats(run, dataset, "--csv", tmp_path / "csv")
     tables = {
         path.stem: list(csv.DictReader(path.open(newline="")))
@@ -150,7 +150,7 @@ def keys_of(value: Any) -> set[str]:
     return set().union(*map(keys_of, value)) if isinstance(value, list) else set()
 
 
-def test_a_remote_dataset_gives_the_same_report_from_its_manifest_and_records_alone(
+def test_a_report_of_a_remote_dataset_needs_only_manifest_and_records(
     run: Run, dataset: Path
 ) -> None:
     here = stats(run, dataset)
@@ -161,14 +161,14 @@ def test_a_remote_dataset_gives_the_same_report_from_its_manifest_and_records_al
     assert there == {**here, "name": url}
 
 
-def test_a_remote_file_that_is_no_dataset_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_remote_folder_without_a_manifest_is_refused(run: Run, tmp_path: Path) -> None:
     with http_store(tmp_path) as url:
         done = run("stats", url)
     assert done.returncode == 1
     assert "no manifest.json" in done.stderr
 
 
-def test_it_reads_every_format_that_preprocess_reads(run: Run, tmp_path: Path) -> None:
+def test_stats_reads_every_format_that_preprocess_reads(run: Run, tmp_path: Path) -> None:
     records = made_records(60)
     plain = fasta(records)
     (tmp_path / "a.fasta").write_bytes(plain)
@@ -194,7 +194,9 @@ def test_it_reads_every_format_that_preprocess_reads(run: Run, tmp_path: Path) -
     assert all(report == reports[0] for report in reports)
 
 
-def test_a_large_file_is_shared_by_threads_with_the_same_result(run: Run, tmp_path: Path) -> None:
+def test_a_large_file_read_by_several_threads_gives_the_same_report(
+    run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "a.fasta").write_bytes(fasta(made_records(400)))
     whole = run("stats", tmp_path / "a.fasta", "--json")
     cut = run("stats", tmp_path / "a.fasta", "--json", task_bytes=7_000)
@@ -255,7 +257,7 @@ def test_invalid_inputs_give_the_same_error_as_preprocess(
         (["DATASET", "--capacity", "1"], 2, "--capacity is 1"),
     ],
 )
-def test_wrong_usage_says_what_is_wrong(
+def test_wrong_usage_is_an_error_that_names_the_mistake(
     run: Run, built: Path, arguments: list[str], code: int, message: str
 ) -> None:
     done = run(

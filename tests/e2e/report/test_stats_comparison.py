@@ -11,7 +11,7 @@ from tests.helpers.data.stats import rewritten, stats
 from tests.helpers.processes.command_line import Run, preprocess
 
 
-def test_a_comparison_says_what_changed_and_counts_common_sequences(
+def test_a_comparison_lists_changes_and_counts_common_sequences(
     run: Run, built: Path, tmp_path: Path
 ) -> None:
     newer = [*made_records(120, longest=300), *made_records(80, seed=9, longest=300)]

@@ -187,7 +187,7 @@ def check_forecast(
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
-def test_every_number_of_a_dataset_and_of_its_fasta_is_what_biopython_gives(
+def test_every_number_of_a_dataset_and_of_its_fasta_agrees_with_biopython(
     run: Run, shared: Path, tmp_path: Path, corpus: str
 ) -> None:
     path = tmp_path / corpus
@@ -196,7 +196,7 @@ def test_every_number_of_a_dataset_and_of_its_fasta_is_what_biopython_gives(
     check_sequences(run, [path], tmp_path / "dataset", records)
 
 
-def test_every_number_of_the_sample_is_what_biopython_gives(
+def test_every_number_of_the_sample_agrees_with_biopython(
     run: Run, sample: Path, tmp_path: Path
 ) -> None:
     records = check_dataset(run, [sample], tmp_path / "dataset")

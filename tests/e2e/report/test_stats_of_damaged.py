@@ -96,7 +96,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_a_damaged_dataset_gives_one_clear_line_and_no_half_report(
+def test_a_damaged_dataset_gives_one_error_line_and_no_partial_report(
     run: Run, dataset: Path, tmp_path: Path, damage: Callable[[Path], str]
 ) -> None:
     named = damage(dataset)
@@ -151,7 +151,7 @@ def test_read_tokens_finds_a_wrong_cost_in_the_manifest(run: Run, dataset: Path)
     assert "cost_max" in done.stderr
 
 
-def test_a_build_that_was_killed_is_called_unfinished(run: Run, tmp_path: Path) -> None:
+def test_a_killed_build_is_reported_as_unfinished(run: Run, tmp_path: Path) -> None:
     (tmp_path / "out" / ".build").mkdir(parents=True)
     done = run("stats", tmp_path / "out")
     assert done.returncode == 1

@@ -41,7 +41,9 @@ CONDITIONS = {
 """Whether an object is written after a store's answer; None: it is an error."""
 
 
-def test_a_condition_is_given_up_only_for_a_store_that_does_not_know_it(proxied: Faults) -> None:
+def test_a_write_is_unconditional_only_on_stores_without_conditional_writes(
+    proxied: Faults,
+) -> None:
     for number, (answer, written) in enumerate(CONDITIONS.items()):
         out = f"{OUT}/{number}"
         fs, path = file_system(f"{out}/manifest.json")
@@ -55,7 +57,7 @@ def test_a_condition_is_given_up_only_for_a_store_that_does_not_know_it(proxied:
         assert not proxied.once, answer
 
 
-def test_a_conditional_write_that_met_another_is_tried_again_and_loses_to_what_is_there(
+def test_a_conditional_write_is_retried_after_a_conflict_and_fails_if_the_object_changed(
     proxied: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick_s3(monkeypatch)
@@ -72,7 +74,7 @@ def test_a_conditional_write_that_met_another_is_tried_again_and_loses_to_what_i
     assert objects(OUT) == {"manifest.json": b"second"}
 
 
-def test_of_two_writers_one_wins_the_other_says_so_and_nothing_is_mixed(
+def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
@@ -96,7 +98,7 @@ def test_of_two_writers_one_wins_the_other_says_so_and_nothing_is_mixed(
     assert run("verify", OUT).returncode == 0
 
 
-def test_the_same_build_twice_at_once_ends_in_one_dataset(
+def test_two_identical_concurrent_builds_end_in_one_dataset(
     proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
@@ -111,7 +113,7 @@ def test_the_same_build_twice_at_once_ends_in_one_dataset(
     assert digests(OUT) == digest(near)
 
 
-def test_a_dataset_that_was_replaced_meanwhile_is_not_replaced_again(
+def test_a_dataset_replaced_during_a_build_is_not_overwritten(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())

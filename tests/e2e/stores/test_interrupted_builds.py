@@ -25,7 +25,7 @@ LONG_KILLS = range(8, 80, 3)
 """After how many requests a build is killed, where time does not matter."""
 
 
-def test_work_in_progress_on_this_machine_changes_no_byte_and_is_gone_on_from(
+def test_a_killed_build_with_a_scratch_folder_resumes_and_gives_the_same_bytes(
     run: Run,
     store: ObjectStore,
     corpus: Path,
@@ -46,7 +46,7 @@ def test_work_in_progress_on_this_machine_changes_no_byte_and_is_gone_on_from(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_before_its_time(
+def test_a_build_killed_repeatedly_gives_the_same_bytes_and_writes_the_manifest_last(
     proxied: Faults, corpus: Path, near: Path
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
@@ -78,7 +78,7 @@ def test_a_build_killed_again_and_again_gives_the_same_bytes_and_no_manifest_bef
     assert not [name for name in objects(OUT) if name.startswith(".build/")]
 
 
-def test_ctrl_c_ends_a_build_whose_store_stalls(
+def test_ctrl_c_ends_a_build_on_a_stalled_store(
     proxied: Faults, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())

@@ -30,7 +30,7 @@ from tests.helpers.stores.store_builds import OPTIONS, OUT, SIZES, asked, quick_
 from tests.helpers.stores.stores import http_store
 
 
-def test_a_dataset_built_on_a_store_is_the_one_built_on_a_disk_and_is_read_back(
+def test_a_dataset_on_a_store_has_the_bytes_of_one_on_a_disk_and_is_read_back(
     run: Run,
     run_process: Run,
     store: ObjectStore,
@@ -54,7 +54,7 @@ def test_a_dataset_built_on_a_store_is_the_one_built_on_a_disk_and_is_read_back(
     assert all(there.input_ids.tobytes() == here.input_ids.tobytes() for there, here in pairs)
 
 
-def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes_of_objects_in_ranges_and_in_parts(
+def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes(
     proxied: Faults,
     corpus: Path,
     near: Path,
@@ -85,7 +85,7 @@ def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes_of_objects_in_r
     assert digests(OUT) == digest(near)
 
 
-def test_an_upload_in_parts_whose_last_answer_was_lost_is_whole(
+def test_a_multipart_upload_whose_last_answer_is_lost_is_complete(
     proxied: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick_s3(monkeypatch)
@@ -101,7 +101,7 @@ def test_an_upload_in_parts_whose_last_answer_was_lost_is_whole(
         ObjectFolder(OUT).upload("x", tmp_path / "x", len(content))
 
 
-def test_an_object_is_uploaded_in_no_more_parts_than_stores_take() -> None:
+def test_an_upload_has_no_more_parts_than_stores_allow() -> None:
     assert part_bytes(1 << 20) == part_bytes(100 << 30) == UPLOAD_PART
     assert -(-(5 << 40) // part_bytes(5 << 40)) <= 10_000
 
@@ -138,7 +138,7 @@ def test_the_reader_needs_no_listing_and_keeps_order_and_cache_limit_under_fault
     assert 0 < largest[0] <= limit
 
 
-def test_credentials_are_nowhere_to_be_seen(
+def test_credentials_appear_in_no_output_and_no_object(
     run: Run, proxied: Faults, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())

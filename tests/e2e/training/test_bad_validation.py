@@ -22,7 +22,7 @@ DIVERGES = (
 """The first step makes weights of 1e30; all that follow are skipped."""
 
 
-def test_a_run_whose_last_validation_is_not_finite_is_not_done(
+def test_a_run_whose_last_validation_is_not_finite_fails(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -39,7 +39,7 @@ def test_a_run_whose_last_validation_is_not_finite_is_not_done(
     assert (state["best"], state["sound"]) == ({"loss": None, "checkpoint": ""}, False)
 
 
-def test_a_finite_validation_after_one_that_is_not_becomes_the_best(
+def test_a_finite_validation_after_a_nan_becomes_the_best(
     many_shards: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Make only the first validation NaN: weights that really diverged would not recover."""

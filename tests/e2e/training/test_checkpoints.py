@@ -67,7 +67,7 @@ def test_a_flipped_bit_in_any_file_is_found_before_anything_is_loaded(
     assert losses(train(many_shards, out)) == losses(whole)  # with every bit as it was
 
 
-def test_the_message_names_the_newest_whole_checkpoint_and_following_it_resumes_and_deletes_nothing(
+def test_the_error_names_the_newest_whole_checkpoint_and_its_remedy_resumes(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
@@ -83,7 +83,7 @@ def test_the_message_names_the_newest_whole_checkpoint_and_following_it_resumes_
     assert str(aside) in capsys.readouterr().err
 
 
-def test_where_no_checkpoint_is_whole_the_run_says_so(
+def test_a_run_without_a_whole_checkpoint_is_an_error(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 4)
@@ -127,7 +127,7 @@ def test_where_no_checkpoint_is_whole_the_run_says_so(
         (lambda folder: shutil.rmtree(folder), "no such checkpoint exists"),
     ],
 )
-def test_checkpoints_that_lack_something_are_refused(
+def test_incomplete_or_invalid_checkpoints_are_refused(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,
@@ -143,7 +143,7 @@ def test_checkpoints_that_lack_something_are_refused(
     assert f"echo step-{newest:08} > " in said
 
 
-def test_what_one_rank_finds_damaged_all_ranks_refuse(
+def test_all_ranks_refuse_a_checkpoint_that_one_rank_finds_damaged(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
@@ -172,7 +172,7 @@ def test_files_of_all_ranks_are_hashed(
     )
 
 
-def test_a_checkpoint_under_another_s_name_is_refused(
+def test_a_renamed_checkpoint_is_refused(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = cut(whole, tmp_path / "run", 8) / "checkpoints"
@@ -250,7 +250,7 @@ class Program:
         return os.mkdir, (str(self._proof),)
 
 
-def test_metadata_that_holds_a_program_is_refused_and_not_run(
+def test_metadata_that_contains_a_program_is_refused_and_not_run(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
@@ -265,7 +265,7 @@ def test_metadata_that_holds_a_program_is_refused_and_not_run(
         assert ".metadata cannot be read" in refused(many_shards, out, capsys)
 
 
-def test_an_older_checkpoint_is_removed_only_when_the_newer_one_is_on_the_disk(
+def test_an_older_checkpoint_is_removed_only_after_the_newer_one_is_on_the_disk(
     many_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are synced, then their folder, the renamed folder and `latest`; exports likewise.

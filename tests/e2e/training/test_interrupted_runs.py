@@ -27,7 +27,7 @@ LONG = "THDPACK_LONG" in os.environ
 
 
 @pytest.mark.parametrize("step", [4, 12])
-def test_resumed_is_uninterrupted_bit_for_bit(
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     many_shards: Path, whole: Path, tmp_path: Path, step: int
 ) -> None:
     out = train(many_shards, cut(whole, tmp_path / "run", step))
@@ -38,7 +38,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(
     ).read_bytes()
 
 
-def test_killed_at_any_step_it_comes_to_the_same_end(
+def test_a_run_killed_at_any_step_reaches_the_same_end(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -51,7 +51,7 @@ def test_killed_at_any_step_it_comes_to_the_same_end(
     assert losses(out) == losses(whole)
 
 
-def test_what_a_dead_save_left_is_cleared_and_the_good_checkpoint_is_used(
+def test_files_of_an_unfinished_save_are_removed_and_the_last_checkpoint_is_used(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
@@ -117,7 +117,7 @@ def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(
     assert not list((out / "checkpoints").glob("*.partial"))
 
 
-def test_a_finished_run_says_so_and_keeps_last_and_best(
+def test_a_finished_run_is_not_run_again_and_keeps_the_last_and_best_checkpoint(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = train(many_shards, shutil.copytree(whole, tmp_path / "run"), "--keep-last", "1")
@@ -129,7 +129,7 @@ def test_a_finished_run_says_so_and_keeps_last_and_best(
     assert kept == {STEPS + EVERY, best}
 
 
-def test_the_best_is_kept_also_where_no_checkpoint_was_due(
+def test_the_best_model_is_saved_also_at_steps_without_a_checkpoint(
     many_shards: Path, tmp_path: Path
 ) -> None:
     out = train(
@@ -151,7 +151,7 @@ def test_the_best_is_kept_also_where_no_checkpoint_was_due(
     assert (out / "checkpoints" / state["best"]["checkpoint"]).is_dir()
 
 
-def test_going_back_moves_the_checkpoints_that_came_after_aside(
+def test_resuming_from_an_earlier_checkpoint_moves_the_later_ones_aside(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")

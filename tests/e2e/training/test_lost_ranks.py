@@ -85,7 +85,7 @@ def lose_all(data: Path, folder: Path, losses: list[Loss], *, at_once: int) -> N
 
 
 @pytest.mark.long
-def test_a_lost_rank_and_no_other_is_named_by_all(many_shards: Path, tmp_path: Path) -> None:
+def test_all_ranks_name_the_lost_rank_and_no_other(many_shards: Path, tmp_path: Path) -> None:
     losses = [
         Loss(1, signal.SIGKILL, 3, SAVING),
         Loss(2, signal.SIGSTOP, 3, ("--replicate", "2")),

@@ -82,7 +82,7 @@ with process_group() as everyone:
 """
 
 
-def test_slices_turn_into_heads_and_back_exactly_also_where_heads_do_not_divide() -> None:
+def test_the_exchange_of_slices_and_heads_is_exact_also_for_uneven_heads() -> None:
     Job(EXCHANGE, [], ranks=4).finish()
 
 
@@ -107,7 +107,7 @@ def check_equal(run: Path, whole: Path) -> None:
 
 
 @pytest.mark.parametrize(("ranks", "arrangements"), [(2, ON_TWO), (4, ON_FOUR)], ids=["2", "4"])
-def test_arrangements_agree(
+def test_all_topologies_give_the_same_losses(
     many_shards: Path, tmp_path: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
 ) -> None:
     """Sharded, replicated and context-parallel runs have buckets, masks and losses of one rank."""
@@ -126,9 +126,7 @@ def test_arrangements_agree(
             assert there == pytest.approx(expected, rel=10 * ROUNDING), (flags, name)
 
 
-def test_a_run_goes_on_however_ranks_are_arranged(
-    many_shards: Path, whole: Path, tmp_path: Path
-) -> None:
+def test_a_run_resumes_in_any_topology(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     four = cut(whole, tmp_path / "four", 8)
     start(
         many_shards, four, "--replicate", "2", "--context-parallel", "2", ranks=4
@@ -148,7 +146,7 @@ def test_a_run_goes_on_however_ranks_are_arranged(
         (("--replicate", "0"), "replicate, context-parallel and gather-ahead are at least 1"),
     ],
 )
-def test_arrangements_that_do_not_go_are_refused(
+def test_invalid_topologies_are_refused(
     many_shards: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -167,7 +165,7 @@ def workers(agent: Job) -> list[int]:
 
 
 @pytest.mark.long
-def test_after_a_killed_rank_all_nodes_start_again_and_no_bucket_is_lost_or_read_twice(
+def test_torchrun_restarts_after_a_killed_rank_and_reads_every_bucket_once(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"

@@ -31,7 +31,7 @@ main(sys.argv[2:])
         *([("checkpoints/step-00000004", 4)] if "THDPACK_LONG" in os.environ else []),
     ],
 )
-def test_killed_at_each_point_of_the_first_publication(
+def test_a_run_killed_at_any_point_of_its_first_publication_resumes(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,
@@ -68,7 +68,7 @@ def test_killed_at_each_point_of_the_first_publication(
         ("step-00000004\n", "", 4),
     ],
 )
-def test_what_a_crash_interrupted_is_finished_unless_somebody_chose_another(
+def test_an_interrupted_publication_is_finished_unless_latest_was_edited(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,

@@ -44,7 +44,7 @@ def refused(program: str, words: list[str]) -> str:
     return job.said
 
 
-def test_a_stale_copy_of_the_dataset_on_one_rank_is_named(
+def test_a_rank_with_a_stale_copy_of_the_dataset_is_named(
     build_here: Callable[..., Manifest], sample: Path, tmp_path: Path
 ) -> None:
     digests = [
@@ -56,7 +56,7 @@ def test_a_stale_copy_of_the_dataset_on_one_rank_is_named(
     assert not list(tmp_path.rglob("*.distcp"))
 
 
-def test_an_option_of_one_rank_is_named(many_shards: Path, tmp_path: Path) -> None:
+def test_a_rank_with_a_different_option_is_named(many_shards: Path, tmp_path: Path) -> None:
     said = refused(
         TRAIN_AS_RANK,
         arguments(
@@ -71,13 +71,15 @@ def test_an_option_of_one_rank_is_named(many_shards: Path, tmp_path: Path) -> No
     assert "--learning-rate 0.002, there 0.001; --context-parallel 2, there 1" in said
 
 
-def test_another_version_of_torch_on_one_rank_is_named(many_shards: Path, tmp_path: Path) -> None:
+def test_a_rank_with_another_version_of_torch_is_named(many_shards: Path, tmp_path: Path) -> None:
     assert "it has torch 2.0.1, there " in refused(
         OF_ANOTHER_TORCH, arguments(many_shards, tmp_path / "run")
     )
 
 
-def test_copies_of_one_dataset_under_other_names_are_one(many_shards: Path, tmp_path: Path) -> None:
+def test_copies_of_one_dataset_at_different_paths_are_accepted(
+    many_shards: Path, tmp_path: Path
+) -> None:
     (tmp_path / "copy").symlink_to(many_shards)
     words = arguments(
         Path(f"{many_shards}|{tmp_path / 'copy'}"), tmp_path / "run", "--warmup-steps", "0", steps=2
@@ -86,7 +88,7 @@ def test_copies_of_one_dataset_under_other_names_are_one(many_shards: Path, tmp_
     assert set(losses(tmp_path / "run")) == {1, 2}
 
 
-def test_reshard_auto_is_one_choice_for_all_ranks_that_fits_the_smallest(
+def test_reshard_auto_is_one_choice_for_all_ranks_by_the_smallest_memory(
     many_shards: Path, tmp_path: Path
 ) -> None:
     Job(

@@ -44,7 +44,7 @@ def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_p
         (("--gelu", "tanh"), "--gelu erf, not tanh"),
     ],
 )
-def test_a_run_does_not_go_on_as_another(
+def test_a_run_does_not_resume_with_options_that_change_it(
     many_shards: Path,
     whole: Path,
     tmp_path: Path,
@@ -84,7 +84,7 @@ def test_a_run_does_not_go_on_as_another(
         (("--hidden-size", "30"), "hidden-size is 30, not an even multiple of heads, 4"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(
+def test_invalid_options_print_one_error_line(
     many_shards: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -112,7 +112,7 @@ def test_padding_inside_sequences_is_refused(
     assert "attend to padding" in capsys.readouterr().err
 
 
-def test_another_dataset_is_refused_and_a_moved_one_is_not(
+def test_a_different_dataset_is_refused_and_a_moved_one_is_accepted(
     build_here: Callable[..., Manifest],
     many_shards: Path,
     sample: Path,

@@ -29,7 +29,7 @@ CHANGED = {
 }
 
 
-def test_every_option_of_the_optimizer_that_changes_is_announced(
+def test_every_changed_option_of_the_optimizer_is_announced(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert set(CHANGED) == {field.name for field in fields(OptimizerOptions)}
@@ -47,7 +47,7 @@ def test_every_option_of_the_optimizer_that_changes_is_announced(
     assert "changed from here" not in capsys.readouterr().err
 
 
-def test_a_run_that_began_from_other_weights_keeps_its_gelu(
+def test_a_run_with_imported_weights_keeps_their_gelu(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = ("--init-from", str(whole / "export"), "--warmup-steps", "0")
@@ -58,7 +58,7 @@ def test_a_run_that_began_from_other_weights_keeps_its_gelu(
     train(many_shards, out, *start, steps=2)
 
 
-def test_the_list_in_the_documentation_is_the_module_s() -> None:
+def test_the_documentation_lists_the_options_of_the_module() -> None:
     assert table is not None
     documented = (Path(__file__).parents[3] / "docs" / "guides" / "training.md").read_text()
     for row in table.splitlines():

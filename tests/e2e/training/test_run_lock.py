@@ -36,7 +36,7 @@ def left_by(holder: Holder, out: Path) -> Path:
     return out / LOCK
 
 
-def test_a_second_run_into_a_folder_is_refused_and_the_first_goes_on(
+def test_a_second_run_into_a_folder_is_refused_and_the_first_continues(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -58,7 +58,7 @@ def test_a_second_run_into_a_folder_is_refused_and_the_first_goes_on(
     assert not (out / LOCK).exists()
 
 
-def test_a_killed_run_leaves_a_folder_that_is_free_at_once(
+def test_a_killed_run_frees_its_folder_at_once(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -70,9 +70,7 @@ def test_a_killed_run_leaves_a_folder_that_is_free_at_once(
     assert not (out / LOCK).exists()
 
 
-def test_a_run_that_is_refused_leaves_its_folder_free(
-    many_shards: Path, whole: Path, tmp_path: Path
-) -> None:
+def test_a_refused_run_frees_its_folder(many_shards: Path, whole: Path, tmp_path: Path) -> None:
     out = cut(whole, tmp_path / "run", 8)
     for _ in range(2):
         with pytest.raises(SystemExit):
@@ -80,15 +78,13 @@ def test_a_run_that_is_refused_leaves_its_folder_free(
         assert not (out / LOCK).exists()
 
 
-def test_a_holder_elsewhere_whose_heartbeat_is_old_is_taken_over(
-    many_shards: Path, tmp_path: Path
-) -> None:
+def test_a_lock_with_an_old_heartbeat_is_taken_over(many_shards: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     os.utime(left_by(ELSEWHERE, out), (LONG_AGO, LONG_AGO))
     train(many_shards, out)
 
 
-def test_a_holder_elsewhere_whose_heartbeat_stops_is_taken_over(
+def test_a_lock_whose_heartbeat_stops_is_taken_over(
     many_shards: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -100,7 +96,7 @@ def test_a_holder_elsewhere_whose_heartbeat_stops_is_taken_over(
     assert "was held by process 1 on node7" in capsys.readouterr().err
 
 
-def test_a_holder_elsewhere_whose_heartbeat_goes_on_is_an_error_that_names_it(
+def test_the_error_for_a_lock_with_a_live_heartbeat_names_its_holder(
     tmp_path: Path,
 ) -> None:
     path = left_by(ELSEWHERE, tmp_path / "run")
@@ -124,15 +120,13 @@ def test_a_holder_elsewhere_whose_heartbeat_goes_on_is_an_error_that_names_it(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 4000, b"\xff", b'{"pid": "x"}'])
-def test_a_lock_that_cannot_be_read_is_judged_by_its_heartbeat(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_an_unreadable_lock_is_judged_by_its_heartbeat(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LOCK).write_bytes(content)
     os.utime(tmp_path / LOCK, (LONG_AGO, LONG_AGO))
     assert take(tmp_path) == (tmp_path / LOCK).read_bytes()
 
 
-def test_a_copy_of_a_held_folder_is_not_held(
+def test_a_copy_of_a_locked_folder_is_not_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer.checkpoints.run_lock, "STALE_SECONDS", 0.5)
@@ -160,7 +154,7 @@ def test_a_run_whose_folder_was_taken_over_ends(many_shards: Path, tmp_path: Pat
     assert (out / LOCK).read_bytes() == content  # left to whom it belongs
 
 
-def test_of_many_starts_that_find_a_dead_lock_one_takes_it(tmp_path: Path) -> None:
+def test_exactly_one_of_many_runs_takes_over_a_dead_lock(tmp_path: Path) -> None:
     os.utime(left_by(ELSEWHERE, tmp_path / "run"), (LONG_AGO, LONG_AGO))
     together, won = threading.Barrier(8), []
 

@@ -36,7 +36,7 @@ AutoModelForMaskedLM.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2])
 """Loads and saves a model where importing anything of ours is an error."""
 
 
-def test_the_loss_falls_and_everything_is_left_behind(whole: Path) -> None:
+def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> None:
     found = losses(whole)
     assert list(found) == list(range(1, STEPS + 1))
     assert found[STEPS] < found[1] - 0.1
@@ -92,7 +92,7 @@ def test_a_loss_that_stays_infinite_stops_the_run_with_a_message(
     assert lines[-1]["skipped"] >= 3
 
 
-def test_export_loads_in_plain_transformers_and_comes_back_exact(
+def test_an_export_loads_in_plain_transformers_and_imports_exactly(
     whole: Path, many_shards: Path, tmp_path: Path
 ) -> None:
     from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -123,7 +123,7 @@ def test_export_loads_in_plain_transformers_and_comes_back_exact(
     )  # goes on from what was learnt, on other masks
 
 
-def test_validation_is_exact_over_the_split(many_shards: Path, whole: Path) -> None:
+def test_validation_covers_the_split_exactly(many_shards: Path, whole: Path) -> None:
     options, tensors = huggingface.load(whole / "export")
     model = build(options, ComputeOptions(backend="torch", precision="fp32"))
     fill(model, tensors, seed=0, topology=single_process(torch.device("cpu")))
@@ -158,7 +158,7 @@ def test_validation_is_exact_over_the_split(many_shards: Path, whole: Path) -> N
     assert found["accuracy"] == pytest.approx(correct / tokens, rel=1e-9)
 
 
-def test_without_a_gpu_a_cuda_graph_is_left_out_and_the_run_says_so(
+def test_without_a_gpu_the_cuda_graph_is_left_out_with_a_message(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = train(many_shards, tmp_path / "run", "--cuda-graph", "--warmup-steps", "1", steps=2)

@@ -68,7 +68,7 @@ def once(
     monkeypatch.setattr(owner, name, call)
 
 
-def test_a_dataset_committed_before_the_one_it_replaced_is_cleared_up_keeps_its_files(
+def test_a_build_removes_no_file_of_a_dataset_committed_meanwhile(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = build_here(corpus, OUT, **SMALL)
@@ -82,7 +82,7 @@ def test_a_dataset_committed_before_the_one_it_replaced_is_cleared_up_keeps_its_
     assert missing_file(again, ObjectFolder(OUT)) is None
 
 
-def test_who_removes_what_another_build_commits_at_that_moment_says_so(
+def test_a_build_that_removed_files_of_another_commit_reports_it(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.build.destination.object_destination.AT_ONCE", 1)
@@ -97,7 +97,7 @@ def test_who_removes_what_another_build_commits_at_that_moment_says_so(
         build_here(corpus, OUT, seed=1, overwrite=True, **SMALL)
 
 
-def test_who_commits_what_another_build_removed_says_so_and_mends_it(
+def test_a_build_whose_files_another_removed_reports_it_and_writes_them_again(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_here(corpus, OUT, seed=1, **SMALL)
@@ -113,7 +113,7 @@ def test_who_commits_what_another_build_removed_says_so_and_mends_it(
 
 
 @pytest.mark.parametrize("reader", [MapTask, HashTask])
-def test_an_input_replaced_before_its_last_byte_was_read_is_refused(
+def test_an_input_replaced_while_it_is_read_is_refused(
     build_here: BuildHere,
     corpus: Path,
     tmp_path: Path,
@@ -172,7 +172,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return str(tmp_path / "out") if request.param == "disk" else OUT
 
 
-def test_an_unfinished_plan_gives_way_to_another_only_with_overwrite_and_its_own_user_is_told(
+def test_an_unfinished_plan_is_replaced_only_with_overwrite_and_its_tasks_report_it(
     build_here: BuildHere, corpus: Path, place: str
 ) -> None:
     mine = listed(corpus, place, seed=1).digest
@@ -195,9 +195,7 @@ def test_an_unfinished_plan_gives_way_to_another_only_with_overwrite_and_its_own
     assert load_task_list(place, None) is None
 
 
-def test_a_plan_that_was_committed_stays_known(
-    build_here: BuildHere, corpus: Path, place: str
-) -> None:
+def test_a_committed_plan_is_recognized(build_here: BuildHere, corpus: Path, place: str) -> None:
     digest = listed(corpus, place, seed=1).digest
     made = work_off(place, digest)
     assert made is not None
@@ -211,7 +209,7 @@ def test_a_plan_that_was_committed_stays_known(
     assert work_off(place, again) is None
 
 
-def test_a_list_on_a_store_replaces_only_the_dataset_that_was_there_when_it_was_planned(
+def test_a_task_list_on_a_store_replaces_only_the_dataset_of_its_planning_time(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.build.array_jobs.run_listed.ProcessExecutor", InThisProcess)
@@ -240,7 +238,7 @@ def the(found: TaskList | None) -> TaskList:
     return found
 
 
-def test_a_file_that_does_not_verify_is_written_again_by_the_same_command(
+def test_the_same_command_rewrites_a_file_that_fails_verification(
     build_here: BuildHere, corpus: Path, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the markers say: one byte is another, with the same size, time and etag."""
@@ -262,7 +260,7 @@ def test_a_file_that_does_not_verify_is_written_again_by_the_same_command(
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_a_folder_of_nfs_that_keeps_what_is_open_is_cleared_up(
+def test_a_folder_on_nfs_with_open_files_is_cleaned_up(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On NFS, a removed file that is open stays under another name until it is closed."""
@@ -291,7 +289,7 @@ def test_a_folder_of_nfs_that_keeps_what_is_open_is_cleared_up(
         (errno.ENOLCK, "cannot be locked .No locks available."),
     ],
 )
-def test_a_file_system_without_locks_is_not_called_another_build(
+def test_a_file_system_without_locks_is_not_reported_as_another_build(
     build_here: BuildHere,
     corpus: Path,
     tmp_path: Path,
@@ -321,7 +319,7 @@ def test_a_file_that_is_replaced_is_never_missing(
     assert there == [False, True]
 
 
-def test_a_file_that_cannot_be_finished_ends_the_build_and_is_not_left_behind(
+def test_a_file_that_cannot_be_finished_ends_the_build_and_is_removed(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shards are finished in threads beside the task."""

@@ -26,7 +26,7 @@ def laid_out(values: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 @settings(deadline=None)
 @given(runs, st.integers(0, 2**32 - 1))
-def test_unpacking_undoes_packing_in_any_order(values: list[list[int]], seed: int) -> None:
+def test_unpacking_reverses_packing_in_any_order(values: list[list[int]], seed: int) -> None:
     tokens, ends = laid_out(values)
     order = np.random.default_rng(seed).permutation(ends.size)
     begin, end = np.append(0, ends[:-1])[order], ends[order]
@@ -40,13 +40,13 @@ def test_unpacking_undoes_packing_in_any_order(values: list[list[int]], seed: in
 
 @settings(deadline=None)
 @given(runs)
-def test_hashes_are_those_of_the_xxhash_library(values: list[list[int]]) -> None:
+def test_hashes_match_the_xxhash_library(values: list[list[int]]) -> None:
     tokens, ends = laid_out(values)
     hashes = sequence_hashes(tokens, ends)
     assert [h.tobytes() for h in hashes] == [xxhash.xxh3_128_digest(bytes(run)) for run in values]
 
 
-def test_hashes_are_those_of_the_xxhash_library_for_each_length_class_of_xxh3() -> None:
+def test_hashes_match_the_xxhash_library_for_each_length_class_of_xxh3() -> None:
     lengths = np.array(
         [*range(600), 1023, 1024, 1025, 16_384, 100_000]
     )  # it changes at 16, 128, 240, and each 1024

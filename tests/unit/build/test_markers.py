@@ -121,7 +121,7 @@ def files_of(task: Task[Any], result: object, out: LocalFolder) -> list[tuple[st
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_no_mutation_of_a_marker_is_believed_unless_it_says_the_same_or_leads_outside(
+def test_a_changed_marker_is_ignored_or_says_the_same_and_names_no_file_outside(
     place: Path, seen: Seen, index: int
 ) -> None:
     """Of map and reduce tasks. What a believed one says is what the task's files are."""
@@ -151,7 +151,7 @@ def test_no_mutation_of_a_marker_is_believed_unless_it_says_the_same_or_leads_ou
     )
 
 
-def test_a_marker_of_other_code_is_not_believed(
+def test_a_marker_written_by_other_code_is_ignored(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = tasks_of(place)[0]
@@ -162,7 +162,9 @@ def test_a_marker_of_other_code_is_not_believed(
     assert not run_once(task, lambda _: None, out=out).skipped
 
 
-def test_a_task_list_of_other_code_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_list_written_by_other_code_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pipeline.build.array_jobs.task_list_file.code_digest", lambda: "0" * 16)
     with pytest.raises(
         BuildError, match=r"planned by other code of thdpack .* install the same on every machine"
@@ -170,7 +172,9 @@ def test_a_task_list_of_other_code_is_refused(place: Path, monkeypatch: pytest.M
         load_task_list(str(place), None)
 
 
-def test_code_is_told_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_digest_changes_with_any_source_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("schemas", "packers", "pipeline/build/map_stage"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.py").write_text("x = 1")
@@ -186,7 +190,7 @@ def test_code_is_told_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["plan.json", "mapped-*.json", "plan-*.json"])
-def test_no_mutation_of_a_lists_files_is_more_than_a_clear_error(
+def test_changed_files_of_a_task_list_work_or_give_our_own_error(
     place: Path, seen: Seen, name: str
 ) -> None:
     path = next((place / ".build").glob(name))
@@ -223,7 +227,7 @@ def load_mapped_anew(work: LocalFolder, name: str) -> None:
     load_map_outcome(work, name)
 
 
-def test_a_file_of_a_marker_that_became_a_link_is_written_again(place: Path) -> None:
+def test_a_work_file_replaced_by_a_link_is_written_again(place: Path) -> None:
     """Even if what it leads to has the right bytes: it may have others later."""
     task = tasks_of(place)[0]
     assert isinstance(task, MapTask)

@@ -24,7 +24,7 @@ def test_max_seqs_follows_the_capacity() -> None:
     assert options(capacity=65_536, max_seqs=9).most_seqs == 9
 
 
-def test_shape_holds_what_changes_bytes_and_nothing_else() -> None:
+def test_shape_contains_exactly_the_options_that_change_bytes() -> None:
     shape = options().shape()
     assert {
         "capacity",
@@ -52,12 +52,12 @@ def test_shape_holds_what_changes_bytes_and_nothing_else() -> None:
     ("text", "expected"),
     [("512M", 512 << 20), ("2G", 2 << 30), ("1.5GiB", 3 << 29), ("100", 100), ("1kb", 1024)],
 )
-def test_sizes(text: str, expected: int) -> None:
+def test_sizes_are_parsed(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "lots", "-1G", "0"])
-def test_no_sizes(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no size"):
         parse_bytes(text)
 
@@ -65,11 +65,11 @@ def test_no_sizes(text: str) -> None:
 @pytest.mark.parametrize(
     ("most", "slots"), [(0, 32), (1, 32), (32, 32), (33, 64), (64, 64), (65, 128), (128, 128)]
 )
-def test_slots(most: int, slots: int) -> None:
+def test_slots_are_a_power_of_two_from_32_on(most: int, slots: int) -> None:
     assert slots_for(most) == slots
 
 
-def test_names_are_relative_to_the_common_folder_of_their_protocol() -> None:
+def test_input_names_are_relative_to_the_common_folder_of_their_protocol() -> None:
     assert relative_names(["/a/b/x.fa", "/a/c/y.fa"]) == {
         "/a/b/x.fa": "b/x.fa",
         "/a/c/y.fa": "c/y.fa",
@@ -83,7 +83,7 @@ def test_names_are_relative_to_the_common_folder_of_their_protocol() -> None:
     }
 
 
-def test_names_hold_nothing_that_lets_somebody_in_and_stay_apart() -> None:
+def test_input_names_contain_no_credentials_and_stay_distinct() -> None:
     urls = [
         "https://me:pw@host/d/x.fa?sig=1",
         "https://host/d/x.fa?sig=2",
@@ -114,7 +114,7 @@ def test_names_hold_nothing_that_lets_somebody_in_and_stay_apart() -> None:
         ),
     ],
 )
-def test_what_is_shown_of_a_url(said: str, shown: str) -> None:
+def test_urls_are_shown_without_credentials(said: str, shown: str) -> None:
     assert without_credentials(said) == shown
 
 
@@ -128,7 +128,7 @@ def test_what_is_shown_of_a_url(said: str, shown: str) -> None:
         "sftp://me:pw@host/x",
     ],
 )
-def test_what_lets_somebody_in(url: str) -> None:
+def test_credentials_in_urls_are_recognized(url: str) -> None:
     assert holds_secret(url)
 
 
@@ -143,17 +143,17 @@ def test_what_lets_somebody_in(url: str) -> None:
         "s3://b/x?versionId=1",
     ],
 )
-def test_a_user_or_a_question_mark_is_no_secret(url: str) -> None:
+def test_a_user_name_or_a_question_mark_is_not_a_credential(url: str) -> None:
     assert not holds_secret(url)
 
 
 @pytest.mark.parametrize("out", ["y", "file:///y", "local:///y"])
-def test_scratch_is_for_stores(out: str) -> None:
+def test_scratch_is_refused_for_local_folders(out: str) -> None:
     with pytest.raises(ValueError, match="for --out in a store"):
         PreprocessOptions(inputs=("x",), out=out, scratch="/tmp")
 
 
-def test_memory_is_of_this_machine() -> None:
+def test_memory_is_refused_for_a_remote_cluster() -> None:
     with pytest.raises(ValueError, match="give --workers instead"):
         options(memory="2G", executor="ray", ray_address="auto")
     assert options(memory="2G", executor="ray").memory == "2G"
@@ -173,7 +173,7 @@ def test_memory_is_of_this_machine() -> None:
         ),
     ],
 )
-def test_what_array_commands_cannot_do_is_wrong_usage(
+def test_options_that_array_commands_do_not_support_are_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -184,7 +184,7 @@ def test_what_array_commands_cannot_do_is_wrong_usage(
     assert said in "".join(capsys.readouterr())
 
 
-def test_a_list_does_not_name_standard_input(tmp_path: Path) -> None:
+def test_a_list_cannot_name_standard_input(tmp_path: Path) -> None:
     (tmp_path / "files.txt").write_text("# what we have\n-\n")
     with pytest.raises(InputError, match=r"standard input .* belongs on the command line"):
         find_sources((f"@{tmp_path}/files.txt",), "auto", spool=None)

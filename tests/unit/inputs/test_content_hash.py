@@ -68,7 +68,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_it_is_what_the_documentation_says(
+def test_the_content_hash_follows_its_documentation(
     build_here: BuildHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     path = tmp_path / name
@@ -84,7 +84,7 @@ def test_it_is_what_the_documentation_says(
 
 
 @pytest.mark.parametrize("place", [0, 11, 60_000, -2])
-def test_one_other_residue_anywhere_is_another_input(
+def test_one_changed_residue_changes_the_content_hash(
     build_here: BuildHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     monkeypatch.setattr("pipeline.inputs.find.TASK_BYTES", 3 * PIECE)
@@ -100,7 +100,7 @@ def test_one_other_residue_anywhere_is_another_input(
         build_here(path, tmp_path / "out", capacity=1024, max_seq_len=512)
 
 
-def test_however_it_is_read() -> None:
+def test_the_content_hash_does_not_depend_on_how_an_input_is_read() -> None:
     rng = random.Random(0)
     content = rng.randbytes(50_000)
     for size in (None, 0, 1, PIECE - 1, PIECE, PIECE + 1, 30_000, 50_000):

@@ -74,7 +74,7 @@ def test_a_flipped_bit_is_an_error_or_changes_no_record(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flip_in_the_magic_of_any_part_is_an_error(tmp_path: Path, kind: str) -> None:
+def test_a_flipped_bit_in_the_magic_of_any_part_is_an_error(tmp_path: Path, kind: str) -> None:
     first = in_parts(kind, TEXT, 1)
     path = tmp_path / "x.fasta"
     for bit in range(16):
@@ -87,7 +87,7 @@ def test_a_flip_in_the_magic_of_any_part_is_an_error(tmp_path: Path, kind: str) 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cut", [1, 40])
-def test_a_last_part_that_is_cut_short_is_an_error(tmp_path: Path, kind: str, cut: int) -> None:
+def test_a_truncated_last_part_is_an_error(tmp_path: Path, kind: str, cut: int) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(in_parts(kind, TEXT, 1) * 2)
     os.truncate(path, path.stat().st_size - cut)
@@ -96,7 +96,7 @@ def test_a_last_part_that_is_cut_short_is_an_error(tmp_path: Path, kind: str, cu
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_after_an_archive_is_called_so(tmp_path: Path, kind: str) -> None:
+def test_text_after_an_archive_is_an_error_that_says_so(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(in_parts(kind, TEXT, 1) + b">appended\nMKTAYI\n")
     with pytest.raises(InputError, match="or something was appended"):
@@ -104,9 +104,7 @@ def test_text_after_an_archive_is_called_so(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bz2", "xz", "zst"])
-def test_parts_end_anywhere_in_what_is_read_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_parts_may_end_anywhere_in_a_read(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     archive = in_parts(kind, TEXT, 5)
     for size in (1, 2, 3, 5, 7, 100):
         monkeypatch.setattr("pipeline.inputs.decompress._READ", size)
@@ -125,7 +123,7 @@ def test_padding_between_xz_streams_and_after_them_is_skipped(
             decompressed(io.BytesIO(lzma.compress(TEXT) + bytes(6)), "xz").read()
 
 
-def test_zstd_frames_to_skip_may_be_anywhere(tmp_path: Path) -> None:
+def test_skippable_zstd_frames_may_be_anywhere(tmp_path: Path) -> None:
     half = len(TEXT) // 2
     path = tmp_path / "x.fasta"
     path.write_bytes(TEXT)
@@ -140,7 +138,7 @@ def test_zstd_frames_to_skip_may_be_anywhere(tmp_path: Path) -> None:
     assert rows(path) == expected
 
 
-def test_an_archive_that_needs_too_much_memory_says_so(
+def test_an_archive_that_needs_too_much_memory_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.fasta"
@@ -156,7 +154,7 @@ def test_an_archive_that_needs_too_much_memory_says_so(
         rows(path)
 
 
-def test_an_archive_packed_with_a_dictionary_says_so(tmp_path: Path) -> None:
+def test_an_archive_that_needs_a_dictionary_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     dictionary = zstd.train_dict([TEXT[i : i + 500] for i in range(0, len(TEXT), 100)], 1000)
     path.write_bytes(zstd.compress(TEXT, zstd_dict=dictionary))
@@ -168,7 +166,7 @@ LONG_TEXT = (b">a\n" + b"M" * 60_000 + b"\n") * 1_000
 """More than is inflated ahead of what is parsed."""
 
 
-def test_no_thread_outlives_the_reading_of_an_archive_that_breaks_a_rule(tmp_path: Path) -> None:
+def test_no_thread_remains_after_a_broken_archive(tmp_path: Path) -> None:
     """The error is held, and with it what its frames hold, as by a process that goes on."""
     path = tmp_path / "x.fasta"
     path.write_bytes(gzip.compress(b"text\n" + LONG_TEXT, 1))
@@ -179,7 +177,7 @@ def test_no_thread_outlives_the_reading_of_an_archive_that_breaks_a_rule(tmp_pat
     assert error.value.line == 1
 
 
-def test_no_thread_outlives_what_reads_a_part_of_an_archive(tmp_path: Path) -> None:
+def test_no_thread_remains_after_an_archive_is_read_in_part(tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(gzip.compress(LONG_TEXT, 1))
     before = set(threading.enumerate())
@@ -200,7 +198,7 @@ def test_no_thread_outlives_what_reads_a_part_of_an_archive(tmp_path: Path) -> N
         (["gzip", "-c"], "gzip"),
     ],
 )
-def test_what_the_usual_commands_write_is_read(
+def test_archives_of_the_usual_commands_are_read(
     tmp_path: Path, command: list[str], kind: str
 ) -> None:
     path = tmp_path / "x.fasta"

@@ -95,7 +95,7 @@ def simply(data: bytes) -> list[tuple[str, str]]:
         (b"", []),
     ],
 )
-def test_text_in_the_wild_is_read_as_stated(text: bytes, expected: list[tuple[str, str]]) -> None:
+def test_unusual_text_is_read_as_documented(text: bytes, expected: list[tuple[str, str]]) -> None:
     assert simply(text) == expected
 
 
@@ -112,7 +112,7 @@ def test_text_in_the_wild_is_read_as_stated(text: bytes, expected: list[tuple[st
         (b"\x89PNG\r\n\x1a\n", 1, "expected '>'"),
     ],
 )
-def test_broken_text_is_an_error_at_its_line(text: bytes, line: int, message: str) -> None:
+def test_broken_text_is_an_error_that_names_its_line(text: bytes, line: int, message: str) -> None:
     with pytest.raises(FastaSyntaxError, match=message) as caught:
         parse(text)
     assert line_of(io.BytesIO(text), caught.value.offset) == line

@@ -93,7 +93,7 @@ def test_web_inputs_without_an_etag_are_told_apart_by_time(twins: Path) -> None:
         assert not unchanged(a[0])
 
 
-def test_web_inputs_that_cannot_be_recognised_are_never_taken_for_what_was_read_before(
+def test_web_inputs_without_etag_and_time_get_a_new_fingerprint_each_time(
     twins: Path,
 ) -> None:
     with serving(Silent, twins) as address:
@@ -104,7 +104,7 @@ def test_web_inputs_that_cannot_be_recognised_are_never_taken_for_what_was_read_
         assert not unchanged(first)
 
 
-def test_what_was_read_of_one_address_is_not_believed_of_another(tmp_path: Path) -> None:
+def test_results_of_one_url_are_not_reused_for_another(tmp_path: Path) -> None:
     def identity(url: str) -> dict[str, Any]:
         source = Source(
             url=url,
@@ -130,7 +130,7 @@ def test_what_was_read_of_one_address_is_not_believed_of_another(tmp_path: Path)
     assert identity("a/x.fa") == identity("/here/a/x.fa"), "a local file is known by its inode"
 
 
-def test_an_etag_is_enough_as_times_differ_between_listing_and_asking() -> None:
+def test_an_etag_identifies_an_object_although_times_differ_between_listing_and_request() -> None:
     assert version_tag_of(
         {"size": 3, "ETag": '"e"', "LastModified": "12:00:00.123"}
     ) == version_tag_of({"size": 3, "ETag": '"e"', "LastModified": "12:00:00"})
@@ -154,9 +154,7 @@ def test_an_etag_is_enough_as_times_differ_between_listing_and_asking() -> None:
         ("memory://in/*.fa", "/in/*.fa", "/in/1.fa", "memory://in/1.fa"),
     ],
 )
-def test_what_is_found_in_a_place_is_named_with_its_host(
-    text: str, path: str, name: str, url: str
-) -> None:
+def test_urls_found_on_a_store_keep_their_host(text: str, path: str, name: str, url: str) -> None:
     assert list(_urls(text, path, {name: {"type": "file"}})) == [url]
 
 
@@ -182,7 +180,7 @@ def test_a_folder_on_a_store_skips_hidden_objects_and_reads_names_that_look_like
     ],
 )
 @pytest.mark.parametrize("url", ["s3://bucket/x.fa", "s3://bucket/*.fa"])
-def test_a_store_that_does_not_let_us_in_or_does_not_answer_is_an_error_of_the_input(
+def test_denied_access_or_a_silent_store_is_an_input_error(
     url: str, environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -203,7 +201,7 @@ def test_a_store_that_does_not_let_us_in_or_does_not_answer_is_an_error_of_the_i
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
-def test_an_address_that_expires_while_it_is_read_is_an_input_error_without_its_signature(
+def test_a_url_that_expires_while_it_is_read_is_an_error_without_its_signature(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "x.fasta").write_bytes(b">a\nMKV\n")

@@ -65,11 +65,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     web.server_close()
 
 
-def test_a_slow_server_is_not_a_dead_one(server: str) -> None:
+def test_a_slow_server_is_waited_for(server: str) -> None:
     assert hash_file(f"{server}/x.fasta")[0] == len(CONTENT)
 
 
-def test_a_server_that_falls_silent_is_said_to_have(
+def test_a_server_that_stops_answering_is_reported_as_such(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Server, "silent", True)
@@ -81,7 +81,7 @@ def test_a_server_that_falls_silent_is_said_to_have(
         hash_file(f"{server}/x.fasta")
 
 
-def test_a_server_in_trouble_is_not_a_missing_file(
+def test_a_server_error_is_not_reported_as_a_missing_file(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Server, "broken", True)
@@ -89,7 +89,7 @@ def test_a_server_in_trouble_is_not_a_missing_file(
         find_sources((f"{server}/x.fasta",), "auto", spool=None)
 
 
-def test_a_refused_connection_is_not_a_missing_file(run: Run, tmp_path: Path) -> None:
+def test_a_refused_connection_is_not_reported_as_a_missing_file(run: Run, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/x.fasta"

@@ -44,20 +44,20 @@ def total(setting: Setting) -> float:
     [row for row in ROWS if not row["fit"]],
     ids=lambda row: "-".join(str(value) for value in row.values()),
 )
-def test_settings_that_nothing_was_fitted_to_come_out_within_a_tenth(row: dict[str, float]) -> None:
+def test_estimates_for_held_out_settings_are_within_a_tenth(row: dict[str, float]) -> None:
     setting = setting_of(row)
     assert 1e3 * seconds(setting) == pytest.approx(row["ms"], rel=0.1)
     assert total(setting) / 2**30 == pytest.approx(row["gib"], rel=0.1)
 
 
-def test_there_are_such_settings_of_each_kind() -> None:
+def test_there_are_held_out_settings_of_each_kind() -> None:
     held = [row for row in ROWS if not row["fit"]]
     assert {row["preset"] for row in held} >= {"esm2-150m", "esm2-650m", "esm2-3b", "esm2-15b"}
     assert {row.get("ranks", 1) for row in held} == {1, 2, 4}
     assert {row.get("recompute", "none") for row in held} == {"none", "selective", "full"}
 
 
-def test_more_of_something_takes_more_and_sharing_takes_less() -> None:
+def test_larger_settings_take_more_memory_and_sharding_takes_less() -> None:
     many = replace(SETTING, ranks=4, shards=4)
     for setting in (SETTING, many):
         assert seconds(replace(setting, micro_batches=4)) > 3 * seconds(setting)
@@ -80,7 +80,7 @@ def test_more_of_something_takes_more_and_sharing_takes_less() -> None:
     assert replace(many, context_parallel=4).step_tokens == SETTING.step_tokens
 
 
-def test_a_run_that_does_not_fit_is_an_error_that_says_what_to_change() -> None:
+def test_the_error_for_a_run_that_does_not_fit_names_options_to_change() -> None:
     large = replace(SETTING, model=ESM2_MODELS["esm2-15b"])
     assert check_memory(SETTING, available=150e9).startswith("about 30 of 140 GiB")
     with pytest.raises(ValueError, match=r"masters and Adam.*use more GPUs"):
@@ -93,7 +93,7 @@ def test_a_run_that_does_not_fit_is_an_error_that_says_what_to_change() -> None:
         )
 
 
-def test_auto_gathers_once_a_step_where_that_fits() -> None:
+def test_auto_gathers_once_a_step_if_memory_allows() -> None:
     many = replace(SETTING, ranks=4, shards=4, micro_batches=8)
     assert resolve_reshard(many, available=150e9) == "step"
     assert resolve_reshard(replace(many, model=ESM2_MODELS["esm2-15b"]), available=150e9) == "layer"
@@ -130,7 +130,9 @@ def test_a_plan_names_flags_that_the_trainer_takes(
     assert said["command"] in text
 
 
-def test_what_cannot_be_planned_says_why(dataset: Path, run: Run, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(
+    dataset: Path, run: Run, tmp_path: Path
+) -> None:
     for arguments, words in (
         (("--model", "esm2-15b", "--gpus", "1xH200"), "needs at least"),
         (("--model", "esm2-2b", "--gpus", "1xH200"), "there are esm2-8m"),
@@ -178,7 +180,7 @@ def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gp
     assert parse(short.command.partition("trainer.train ")[2].split()).optimizer.steps < 60
 
 
-def test_copies_stay_inside_nodes(sample: Path, run: Run, tmp_path: Path) -> None:
+def test_replicas_stay_inside_nodes(sample: Path, run: Run, tmp_path: Path) -> None:
     assert run("preprocess", sample, "--out", tmp_path / "d").returncode == 0
     plan = plan_training(str(tmp_path / "d"), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
     assert plan.cluster == Cluster(number=64, gpu="H100")
@@ -189,7 +191,9 @@ def test_copies_stay_inside_nodes(sample: Path, run: Run, tmp_path: Path) -> Non
     assert plan.best.replicate == 8
 
 
-def test_what_the_trainer_refuses_is_not_planned(sample: Path, run: Run, tmp_path: Path) -> None:
+def test_topologies_that_the_trainer_refuses_are_not_planned(
+    sample: Path, run: Run, tmp_path: Path
+) -> None:
     for name, flags, precision, words in (
         ("padded", ("--length-multiple", "8"), "bf16", "--length-multiple"),
         ("odd", ("--capacity", "4001"), "fp8-delayed", "multiple of 16"),

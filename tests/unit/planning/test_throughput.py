@@ -9,7 +9,7 @@ from schemas.models import PUBLISHED_RUNS
 from tests.helpers.processes.command_line import REPO
 
 
-def test_the_throughput_table_is_that_of_the_benchmarks_and_runs_are_those_of_the_presets() -> None:
+def test_the_throughput_table_agrees_with_docs_and_presets() -> None:
     from trainer.config import PRESETS
 
     text = (REPO / "docs" / "benchmarks.md").read_text()

@@ -37,7 +37,7 @@ def real(bucket: Bucket) -> list[list[int]]:
     return [piece for piece in pieces(bucket) if piece[0] != ESM2.pad]
 
 
-def test_a_merged_row_holds_the_pieces_of_its_buckets_in_a_static_shape(
+def test_a_merged_row_has_the_sequences_of_its_buckets_in_a_static_shape(
     buckets: list[Bucket],
 ) -> None:
     for k in (1, 2, 5):
@@ -61,7 +61,7 @@ def test_buckets_of_different_shapes_do_not_merge(buckets: list[Bucket]) -> None
         merge([])
 
 
-def test_positions_start_again_with_each_sequence(buckets: list[Bucket]) -> None:
+def test_position_ids_restart_with_each_sequence(buckets: list[Bucket]) -> None:
     for row in (*buckets, merge(buckets[:3])):
         assert position_ids(row).tolist() == [i for piece in pieces(row) for i in range(len(piece))]
 
@@ -81,7 +81,7 @@ def test_bshd_has_each_real_sequence_padded(buckets: list[Bucket]) -> None:
         assert (padded["input_ids"][padded["attention_mask"] == 0] == ESM2.pad).all()
 
 
-def test_adapters_use_the_names_that_others_use(buckets: list[Bucket]) -> None:
+def test_adapters_use_the_argument_names_of_other_libraries(buckets: list[Bucket]) -> None:
     bucket = buckets[0]
     assert set(flash_attention(bucket)) == {
         "cu_seqlens_q",
@@ -115,7 +115,7 @@ def test_adapters_use_the_names_that_others_use(buckets: list[Bucket]) -> None:
 
 
 @pytest.mark.parametrize("attention", ["default", "sdpa", "eager"])
-def test_a_hugging_face_model_computes_of_a_bucket_what_it_computes_of_each_sequence(
+def test_a_hugging_face_model_computes_the_same_from_a_bucket_as_from_each_sequence(
     buckets: list[Bucket], attention: str, numerics: None
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -134,7 +134,7 @@ def test_a_hugging_face_model_computes_of_a_bucket_what_it_computes_of_each_sequ
             assert (found[row, : len(tokens)] - alone).abs().max() < 1e-9
 
 
-def test_the_reader_merges_as_it_goes_and_refuses_what_does_not_divide_a_step(
+def test_batches_are_merged_buckets_and_must_divide_a_step(
     many_shards: Path, buckets: list[Bucket]
 ) -> None:
     with ShardReader(many_shards, buckets_per_step=4) as reader:
@@ -146,7 +146,7 @@ def test_the_reader_merges_as_it_goes_and_refuses_what_does_not_divide_a_step(
             reader.batches(3)
 
 
-def test_a_batch_that_failed_is_made_again_whole(
+def test_a_failed_batch_is_delivered_again_whole(
     many_shards: Path, tmp_path: Path, buckets: list[Bucket]
 ) -> None:
     dataset = Path(shutil.copytree(many_shards, tmp_path / "dataset"))

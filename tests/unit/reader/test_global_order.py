@@ -20,7 +20,7 @@ def test_a_keyed_permutation_takes_every_value_once(size: int, key: int) -> None
 
 @settings(deadline=None)
 @given(st.integers(2, 300), st.integers(1, 5))
-def test_many_keys_at_once_permute_like_each_alone(size: int, runs: int) -> None:
+def test_a_vector_of_keys_permutes_like_each_key(size: int, runs: int) -> None:
     keys = np.arange(runs, dtype=np.uint64) * np.uint64(7919)
     together = permuted(np.tile(np.arange(size), runs), size, np.repeat(keys, size)).reshape(
         runs, size
@@ -29,7 +29,7 @@ def test_many_keys_at_once_permute_like_each_alone(size: int, runs: int) -> None
         assert np.array_equal(row, permuted(np.arange(size), size, key))
 
 
-def test_all_orders_of_four_come_about_equally_often() -> None:
+def test_all_permutations_of_four_are_equally_frequent() -> None:
     keys = np.array([mix_all(key) for key in range(6000)], dtype=np.uint64)
     orders = permuted(np.tile(np.arange(4), 6000), 4, np.repeat(keys, 4)).reshape(6000, 4)
     _, counts = np.unique(orders, axis=0, return_counts=True)
@@ -95,7 +95,7 @@ def test_a_window_shows_no_structure(seed: int) -> None:
     assert abs(np.corrcoef(other)[0, 1]) < bound
 
 
-def test_shards_follow_in_the_order_of_their_use() -> None:
+def test_shards_are_listed_in_the_order_of_their_use() -> None:
     order = Order([5] * 9, 3)
     after = order.shards_after(0, 1)
     expected = [
@@ -106,7 +106,7 @@ def test_shards_follow_in_the_order_of_their_use() -> None:
     assert [next(after) for _ in expected] == expected
 
 
-def test_any_position_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_position_is_found_without_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """One epoch is ordered and one place of one window permuted, however far away it is."""
     epochs: list[int] = []
     permuted_values: list[int] = []
@@ -128,7 +128,7 @@ def test_any_position_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert permuted_values == [1, 1]
 
 
-def test_mixing_is_the_same_for_numbers_and_arrays() -> None:
+def test_the_mixing_function_is_the_same_for_numbers_and_arrays() -> None:
     values = np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64)
     assert mix(values).tolist() == [mix_all(value) for value in values.tolist()]
     assert mix_all(1, 2) != mix_all(2, 1)

@@ -81,7 +81,7 @@ DAMAGES: dict[str, tuple[Callable[[Row], object], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_what_kernels_would_trust_is_looked_at(dataset: Path, name: str) -> None:
+def test_values_that_kernels_trust_are_checked(dataset: Path, name: str) -> None:
     change, said = DAMAGES[name]
     rows = pa.ipc.open_file(first_shard(dataset)).read_all().to_pylist()
     change(rows[3])
@@ -91,7 +91,7 @@ def test_what_kernels_would_trust_is_looked_at(dataset: Path, name: str) -> None
     assert "bucket 3" in str(error.value)
 
 
-def test_an_honest_shard_that_was_written_anew_is_read(dataset: Path) -> None:
+def test_a_valid_shard_that_was_rewritten_is_read(dataset: Path) -> None:
     rows = pa.ipc.open_file(first_shard(dataset)).read_all().to_pylist()
     sign(dataset, written(rows, 512))
     read_first_shard(dataset)

@@ -26,9 +26,7 @@ LENGTHS = st.lists(st.integers(0, 3000), min_size=1, max_size=200)
 
 @settings(deadline=None)
 @given(LENGTHS, st.integers(1, 100))
-def test_a_percentile_is_the_smallest_length_that_so_many_percent_do_not_exceed(
-    lengths: list[int], percent: int
-) -> None:
+def test_percentiles_match_their_definition(lengths: list[int], percent: int) -> None:
     found = Counted.of(np.array(lengths)).percentile(percent)
     assert found == sorted(lengths)[ceil(len(lengths) * percent / 100) - 1]
 
@@ -40,7 +38,7 @@ def each(lengths: Counted) -> list[int]:
 
 @settings(deadline=None)
 @given(LENGTHS)
-def test_values_are_counted_alike_in_a_table_and_by_sorting(lengths: list[int]) -> None:
+def test_counting_by_table_and_by_sorting_agree(lengths: list[int]) -> None:
     found = Counted.of(np.array(lengths))
     huge = Counted.of(np.array([*lengths, 1 << 40]))  # too large for a table: sorted instead
     again = Counted.of(np.append(found.values, 0), np.append(found.counts, 3))
@@ -50,7 +48,7 @@ def test_values_are_counted_alike_in_a_table_and_by_sorting(lengths: list[int]) 
 
 @settings(deadline=None)
 @given(LENGTHS)
-def test_a_histogram_counts_every_length_once_in_bins_of_one_round_width_but_for_the_last(
+def test_a_histogram_counts_every_length_once_in_bins_of_one_round_width(
     lengths: list[int],
 ) -> None:
     found = histogram(Counted.of(np.array(lengths)))
@@ -139,7 +137,7 @@ def test_bytes_are_counted_as_bincount_does(values: bytes) -> None:
     ).tolist()
 
 
-def test_splits_put_together_are_as_one_split() -> None:
+def test_merged_splits_equal_one_split() -> None:
     rng = np.random.default_rng(1)
     one, parts = (
         SplitStatistics(capacity=100, longest=50),

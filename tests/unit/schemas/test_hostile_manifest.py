@@ -50,7 +50,7 @@ def refused(text: bytes) -> str:
     return str(error.value)
 
 
-def test_the_honest_one_is_read(honest: dict[str, Any], many_shards: Path) -> None:
+def test_a_valid_manifest_is_read(honest: dict[str, Any], many_shards: Path) -> None:
     assert Manifest.from_json(signed(honest), where="here") == read_manifest(many_shards)
 
 
@@ -135,7 +135,7 @@ def test_depth_size_and_encoding_are_bounded() -> None:
     assert "larger than" in refused(b" " * (MOST_BYTES + 1))
 
 
-def test_whatever_is_changed_gives_our_own_error_or_can_be_read(
+def test_a_changed_manifest_gives_our_own_error_or_is_read(
     honest: dict[str, Any], many_shards: Path, tmp_path: Path
 ) -> None:
     """Change types, ranges, keys and bytes anywhere."""
@@ -191,7 +191,7 @@ class Endless(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_manifest_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_manifest_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 8 << 20
     monkeypatch.setattr("pipeline.storage.read_manifest.MOST_BYTES", limit)
     Endless.sent = 0

@@ -39,7 +39,7 @@ def opened(content: bytes = CONTENT, *, at: int = 0) -> RangedFile:
     return RangedFile("memory://ranged", fs, "/ranged", at=at)
 
 
-def test_a_read_gives_all_that_was_asked_for_whatever_ranges_it_spans() -> None:
+def test_a_read_across_ranges_returns_all_bytes() -> None:
     with opened() as file:
         assert file.read(50_000) == CONTENT[:50_000]
         assert file.read(200_000) == CONTENT[50_000:]
@@ -62,7 +62,7 @@ def test_seeking_and_reading_in_any_order_gives_the_bytes_of_the_file(seed: int)
 
 
 @pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_arrow_reads_tables_larger_than_a_range_and_asks_for_each_range_once(
+def test_arrow_reads_large_tables_with_one_request_a_range(
     new: object, fetched: list[tuple[int, int]]
 ) -> None:
     table = pa.table({"sequence": ["MKV" * 100] * 300})

@@ -23,7 +23,7 @@ def fails() -> None:
         lambda: RemoteStore("memory://x", threading.Event()).with_retries("x", fails),
     ],
 )
-def test_what_waits_for_a_store_ends_with_ctrl_c(
+def test_ctrl_c_ends_a_wait_for_a_store(
     wait: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "FIRST_PAUSE", 3600)  # a test that waits for it runs into its limit
@@ -35,7 +35,7 @@ def test_what_waits_for_a_store_ends_with_ctrl_c(
         INTERRUPTED.clear()
 
 
-def test_what_a_closed_file_waits_for_is_left_to_its_fate() -> None:
+def test_closing_a_file_does_not_wait_for_its_requests() -> None:
     stopped = threading.Event()
     threading.Timer(0.1, stopped.set).start()
     with pytest.raises(ClosedError):

@@ -47,7 +47,7 @@ def test_the_hash_is_splitmix64(values: list[int]) -> None:
     )
 
 
-def test_only_residues_are_chosen_and_labels_are_what_was_there() -> None:
+def test_only_residues_are_masked_and_labels_are_the_original_tokens() -> None:
     ids = row(20_000)
     masked = masker()(ids, at(7))
     real = masked.labels != IGNORED
@@ -63,7 +63,7 @@ def test_only_residues_are_chosen_and_labels_are_what_was_there() -> None:
     assert int(masked.overflow) == 0
 
 
-def test_fifteen_percent_eighty_ten_ten_and_twenty_standard_residues() -> None:
+def test_masking_follows_the_15_percent_80_10_10_rule_with_standard_residues() -> None:
     ids = torch.full((1_000_000,), ESM2.id("X"), dtype=torch.uint8)
     masked = masker()(ids, at(7))
     real = masked.labels != IGNORED
@@ -84,14 +84,14 @@ def test_fifteen_percent_eighty_ten_ten_and_twenty_standard_residues() -> None:
     )
 
 
-def test_a_bucket_has_the_same_mask_alone_and_merged() -> None:
+def test_a_merged_bucket_has_the_mask_that_it_has_alone() -> None:
     first, second = row(512, 1), row(512, 2)
     together = masker()(torch.cat([first, second]), at(3, 11))
     alone = [masker()(first, at(3)), masker()(second, at(11))]
     assert torch.equal(together.input_ids, torch.cat([masked.input_ids for masked in alone]))
 
 
-def test_masks_differ_by_seed_epoch_and_position_and_by_nothing_else() -> None:
+def test_masks_depend_only_on_seed_epoch_and_position() -> None:
     ids = row(4096)
     base = masker()(ids, at(7))
     assert same(base, masker()(ids, at(7)))
@@ -123,7 +123,7 @@ def test_overflow_is_counted_and_dropped() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 3, 512, 16_384])
 @pytest.mark.parametrize("probability", [0.01, 0.15, 0.9])
-def test_there_is_room_for_six_sigma(tokens: int, probability: float) -> None:
+def test_there_is_room_for_six_standard_deviations(tokens: int, probability: float) -> None:
     size = index_size(tokens, probability)
     assert size <= tokens
     assert (

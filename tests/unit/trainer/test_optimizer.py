@@ -13,7 +13,7 @@ from trainer.optimizer import Optimizer
 from trainer.schedule import learning_rate
 
 
-def test_the_published_schedule() -> None:
+def test_the_default_schedule_is_the_published_one() -> None:
     options = PRESETS["esm2-650m"][1].optimizer
     assert learning_rate(2_000, options) == pytest.approx(4e-4)
     assert learning_rate(0, options) == pytest.approx(4e-4 / 2_001)
@@ -35,7 +35,7 @@ def test_schedules_rise_to_the_peak_once_and_fall_to_the_end(schedule: str) -> N
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd"])
-def test_a_warm_up_that_leaves_no_room_for_the_decay_is_refused(schedule: str) -> None:
+def test_a_warm_up_too_long_for_the_schedule_is_refused(schedule: str) -> None:
     with pytest.raises(
         ValueError, match="warmup-steps is 950, too long for a schedule of 1000 steps"
     ):
@@ -43,7 +43,7 @@ def test_a_warm_up_that_leaves_no_room_for_the_decay_is_refused(schedule: str) -
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_steps_are_adamw_on_normalised_clipped_gradients_and_bad_steps_are_skipped(
+def test_steps_are_adamw_on_normalized_clipped_gradients_and_bad_steps_are_skipped(
     dtype: torch.dtype, numerics: None
 ) -> None:
     """Compare with AdamW in float64.
@@ -106,7 +106,7 @@ def test_steps_are_adamw_on_normalised_clipped_gradients_and_bad_steps_are_skipp
         assert torch.equal(parameter, found[f"model.{name}"].to(dtype))
 
 
-def test_a_gradient_that_is_not_finite_is_skipped_too() -> None:
+def test_a_step_with_a_gradient_that_is_not_finite_is_skipped() -> None:
     built, masters = initialized()
     ours = Optimizer(built, OptimizerOptions(), masters)
     before = built.embedding.detach().clone()

@@ -35,7 +35,7 @@ def test_the_slurm_script_starts_torchrun_with_options_that_exist() -> None:
 @pytest.mark.parametrize(
     ("status", "progress", "requeued"), [(0, True, False), (1, True, True), (1, False, False)]
 )
-def test_the_slurm_script_requeues_a_job_that_came_further_and_no_other(
+def test_the_slurm_script_requeues_only_failed_jobs_that_made_progress(
     tmp_path: Path, status: int, progress: bool, requeued: bool
 ) -> None:
     (tmp_path / "bin").mkdir()

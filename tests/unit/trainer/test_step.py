@@ -43,7 +43,7 @@ SMALL = ModelOptions(layers=1, hidden_size=32, heads=2, ffn_size=64)
         ({"recompute": "full"}, "cuda", 1, 1, "recomputation"),
     ],
 )
-def test_a_step_is_captured_or_there_is_a_reason_why_not(
+def test_a_step_is_captured_or_the_reason_is_given(
     changes: dict[str, Any], device: str, ranks: int, micro_batches: int, reason: str
 ) -> None:
     options = ComputeOptions(
@@ -56,7 +56,7 @@ def test_a_step_is_captured_or_there_is_a_reason_why_not(
     assert bool(found) is bool(reason)
 
 
-def test_all_rows_of_a_feed_are_the_same_memory(many_shards: Path) -> None:
+def test_all_rows_of_a_feed_share_one_memory(many_shards: Path) -> None:
     with ShardReader(many_shards) as reader, ShardReader(many_shards) as again:
         feed = Feed(reader, buckets=1, stride=1, device=torch.device("cpu"))
         rows = []
@@ -83,7 +83,7 @@ def test_all_rows_of_a_feed_are_the_same_memory(many_shards: Path) -> None:
         RuntimeError("operation not permitted when stream is capturing"),
     ],
 )
-def test_a_capture_that_fails_names_the_flag_and_nothing_goes_on(
+def test_a_failed_capture_is_an_error_that_names_the_flag(
     monkeypatch: pytest.MonkeyPatch, error: RuntimeError
 ) -> None:
     calls: list[str] = []
@@ -108,7 +108,7 @@ def test_a_capture_that_fails_names_the_flag_and_nothing_goes_on(
     assert calls == ["launched"] * (WARM_UP + 1)
 
 
-def test_torch_s_adamw_is_capturable_only_once_it_is_to_be_captured() -> None:
+def test_adamw_is_capturable_only_if_it_will_be_captured() -> None:
     model = build(SMALL, ComputeOptions(backend="torch", precision="fp32"))
     fill(model, {}, seed=0, topology=single_process(CPU))
     optimizer = Optimizer(model, OptimizerOptions(), {})
@@ -122,7 +122,7 @@ def test_torch_s_adamw_is_capturable_only_once_it_is_to_be_captured() -> None:
     ("numbers", "recompute", "expected"),
     [("fp8-delayed", "full", True), ("fp8-delayed", "none", False), ("bf16", "selective", False)],
 )
-def test_the_backward_pass_runs_in_autocast_if_layers_of_a_low_precision_are_computed_again(
+def test_the_backward_pass_runs_in_autocast_if_low_precision_layers_are_recomputed(
     numbers: str, recompute: str, expected: bool
 ) -> None:
     assert (

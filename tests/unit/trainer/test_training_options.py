@@ -17,9 +17,7 @@ from trainer.config import parse
         ["--data", "a", "--keep-last", "1", "--keep_last=2"],
     ],
 )
-def test_an_option_that_is_given_twice_is_refused(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_repeated_option_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         parse(["esm2-tiny", *words])
     assert left.value.code == 2
@@ -30,7 +28,7 @@ def test_an_option_that_is_given_twice_is_refused(
 @pytest.mark.parametrize(
     "url", ["s3://key:secret@bucket/run", "file:///run", "simplecache::s3://bucket/run"]
 )
-def test_a_url_is_no_local_folder(
+def test_a_url_is_not_accepted_as_a_local_folder(
     option: str, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -41,18 +39,18 @@ def test_a_url_is_no_local_folder(
     assert "secret" not in said
 
 
-def test_a_path_with_a_colon_is_a_path() -> None:
+def test_a_path_may_contain_a_colon() -> None:
     assert parse(["esm2-tiny", "--data", "d", "--out", "runs/12:30"]).output.out == "runs/12:30"
 
 
-def test_a_number_that_no_tensor_holds_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_above_int64_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         parse(["esm2-tiny", "--data", "d", "--steps", "1" + 400 * "0"])
     assert left.value.code == 2
     assert "below 2^63" in capsys.readouterr().err
 
 
-def test_every_option_can_be_given_and_is_kept_in_json() -> None:
+def test_options_are_parsed_and_kept_in_json() -> None:
     options = parse(
         [
             "esm2-15b",
@@ -79,7 +77,7 @@ def test_every_option_can_be_given_and_is_kept_in_json() -> None:
     )
 
 
-def test_a_dataset_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         parse(["esm2-8m"])
     assert left.value.code == 2

@@ -68,7 +68,7 @@ def fetched_by(
     return fetched
 
 
-def test_the_cache_keeps_its_limit_and_what_is_needed_next(
+def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
     dataset: Path, truth: list[bytes], tmp_path: Path
 ) -> None:
     cache, url = tmp_path / "cache", f"troubled://{dataset}"
@@ -105,7 +105,7 @@ def test_the_cache_keeps_its_limit_and_what_is_needed_next(
         assert fetched == best
 
 
-def test_a_cache_that_is_larger_than_its_limit_is_cut_down_when_it_is_opened(
+def test_a_cache_above_its_limit_is_reduced_when_it_is_opened(
     dataset: Path, truth: list[bytes], tmp_path: Path
 ) -> None:
     cache, url = tmp_path / "cache", f"troubled://{dataset}"
@@ -120,7 +120,7 @@ def test_a_cache_that_is_larger_than_its_limit_is_cut_down_when_it_is_opened(
         assert tokens(reader, len(truth)) == truth
 
 
-def test_files_of_others_are_evicted_first_and_rubbish_of_killed_processes_is_removed(
+def test_shards_of_other_datasets_are_evicted_first_and_partial_files_are_removed(
     dataset: Path, truth: list[bytes], tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
@@ -140,7 +140,7 @@ def test_files_of_others_are_evicted_first_and_rubbish_of_killed_processes_is_re
     assert_cache_is_sound(cache)
 
 
-def test_what_a_job_that_was_killed_left_makes_room_for_others(
+def test_partial_files_of_a_killed_job_are_removed_for_new_shards(
     dataset: Path, truth: list[bytes], tmp_path: Path
 ) -> None:
     cache, url = tmp_path / "cache", f"troubled://{dataset}"
@@ -160,7 +160,9 @@ def test_what_a_job_that_was_killed_left_makes_room_for_others(
     assert_cache_is_sound(cache)
 
 
-def test_the_cache_keeps_its_limit_with_several_threads(dataset: Path, tmp_path: Path) -> None:
+def test_the_cache_stays_within_its_limit_with_several_threads(
+    dataset: Path, tmp_path: Path
+) -> None:
     cache, url = tmp_path / "cache", f"troubled://{dataset}"
     limit = sum(
         sorted((entry.bytes for entry in read_manifest(dataset).shards["train"]), reverse=True)[:8]
@@ -170,7 +172,7 @@ def test_the_cache_keeps_its_limit_with_several_threads(dataset: Path, tmp_path:
             assert bytes_in(cache) <= limit
 
 
-def test_a_cache_full_of_shards_in_use_is_an_error_that_says_so(
+def test_a_cache_full_of_shards_in_use_is_an_error(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline.reader.cache.cache_folder, "ROOM_SECONDS", 0.2)
@@ -189,7 +191,9 @@ def test_a_cache_full_of_shards_in_use_is_an_error_that_says_so(
         assert len(tokens(two, 40)) == 40
 
 
-def test_a_cache_that_cannot_be_written_is_named(dataset: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
+    dataset: Path, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DatasetError, match=r"file/cache: the cache cannot be used"):
         ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "file" / "cache")

@@ -44,7 +44,7 @@ def _numbers_of(dataset: Path, name: str) -> range:
 
 @pytest.mark.parametrize("prefetch", [0, 4])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_shard_is_found_before_a_token_of_it_is_served(
+def test_no_token_of_a_damaged_shard_is_served(
     dataset: Path, truth: list[bytes], damage: str, prefetch: int
 ) -> None:
     spoil, message = DAMAGES[damage]
@@ -61,7 +61,7 @@ def test_a_damaged_shard_is_found_before_a_token_of_it_is_served(
     assert message in said
 
 
-def test_a_shard_that_changed_after_another_process_read_it_well_is_refused(dataset: Path) -> None:
+def test_a_shard_that_changed_after_another_process_verified_it_is_refused(dataset: Path) -> None:
     program = f"""
     from pipeline.reader import ShardReader
     reader = ShardReader({str(dataset)!r})

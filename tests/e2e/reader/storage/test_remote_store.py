@@ -20,7 +20,7 @@ from tests.helpers.stores.reading import assert_cache_is_sound, tokens
 from tests.helpers.stores.stores import Trouble, http_store
 
 
-def test_a_remote_dataset_is_the_same_dataset_and_its_cache_is_enough_for_the_next(
+def test_a_remote_dataset_is_read_once_and_then_from_the_cache(
     dataset: Path,
     truth: list[bytes],
     tmp_path: Path,
@@ -41,7 +41,7 @@ def test_a_remote_dataset_is_the_same_dataset_and_its_cache_is_enough_for_the_ne
     assert "Cannot connect" in caplog.text
 
 
-def test_the_default_cache_is_where_caches_are(
+def test_the_default_cache_is_in_xdg_cache_home(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
@@ -72,7 +72,7 @@ def test_a_local_dataset_is_cached_only_when_asked_for(
         {"errors": 2, "short_reads": 2, "flipped_bits": 2, "stalls": 1},
     ],
 )
-def test_a_store_in_trouble_costs_time_not_data(
+def test_a_faulty_store_loses_no_data(
     dataset: Path,
     truth: list[bytes],
     tmp_path: Path,
@@ -107,7 +107,7 @@ def await_end(our_threads: OurThreads) -> None:
         ("short_reads", "100 bytes"),
     ],
 )
-def test_a_store_that_stays_in_trouble_is_named_with_shard_and_cause(
+def test_the_error_for_a_store_that_keeps_failing_names_shard_and_cause(
     dataset: Path, tmp_path: Path, trouble: str, cause: str
 ) -> None:
     with ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache", prefetch=0) as reader:
@@ -124,7 +124,7 @@ def test_a_store_that_stays_in_trouble_is_named_with_shard_and_cause(
     assert_cache_is_sound(tmp_path / "cache")
 
 
-def test_what_failed_while_it_was_prefetched_is_tried_again_when_it_is_needed(
+def test_a_failed_prefetch_is_retried_when_the_shard_is_needed(
     dataset: Path, truth: list[bytes], tmp_path: Path
 ) -> None:
     with ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache", prefetch=4) as reader:
@@ -144,7 +144,7 @@ def test_what_failed_while_it_was_prefetched_is_tried_again_when_it_is_needed(
         assert found + tokens(reader, len(truth) - 1) == truth
 
 
-def test_a_shard_the_store_does_not_have_fails_at_once(
+def test_a_missing_shard_is_an_error_without_retries(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline.storage.retries, "FIRST_PAUSE", 60)
@@ -160,7 +160,7 @@ def test_a_shard_the_store_does_not_have_fails_at_once(
         ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache")
 
 
-def test_closing_does_not_wait_for_a_store_that_stalls(dataset: Path, tmp_path: Path) -> None:
+def test_close_does_not_wait_for_a_stalled_store(dataset: Path, tmp_path: Path) -> None:
     Trouble.stall_seconds = 100.0
     reader = ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache", prefetch=2)
     next(reader)
@@ -182,7 +182,7 @@ def test_closing_does_not_wait_for_a_store_that_stalls(dataset: Path, tmp_path: 
     Trouble.reset()
 
 
-def test_shards_are_fetched_before_they_are_needed(dataset: Path, tmp_path: Path) -> None:
+def test_shards_are_prefetched(dataset: Path, tmp_path: Path) -> None:
     for prefetch in (0, 3):
         with ShardReader(
             f"troubled://{dataset}", cache_dir=tmp_path / f"cache{prefetch}", prefetch=prefetch
@@ -199,7 +199,7 @@ def test_shards_are_fetched_before_they_are_needed(dataset: Path, tmp_path: Path
             )
 
 
-def test_bench_reader_tells_what_a_store_gives(
+def test_bench_reader_measures_throughput_and_latency(
     dataset: Path,
     run: Run,
     run_process: Run,

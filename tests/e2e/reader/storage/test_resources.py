@@ -19,9 +19,7 @@ from tests.helpers.processes.command_line import REPO
 from tests.helpers.stores.stores import open_in
 
 
-def test_buckets_asked_for_by_number_hold_one_shard_at_a_time(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_access_by_number_maps_one_shard_at_a_time(dataset: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     with ShardReader(f"troubled://{dataset}", cache_dir=cache, prefetch=0) as reader:
         for number in range(len(reader)):
@@ -83,7 +81,7 @@ def measured(dataset: Path, epochs: int, cache: Path | str = "") -> list[dict[st
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_memory_files_and_mappings_are_flat_over_ten_epochs(
+def test_memory_open_files_and_mappings_do_not_grow_over_ten_epochs(
     dataset: Path, tmp_path: Path, cached: bool
 ) -> None:
     found = measured(dataset, 10, tmp_path / "cache" if cached else "")
@@ -96,7 +94,7 @@ def test_memory_files_and_mappings_are_flat_over_ten_epochs(
     assert found[10]["mappings"] == 0
 
 
-def test_more_shards_than_a_process_may_open_need_few_files(dataset: Path, tmp_path: Path) -> None:
+def test_many_shards_need_few_open_files(dataset: Path, tmp_path: Path) -> None:
     many_linked(dataset, tmp_path / "many", 1500)  # the limit is 1024, see MEASURED
     found = measured(tmp_path / "many", 1)
     assert found[0]["files"] < 20

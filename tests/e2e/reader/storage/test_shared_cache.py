@@ -20,7 +20,7 @@ from tests.helpers.stores.reading import assert_cache_is_sound, tokens
 from tests.helpers.stores.stores import Trouble
 
 
-def test_a_cache_that_is_cleared_while_shards_are_fetched_costs_time_only(
+def test_a_cache_cleared_while_shards_are_fetched_loses_no_data(
     dataset: Path, truth: list[bytes], tmp_path: Path
 ) -> None:
     cache, url = tmp_path / "cache", f"troubled://{dataset}"
@@ -93,7 +93,7 @@ for i, bucket in enumerate(reader):
 """
 
 
-def test_jobs_on_one_cache_survive_each_others_death(dataset: Path, tmp_path: Path) -> None:
+def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path: Path) -> None:
     """One job reads six epochs while two others on its cache are killed repeatedly.
 
     The store fails from time to time.

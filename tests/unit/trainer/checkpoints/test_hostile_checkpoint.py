@@ -101,7 +101,7 @@ def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
         yield damaged(content, rng) if number % 2 else json.dumps(mutated(raw, rng)).encode()
 
 
-def test_no_mutation_of_the_state_is_more_than_a_clear_error(
+def test_a_changed_state_loads_or_gives_our_own_error(
     folder: Path, options: TrainOptions, optimizer: Optimizer, topology: Topology
 ) -> None:
     """What passes is used as a run that resumes uses it, from its options to its position."""
@@ -149,7 +149,7 @@ def test_a_number_that_is_larger_than_int64_is_refused(folder: Path, name: str) 
         read_state(folder)
 
 
-def test_no_mutation_of_the_hashes_is_believed(folder: Path, topology: Topology) -> None:
+def test_changed_hashes_are_refused(folder: Path, topology: Topology) -> None:
     honest = read_hashes(folder)
     content = (folder / HASHES).read_bytes()
     for text in texts(content, random.Random(SEED)):
@@ -158,9 +158,7 @@ def test_no_mutation_of_the_hashes_is_believed(folder: Path, topology: Topology)
             assert read_hashes(folder) == honest  # a blank more
 
 
-def test_hashes_whose_digest_was_computed_anew_are_compared_with_the_files(
-    folder: Path, topology: Topology
-) -> None:
+def test_forged_hashes_are_compared_with_the_files(folder: Path, topology: Topology) -> None:
     honest = read_hashes(folder)
     files = json.loads((folder / HASHES).read_bytes())["files"]
     rng = random.Random(SEED)
@@ -178,7 +176,7 @@ def signed(files: Any) -> str:
 
 
 @pytest.mark.parametrize("name", [DISTCP, METADATA, STATE])
-def test_whatever_is_changed_in_a_file_its_hash_finds(
+def test_every_change_of_a_file_is_found_by_its_hash(
     folder: Path, topology: Topology, name: str
 ) -> None:
     content = (folder / name).read_bytes()
@@ -191,7 +189,7 @@ def test_whatever_is_changed_in_a_file_its_hash_finds(
 
 
 @pytest.mark.parametrize("name", [DISTCP, METADATA])
-def test_a_changed_file_whose_hash_is_right_is_loaded_or_a_clear_error(
+def test_a_changed_file_with_a_forged_hash_loads_or_gives_our_own_error(
     folder: Path, checkpoints: Checkpoints, tensors: dict[str, Tensor], name: str
 ) -> None:
     content = (folder / name).read_bytes()
@@ -213,7 +211,7 @@ def test_a_changed_file_whose_hash_is_right_is_loaded_or_a_clear_error(
 
 
 @pytest.mark.parametrize("part", ["state_dict_metadata", "storage_meta"])
-def test_metadata_that_lacks_a_part_is_a_clear_error(
+def test_incomplete_metadata_is_our_own_error(
     folder: Path, checkpoints: Checkpoints, tensors: dict[str, Tensor], part: str
 ) -> None:
     metadata = pickle.loads((folder / METADATA).read_bytes())

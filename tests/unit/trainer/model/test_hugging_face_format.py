@@ -45,7 +45,7 @@ def edit(folder: Path, **changes: object) -> None:
         (lambda folder: (folder / "config.json").write_text("{"), "no readable config.json"),
     ],
 )
-def test_what_is_no_esm2_is_refused_with_a_remedy(
+def test_models_other_than_esm2_are_refused_with_a_remedy(
     tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     folder = exported(tmp_path)
@@ -54,7 +54,7 @@ def test_what_is_no_esm2_is_refused_with_a_remedy(
         huggingface.load(folder)
 
 
-def test_large_exports_come_in_several_files(
+def test_large_exports_are_split_into_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface, "_SHARD_BYTES", 100_000)
@@ -74,7 +74,7 @@ def test_large_exports_come_in_several_files(
     )
 
 
-def test_the_pretrained_model_is_esm_and_comes_back_through_the_auto_classes(
+def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
     tmp_path: Path,
 ) -> None:
     from transformers import AutoModelForMaskedLM, EsmForMaskedLM

@@ -227,7 +227,7 @@ def test_backend_torch_computes_what_hugging_face_computes(preset: str, numerics
         assert geometric_mean(ratios) <= FP32_ERROR, (name, ratios)
 
 
-def test_a_difference_of_one_part_in_ten_million_would_show(numerics: None) -> None:
+def test_a_difference_of_one_part_in_ten_million_is_detected(numerics: None) -> None:
     """The float64 comparison can fail: softmax scaled by 1 + 1e-7 moves logits beyond the bound."""
     shape = shape_of("esm2-8m")
     theirs = esm(shape)

@@ -69,7 +69,7 @@ def indexed(name: object) -> Callable[[Path], None]:
     )
 
 
-def test_what_transformers_saves_is_imported(folder: Path) -> None:
+def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
     options, tensors = huggingface.load(folder)
     assert options == SMALL
     assert tensors["embedding"].shape == (64, HIDDEN)
@@ -155,7 +155,7 @@ def test_what_transformers_saves_is_imported(folder: Path) -> None:
         ),
     ],
 )
-def test_what_would_be_lost_or_computed_differently_is_refused(
+def test_weights_that_would_be_lost_or_computed_differently_are_refused(
     folder: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     spoil(folder)
@@ -178,7 +178,7 @@ def newer(tensors: dict[str, Tensor]) -> None:
         tensors[name.replace(".gamma", ".weight").replace(".beta", ".bias")] = tensors.pop(name)
 
 
-def test_norms_are_found_under_either_name_and_what_nobody_computes_with_is_left_out(
+def test_norms_have_either_name_and_unused_tensors_are_ignored(
     folder: Path,
 ) -> None:
     expected = huggingface.load(folder)[1]

@@ -128,7 +128,7 @@ def test_a_saved_model_loads_with_the_other_backend(
         assert torch.equal(found[name], tensor), name
 
 
-def test_rows_too_large_for_offsets_of_32_bits_go_to_transformer_engine_s_attention(
+def test_rows_too_large_for_32_bit_offsets_use_transformer_engines_attention(
     layer_te: ModuleType,
 ) -> None:
     sequences = SequenceLayout(torch.tensor([0, 1024], dtype=torch.int32), 1024)

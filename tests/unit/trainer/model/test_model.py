@@ -41,7 +41,7 @@ def test_frequencies_of_a_checkpoint_are_used() -> None:
         "layers",
     ],
 )
-def test_frequencies_are_found_under_every_name_they_had(key: str) -> None:
+def test_frequencies_are_found_under_all_their_names(key: str) -> None:
     tensors = dict(esm(SMALL).state_dict())
     frequencies = tensors.pop("esm.rotary_embeddings.inv_freq").half()
     names = (
@@ -81,7 +81,7 @@ def test_sequences_of_a_bucket_do_not_see_each_other_bit_for_bit() -> None:
             assert not torch.equal(logits[0][begin:end], logits[1][begin:end])
 
 
-def test_names_and_shapes_survive_the_way_to_hugging_face_and_back() -> None:
+def test_names_and_shapes_survive_export_and_import() -> None:
     theirs = esm(SMALL)
     model = ours(SMALL, theirs)
     there = to_esm(dict(model.named_tensors()), SMALL)
@@ -109,7 +109,7 @@ def test_recomputing_activations_changes_no_gradient(recompute: str) -> None:
         assert torch.equal(grad, grads[1][name]), name
 
 
-def test_initial_values_depend_on_seed_and_name_only() -> None:
+def test_initial_values_depend_only_on_seed_and_name() -> None:
     first, again, other = (
         draw("layers.0.proj.weight", torch.Size([64, 64]), SMALL, seed=seed, device=CPU)
         for seed in (1, 1, 2)
@@ -139,7 +139,7 @@ def test_presets_have_the_published_sizes() -> None:
     assert SMALL.parameters == sum(p.numel() for p in model.parameters()) - 31 * 64
 
 
-def test_the_scores_of_long_sequences_are_never_all_in_memory() -> None:
+def test_attention_scores_of_long_sequences_are_never_all_in_memory() -> None:
     """4,096 tokens have 64 MiB of scores a head; no allocation is half as large."""
     tokens = 4096
     sequences = SequenceLayout(torch.tensor([0, tokens], dtype=torch.int32), tokens)

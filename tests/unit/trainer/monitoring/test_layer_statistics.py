@@ -41,7 +41,7 @@ def options(**changes: Any) -> TrainOptions:
 
 @pytest.mark.parametrize("layers", ["all", "inner:1", "1,10-11"])
 @pytest.mark.parametrize("numbers", ["bf16", *LOW])
-def test_each_module_of_the_layers_is_in_one_section_with_what_fits_it(
+def test_each_module_is_in_one_section_with_the_statistics_of_its_precision(
     numbers: str, layers: str
 ) -> None:
     layers = "all" if numbers == "bf16" else layers
@@ -76,7 +76,7 @@ def test_each_module_of_the_layers_is_in_one_section_with_what_fits_it(
     )
 
 
-def test_of_fp8_weights_there_is_nothing_to_compare_with() -> None:
+def test_fp8_weights_have_no_statistics_that_need_higher_precision() -> None:
     sections = yaml.safe_load(configuration(options(precision="fp8-delayed", quantized_init=True)))
     fits = {
         tensor["tensor"]: tensor["stats"]
@@ -100,7 +100,7 @@ def test_of_fp8_weights_there_is_nothing_to_compare_with() -> None:
         ({"backend": "te"}, False, "pip install nvdlfw-inspect"),
     ],
 )
-def test_statistics_that_cannot_be_are_refused(
+def test_unsupported_statistics_are_refused(
     changes: dict[str, Any], installed: bool, message: str
 ) -> None:
     asked = replace(options(), compute=ComputeOptions(**changes))
@@ -108,7 +108,7 @@ def test_statistics_that_cannot_be_are_refused(
         check(asked, installed=installed)
 
 
-def test_no_statistics_cost_nothing_and_leave_nothing(tmp_path: Path) -> None:
+def test_disabled_statistics_write_nothing(tmp_path: Path) -> None:
     asked = TrainOptions(output=OutputOptions(out=str(tmp_path)))
     with ExitStack() as stack:
         none = stack.enter_context(layer_statistics(asked, single_process(CPU)))
@@ -119,7 +119,7 @@ def test_no_statistics_cost_nothing_and_leave_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_statistic_is_a_line_that_names_layer_and_tensor(
+def test_each_statistic_is_a_line_that_names_layer_and_tensor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[Any] = []

@@ -18,7 +18,7 @@ from trainer.monitoring.flops import model_flops
 from trainer.monitoring.run_log import RunLog
 
 
-def test_model_flops_are_those_that_torch_counts() -> None:
+def test_model_flops_match_the_count_of_torch() -> None:
     built, _ = initialized()
     ids = torch.randint(4, 24, (96,))
     sequences = SequenceLayout(torch.tensor([0, 64, 96], dtype=torch.int32), 64)
@@ -33,7 +33,7 @@ def test_model_flops_are_those_that_torch_counts() -> None:
 
 
 @pytest.mark.parametrize("cut", [b'{"kind": "tr', b"3", b"{}", b"\xff", b"[" * 100_000])
-def test_metrics_of_steps_after_the_checkpoint_are_dropped_and_a_cut_line_too(
+def test_a_resume_drops_metrics_of_later_steps_and_a_truncated_line(
     tmp_path: Path, cut: bytes
 ) -> None:
     lines = [json.dumps({"kind": "train", "step": step, "loss": 1.0}) for step in (10, 20, 30)]
@@ -46,9 +46,7 @@ def test_metrics_of_steps_after_the_checkpoint_are_dropped_and_a_cut_line_too(
     ] == [10, 20]
 
 
-def test_a_package_that_is_not_there_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
     options = replace(
         TrainOptions(), output=replace(TrainOptions().output, out=str(tmp_path), wandb_project="p")

@@ -53,7 +53,7 @@ def quantized_model() -> tuple[Esm2, dict[str, Tensor], Fp8Weight]:
     return built, masters, module.weight
 
 
-def test_modules_made_for_fp8_weights_get_them_and_their_values() -> None:
+def test_modules_with_fp8_weights_get_initial_values() -> None:
     built, masters, weight = quantized_model()
     assert torch.equal(weight.source, masters["layers.1.proj.weight"])
     assert weight.source.dtype == torch.float32
@@ -89,7 +89,7 @@ def test_fp8_weights_are_quantized_from_their_masters_after_a_step_and_after_loa
     assert torch.equal(weight, torch.full_like(weight, 7.0))
 
 
-def test_scaling_state_is_that_of_modules_with_weights() -> None:
+def test_scaling_state_comes_from_modules_with_weights_only() -> None:
     """Attention's is never used, and would be missing right after a run went on."""
     model = nn.ModuleDict(
         {"linear": nn.Linear(2, 2), "attention": nn.Identity(), "bf16": nn.Linear(2, 2)}

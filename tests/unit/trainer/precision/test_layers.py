@@ -28,7 +28,7 @@ SMALL = ModelOptions(layers=3, hidden_size=64, heads=4, ffn_size=128)
         ("3-3", [3]),
     ],
 )
-def test_layers_that_are_named_and_no_others(text: str, expected: list[int]) -> None:
+def test_precision_layers_selects_exactly_the_named_layers(text: str, expected: list[int]) -> None:
     found = low_layers(ComputeOptions(precision="fp8-current", precision_layers=text), 7)
     assert [number for number, low in enumerate(found) if low] == expected
     assert len(found) == 7
@@ -54,7 +54,7 @@ def test_layers_that_are_named_and_no_others(text: str, expected: list[int]) -> 
         "²",
     ],
 )
-def test_layers_that_cannot_be_understood_are_an_error_that_says_what_can(text: str) -> None:
+def test_invalid_precision_layers_are_an_error_with_valid_examples(text: str) -> None:
     with pytest.raises(
         ValueError,
         match=re.escape(
@@ -73,12 +73,12 @@ def test_layers_that_cannot_be_understood_are_an_error_that_says_what_can(text: 
         ("inner:4", "--precision-layers inner:4 leaves none of 7 layers: N is at most 3"),
     ],
 )
-def test_layers_that_are_not_there_are_an_error(text: str, message: str) -> None:
+def test_missing_layers_are_an_error(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         low_layers(ComputeOptions(precision="fp8-current", precision_layers=text), 7)
 
 
-def test_no_layer_of_a_run_in_bf16_is_low() -> None:
+def test_a_bf16_run_has_no_low_precision_layer() -> None:
     assert low_layers(ComputeOptions(precision="bf16"), 3) == [False] * 3
 
 
@@ -90,7 +90,9 @@ def test_no_layer_of_a_run_in_bf16_is_low() -> None:
         ("bf16", "all", [False] * 3),
     ],
 )
-def test_the_option_arrives_at_the_layers(numbers: str, text: str, expected: list[bool]) -> None:
+def test_layers_outside_precision_layers_stay_in_bf16(
+    numbers: str, text: str, expected: list[bool]
+) -> None:
     """Only layers that stay in bf16 have the flag: a nested autocast costs the host time."""
     model = build(SMALL, ComputeOptions(backend="torch", precision=numbers, precision_layers=text))
     assert [layer.stays_bf16 for layer in model.layers] == expected

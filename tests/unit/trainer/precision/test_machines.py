@@ -34,7 +34,7 @@ RUNS_ON = {
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("numbers", RUNS_ON)
-def test_a_precision_runs_where_it_can_and_is_refused_elsewhere_with_what_to_use_there(
+def test_a_precision_runs_on_suitable_gpus_and_other_machines_get_alternatives(
     numbers: str, machine: str
 ) -> None:
     capability = MACHINES[machine]
@@ -57,7 +57,7 @@ def test_a_precision_runs_where_it_can_and_is_refused_elsewhere_with_what_to_use
         assert machine in RUNS_ON[other]
 
 
-def test_a_refusal_says_what_is_needed_what_is_there_and_what_to_use() -> None:
+def test_a_refusal_names_requirement_machine_and_alternatives() -> None:
     with pytest.raises(ValueError, match="mxfp8") as refused:
         resolve_for(ComputeOptions(precision="mxfp8"), (9, 0), has_te=True)
     assert str(refused.value) == (
@@ -75,7 +75,7 @@ def test_a_refusal_says_what_is_needed_what_is_there_and_what_to_use() -> None:
         ((9, 0), True, ("te", "bf16")),
     ],
 )
-def test_auto_is_what_the_machine_has(
+def test_auto_picks_the_best_backend_and_precision_of_the_machine(
     capability: Capability | None, has_te: bool, expected: tuple[str, str]
 ) -> None:
     found = resolve_for(ComputeOptions(), capability, has_te=has_te)
@@ -108,7 +108,7 @@ def test_auto_is_what_the_machine_has(
         ),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
+def test_incompatible_options_are_refused(
     changes: dict[str, Any], has_te: bool, message: str
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -125,7 +125,7 @@ def test_fp4_weights_are_refused() -> None:
     ("numbers", "multiple"),
     [("fp8-delayed", 16), ("fp8-current", 16), ("fp8-block", 16), ("mxfp8", 32), ("nvfp4", 32)],
 )
-def test_sizes_are_multiples_of_what_the_precision_needs(numbers: str, multiple: int) -> None:
+def test_sizes_must_be_multiples_that_the_precision_requires(numbers: str, multiple: int) -> None:
     def say(
         hidden_size: int = multiple,
         ffn_size: int = multiple,
@@ -160,7 +160,7 @@ def test_sizes_are_multiples_of_what_the_precision_needs(numbers: str, multiple:
 
 
 @pytest.mark.parametrize("numbers", ["fp32", "bf16"])
-def test_other_precisions_take_any_size(numbers: str) -> None:
+def test_fp32_and_bf16_accept_any_size(numbers: str) -> None:
     precision.check_model(
         ComputeOptions(precision=numbers),
         ModelOptions(hidden_size=6, heads=3),
@@ -170,7 +170,7 @@ def test_other_precisions_take_any_size(numbers: str) -> None:
     )
 
 
-def test_fp8_weights_are_for_one_process() -> None:
+def test_fp8_weights_are_refused_for_several_processes() -> None:
     options = ComputeOptions(precision="fp8-current", quantized_init=True)
     precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=1)
     with pytest.raises(
@@ -179,7 +179,7 @@ def test_fp8_weights_are_for_one_process() -> None:
         precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=2)
 
 
-def test_options_are_flags() -> None:
+def test_precision_options_are_command_line_flags() -> None:
     flags = [
         "--precision",
         "mxfp8",

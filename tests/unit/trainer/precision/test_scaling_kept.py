@@ -39,7 +39,7 @@ class Noting(nn.Linear):
         return super().forward(x)
 
 
-def test_largest_values_of_a_validation_stay_out_of_the_history() -> None:
+def test_validation_adds_nothing_to_the_amax_history() -> None:
     model = nn.Sequential(Noting(2, 2))
     with torch.no_grad(), preserve_scaling(model):
         model(torch.full((1, 2), 100.0))
@@ -55,7 +55,7 @@ def test_largest_values_of_a_validation_stay_out_of_the_history() -> None:
     assert float(history[0]) == 3.0
 
 
-def test_a_run_keeps_the_history_where_it_validates(many_shards: Path, tmp_path: Path) -> None:
+def test_a_run_that_validates_keeps_its_history(many_shards: Path, tmp_path: Path) -> None:
     """Make one layer of a model record its largest values, as Transformer Engine's modules do."""
     options = parse(arguments(many_shards, tmp_path / "run"))
     noted = []
