@@ -39,9 +39,9 @@ OurThreads = Callable[[], list[threading.Thread]]
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach the processes that tests start, also where a script runs in the background.
+    """Let Ctrl-C reach the processes that tests start, also from a script in the background.
 
-    There SIGINT is ignored, and so it would be in every child.
+    Such a script ignores SIGINT, and its children would inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -87,13 +87,13 @@ TOGETHER = {
 }
 """The group of each file whose tests run in one worker, one after another.
 
-What a group shares is slow to make, and is made once: a Ray cluster, a browser, an S3 server, the
+What a group shares is slow to make and made once: a Ray cluster, a browser, an S3 server, the
 process that forks ranks, a trained model, the import of transformers.
 """
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest; shuffle everything where `make soak` asks for it."""
+    """Begin with the slowest tests; shuffle all tests if `make soak` asks for it."""
     items.sort(
         key=lambda item: (
             _file(item.nodeid) not in TOGETHER,
@@ -109,7 +109,7 @@ def _file(nodeid: str) -> str:
 
 
 class TogetherScheduling(LoadScopeScheduling):
-    """Gives each worker one test after another, or all tests of a group.
+    """Scheduler that gives each worker single tests, or all tests of a group.
 
     xdist's own groups (`xdist_group`) do nothing in pytest-xdist 3.8 with pytest 9.2.
     """

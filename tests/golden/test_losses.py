@@ -42,9 +42,8 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
         return {}  # no masters: the weights are exact enough
 
     def to_double(tensor: Tensor) -> Tensor:
-        return (
-            tensor.double() if tensor.ndim else tensor.to(torch.float32)
-        )  # fused AdamW takes float32 scalars only
+        # fused AdamW takes float32 scalars only
+        return tensor.double() if tensor.ndim else tensor.to(torch.float32)
 
     def gradient_square(optimizer: Optimizer) -> Tensor:
         return torch.stack(torch._foreach_norm(optimizer._gradients())).square().sum()

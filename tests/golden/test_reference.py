@@ -41,7 +41,7 @@ def test_token_ids_match_all_reference_tokenizers(shared: Path) -> None:
     cases = json.loads((shared / "tokens" / "esm2_tokenizer_cases.json").read_text())
     agreed = [
         case for case in cases if case["agree"] and "<" not in case["seq"]
-    ]  # FASTA spells no specials
+    ]  # FASTA cannot express special tokens
     assert len(agreed) >= 8
     for case in agreed:
         assert ids(case["seq"]) == case["fair_esm"], case["seq"]
@@ -123,9 +123,7 @@ def test_ten_thousand_records_leave_one_bucket_a_split_partly_filled(
     manifest, buckets = read_manifest(tmp_path / "out"), read_buckets(tmp_path / "out")
     fill = sum(b["num_tokens"] for b in buckets) / (len(buckets) * manifest.capacity)
     assert fill >= 0.99
-    for split in (
-        manifest.splits
-    ):  # tokens of a split are what its hashes say: each may end in one bucket that is not full
+    for split in manifest.splits:  # each split may end in one bucket that is not full
         assert (
             sum(b["num_tokens"] < 0.99 * manifest.capacity for b in buckets if b["split"] == split)
             <= 1

@@ -21,7 +21,7 @@ THREE = replace(SHAPES["650m"], layers=3)
 
 
 def with_weights(module: nn.Module) -> list[nn.Module]:
-    """Transformer Engine's modules in it that have weights of their own."""
+    """Return Transformer Engine's modules that have their own weights."""
     return [
         found
         for found in module.modules()
@@ -46,7 +46,7 @@ def test_layers_that_stay_in_bf16_compute_as_in_a_bf16_run(numbers: str, recompu
         numbers, recompute, "all layers", error(every, exact), "the inner one", error(found, exact)
     )
     assert 0 < error(found, exact) < 0.9 * error(every, exact)
-    assert len(seen) == 3  # computing again goes past the hook
+    assert len(seen) == 3  # recomputation does not call the hook
     for number, same in enumerate([True, False, True]):
         given, output = seen[number]
         assert all(map(torch.equal, exact_model.layers[number](*given), output)) is same, number
@@ -75,9 +75,8 @@ def test_fp8_weights_compute_as_weights_that_are_cast_in_each_pass(numbers: str,
                 assert precision.is_quantized(parameter) is (
                     quantized and name.startswith("layers.") and parameter.ndim == 2
                 ), name
-                parameter.copy_(
-                    masters[name].bfloat16().float()
-                )  # so that both are cast from the same numbers
+                # both are cast from the same numbers
+                parameter.copy_(masters[name].bfloat16().float())
         results.append(run(built, compute, inputs))
     (expected, expected_grads), (found, grads) = results
     print(
@@ -114,9 +113,8 @@ def test_fp8_weights_follow_their_masters() -> None:
         master = saved[f"model.{name}"]
         assert not torch.equal(parameter.detach().float(), before[name]), name
         if precision.is_quantized(parameter):
-            assert error(parameter.detach().float(), master) < 0.04, (
-                name
-            )  # e4m3 rounds to 2.6 % (rms)
+            # e4m3 rounds to 2.6 % (rms)
+            assert error(parameter.detach().float(), master) < 0.04, name
         else:
             assert torch.equal(parameter, master.bfloat16()), name
 
@@ -144,7 +142,7 @@ def test_fp8_weights_take_less_memory_in_a_step() -> None:
 def run_quietly(
     built: Esm2, compute: ComputeOptions, inputs: tuple[Tensor, SequenceLayout, Tensor]
 ) -> None:
-    """`run`, without copies of logits and gradients."""
+    """Do the same as `run` without copies of logits and gradients."""
     ids, sequences, labels = inputs
     with precision.autocast(compute, GPU, sharded=False):
         logits = built(ids, sequences)

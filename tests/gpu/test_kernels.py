@@ -15,7 +15,7 @@ SEED = int(torch.randint(1 << 30, ()))
 
 @pytest.fixture(autouse=True)
 def _poisoned_memory() -> Iterator[None]:
-    """torch.empty gives NaN."""
+    """Fill torch.empty with NaN."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     print("seed", SEED)
     torch.manual_seed(SEED)
@@ -36,7 +36,7 @@ def compared(ours: list[Tensor], theirs: list[Tensor], limit: float) -> None:
 
 
 def rotated(x: Tensor, angles: Tensor) -> Tensor:
-    """Q and K [T, H, 2, R] by the plain formula."""
+    """Return rotated Q and K [T, H, 2, R] by the plain formula."""
     cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
     first, second = x.chunk(2, -1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
@@ -108,7 +108,7 @@ def test_attention_matches_the_reference(heads: int, size: int, lengths: list[in
 def test_rotary_embedding_matches_the_reference(
     dtype: torch.dtype, heads: int, size: int, together: bool
 ) -> None:
-    """together: attention gives the three gradients as views of one tensor."""
+    """together: the three gradients are views of one tensor, as attention returns them."""
     from trainer.kernels.rope import RotateQKV
 
     tokens = 1031
@@ -119,7 +119,7 @@ def test_rotary_embedding_matches_the_reference(
     )
     ours, theirs = qkv.clone().requires_grad_(), qkv.float().requires_grad_()
     found = RotateQKV.apply(ours * 1, angles.cos(), angles.sin())
-    given = grad.clone().unbind(2)  # gradients too are rotated where they are
+    given = grad.clone().unbind(2)  # gradients are rotated in place, too
     torch.autograd.backward(found, given if together else [part.contiguous() for part in given])
     expected = (*rotated(theirs[:, :, :2], angles).unbind(2), theirs[:, :, 2])
     torch.autograd.backward(expected, grad.float().unbind(2))

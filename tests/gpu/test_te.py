@@ -64,7 +64,7 @@ def test_te_in_bf16_is_as_close_to_fp32_as_torch_in_bf16(shape: str, gelu: str) 
         error(other_grads[worst], exact_grads[worst]),
     )
     assert ours < 3e-2
-    assert ours < 1.5 * theirs  # whose residual stream is fp32; Transformer Engine's is bf16
+    assert ours < 1.5 * theirs  # torch's residual stream is fp32, Transformer Engine's bf16
     for name in exact_grads:
         assert error(grads[name], exact_grads[name]) < max(
             5e-2, 3 * error(other_grads[name], exact_grads[name])
@@ -245,7 +245,7 @@ def test_master_weights_step_as_adamw_and_a_bad_step_is_skipped() -> None:
     for step in range(4):
         bad, gradients = step == 2, {}
         for name, tensor in built.named_weights():
-            halves = [torch.randn_like(tensor) for _ in range(2)]  # of two micro-batches
+            halves = [torch.randn_like(tensor) for _ in range(2)]  # two micro-batches
             reference[name].grad = (halves[0].float() + halves[1].float()) / 100
             gradients[name] = halves
         for i in range(2):

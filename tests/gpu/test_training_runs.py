@@ -63,10 +63,9 @@ def test_a_run_resumes_where_it_stopped(
     differences = {step: abs(whole[step] - again[step]) for step in whole}
     print(numbers, flags, "differences after resuming", differences)
     assert whole.keys() == again.keys()
-    assert differences[16] < 1e-6  # a forward pass gives the same sums each time
-    assert (
-        max(differences.values()) < 2e-2
-    )  # a backward pass of cuDNN adds up in any order, and early training is unstable
+    assert differences[16] < 1e-6  # the forward pass is deterministic
+    # cuDNN's backward pass is not deterministic, and early training is unstable
+    assert max(differences.values()) < 2e-2
 
 
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed", "fp8-current"])
@@ -104,7 +103,7 @@ def test_recomputation_updates_histories_once_a_micro_batch(
         )
         with process_group() as topology, ExitStack() as stack:
             one = TrainingRun(options, topology, stack)
-            for _ in range(2):  # of four micro-batches each: a history holds 16
+            for _ in range(2):  # four micro-batches each: a history has room for 16
                 train_step(one, one.feed, 1e-4)
             histories = {
                 name: tensor
@@ -127,14 +126,13 @@ def test_a_run_with_fp8_weights_learns_like_one_without(
     cast, kept = losses(tmp_path / "cast" / "run"), losses(tmp_path / "kept" / "run")
     print(numbers, {step: kept[step] - cast[step] for step in cast})
     assert cast[30] < cast[1] - 0.1
-    assert (
-        abs(kept[1] - cast[1]) < 0.03
-    )  # with delayed scaling, weights that are cast begin with a scale that fits nothing
+    # delayed scaling casts the first weights with an arbitrary scale
+    assert abs(kept[1] - cast[1]) < 0.03
     assert abs(kept[30] - cast[30]) < 0.1  # early training is unstable
 
 
 def snapshot(built: Esm2) -> dict[str, Tensor]:
-    """Scaling state, and weights as the layers see them."""
+    """Return the scaling state, and the weights as the layers see them."""
     with torch.no_grad():
         weights = {
             name: p.dequantize() if precision.is_quantized(p) else p.detach().clone()
@@ -165,6 +163,6 @@ def test_scaling_state_and_weights_are_bit_identical_after_a_resume(
         found = snapshot(again.model)
     scales = [name for name in expected if name.endswith(".scale")]
     assert len(scales) == low * 4 * 2  # layers, modules, directions
-    assert all(bool((expected[name] != 1).any()) for name in scales)  # they have been learnt
+    assert all(bool((expected[name] != 1).any()) for name in scales)  # training has changed them
     assert found.keys() == expected.keys()
     assert not [name for name in expected if not torch.equal(found[name], expected[name])]

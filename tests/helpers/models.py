@@ -62,13 +62,12 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
         model = EsmForMaskedLM(config).eval()
     model.to_empty(device=CPU)
     model.tie_weights()
-    base = torch.empty(1_000_003).uniform_(-1, 1)  # a prime: no multiple of a row's length
+    base = torch.empty(1_000_003).uniform_(-1, 1)  # a prime, so no multiple of a row's length
     with torch.no_grad():
         for parameter in model.parameters():
             bound = (3 / parameter.shape[-1]) ** 0.5 if parameter.ndim > 1 else 0.1
-            for piece in parameter.view(-1).split(
-                base.numel()
-            ):  # drawing 300 million numbers takes five seconds
+            # drawing 300 million numbers takes five seconds
+            for piece in parameter.view(-1).split(base.numel()):
                 torch.mul(base[: piece.numel()], bound, out=piece)
         for name, parameter in model.named_parameters():
             if "layer_norm" in name.lower() or "layernorm" in name.lower():

@@ -78,7 +78,7 @@ def test_a_length_that_fits_no_bucket_is_named(name: str, lengths: list[int], me
 
 
 def protein_lengths(count: int) -> np.ndarray:
-    """int64[count], like Swiss-Prot's: log-normal, capped at 1,024 tokens."""
+    """Return int64[count] lengths like Swiss-Prot's: log-normal, at most 1,024 tokens."""
     residues = np.random.default_rng(1).lognormal(5.67, 0.72, count)
     return np.minimum(residues.astype(np.int64) + 2, 1024)
 

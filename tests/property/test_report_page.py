@@ -21,7 +21,7 @@ from tests.helpers.data.made_report import HOSTILE, NOTHING, made_comparison, ma
 
 
 class Tree(HTMLParser):
-    """Parser of a page: its elements and text. Every element must be closed."""
+    """Elements and text of a page. Every element must be closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ printable = st.text(printable_categories, max_size=60)
 
 
 def page_of(name: str) -> str:
-    """Return the page of a small report; it, an input, an option and a record have this name."""
+    """Return the page of a small report; report, input, option and record have this name."""
     report = made_report(records=400, names=(name,))
     note = replace(report.longest[0], id=name)
     return page(

@@ -48,7 +48,7 @@ def test_preprocessing_imports_no_torch_and_the_command_line_nothing_heavy() -> 
 
 
 def test_a_build_loads_neither_pandas_nor_compute(tmp_path: Path) -> None:
-    """pyarrow loads pandas where it is installed, in half of its calls: 0.2 s in every worker."""
+    """Many calls of pyarrow load pandas if it is installed: 0.2 s in every worker."""
     pytest.importorskip("pandas")
     found = imported(f"""
 import pipeline.build.build_dataset
@@ -103,9 +103,8 @@ def test_there_is_one_training_script_and_it_is_short() -> None:
 def test_the_trainer_imports_transformer_engine_and_transformers_only_where_they_are_used() -> None:
     [config] = imported("import trainer.config")
     assert "torch" not in config
-    loaded = set(
-        Job("import sys; print(*sys.modules)", []).finish().split()
-    )  # a fork of what has imported trainer.train
+    # a fork of a process that has imported trainer.train
+    loaded = set(Job("import sys; print(*sys.modules)", []).finish().split())
     assert {"torch", "trainer.train"} <= loaded
     assert not loaded & {
         "transformer_engine",
@@ -116,5 +115,5 @@ def test_the_trainer_imports_transformer_engine_and_transformers_only_where_they
         "packers",
         "wandb",
     }
-    # builds of torch for GPUs import triton themselves; what uses it here are the kernels
+    # torch itself may import triton; in our code only the kernels do
     assert not [name for name in loaded if name.startswith("trainer.") and name.endswith("_kernel")]

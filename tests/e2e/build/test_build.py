@@ -26,7 +26,7 @@ SMALL = ("--capacity", "2048", "--max-seq-len", "512", "--valid-fraction", "0.2"
 
 
 def build(run: Run, source: Path | list[Path], out: Path, *options: object, **sizes: int) -> str:
-    """A finished build; what it printed."""
+    """Run a build to its end; return its output."""
     inputs = source if isinstance(source, list) else [source]
     done = run("preprocess", *inputs, "--out", out, *SMALL, *options, **sizes)
     assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def test_every_record_has_one_fate_and_every_kept_residue_is_in_one_bucket(
 def fate(
     residues: str, ordinal: int, seen: dict[str, int], options: tuple[str, ...]
 ) -> tuple[str, list[tuple[int, str]], int | None]:
-    """What DESIGN.md says becomes of a record: status, its pieces, and which record it repeats."""
+    """The fate of a record by DESIGN.md: status, pieces, and the record that it repeats."""
     most = 510
     shortest = 30 if "--min-residues" in options else 1
     if "skip" in options and "?" in residues:
@@ -128,9 +128,8 @@ def test_buckets_follow_the_format(run: Run, tmp_path: Path, corpus: Path) -> No
             len(residues) + 2 for _, _, residues in sequences_in(bucket)
         )
         assert set(bucket["input_ids"][edges[count] :]) <= {1}
-        part_filled[bucket["split"]] += (
-            edges[count] < 0.95 * 2048
-        )  # only six sequences to a bucket here
+        # only six sequences to a bucket here
+        part_filled[bucket["split"]] += edges[count] < 0.95 * 2048
     assert all(number <= 1 for number in part_filled.values()), part_filled
 
 
@@ -153,7 +152,7 @@ def test_same_inputs_and_options_give_the_same_bytes_with_any_number_of_workers(
     corpus: Path,
     compression: str,
 ) -> None:
-    """One process that does all, as in most tests, is one of these numbers."""
+    """Most tests build in one process, which is one of these numbers."""
     sizes = {"task_bytes": 25_000, "partition_bytes": 30_000}
     build(run, corpus, tmp_path / "here", "--compression", compression, **sizes)
     expected = digest(tmp_path / "here")
@@ -226,9 +225,8 @@ def test_the_order_is_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:
     ranks = {ordinal: rank for rank, ordinal in enumerate(sorted(ordinals))}
     covariance = sum((i - mean) * (ranks[o] - mean) for i, o in enumerate(ordinals))
     variance = sum((i - mean) ** 2 for i in range(len(ordinals)))
-    assert (
-        abs(covariance / variance) < 4 / len(ordinals) ** 0.5
-    )  # Spearman: four standard deviations
+    # Spearman: four standard deviations
+    assert abs(covariance / variance) < 4 / len(ordinals) ** 0.5
 
 
 def test_lengths_in_the_first_bucket_are_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:

@@ -52,7 +52,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def sides(out: Path, *, first_pieces: bool) -> dict[str, set[str]]:
-    """In which splits each sequence is."""
+    """Return the splits of each sequence."""
     found: dict[str, set[str]] = {}
     for bucket in read_buckets(out):
         for _, start, residues in sequences_in(bucket):

@@ -47,7 +47,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["disk", "grouped", "store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where to build; each has a layout of spills, or a way to read them, of its own."""
+    """Destinations; each lays out or reads spills in a different way."""
     if request.param == "grouped":
         monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 2)
     return OUT if request.param == "store" else str(tmp_path / "out")
@@ -86,7 +86,7 @@ def before(
     *,
     always: bool = False,
 ) -> None:
-    """The next time a task of this kind runs, or each time, something else happens first."""
+    """Call something before the next task of a kind, or before each."""
     name = "pack_rests" if owner is RestTask else "reduce_partition"
     run = getattr(run_task, name)
 
@@ -167,7 +167,7 @@ def test_a_spill_of_a_different_length_is_written_again(
 def test_swapped_partitions_of_a_spill_are_found(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same bytes, but two places changed: each is whole in itself."""
+    """Two partitions of a spill are swapped; each is intact."""
     place = str(tmp_path / "out")
     monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 2)
 
@@ -218,9 +218,8 @@ def test_tasks_of_a_list_write_damaged_files_again(
             next(file for file in work_files(place) if "rest-of-" in str(file)),
             lambda content: flipped(content, 999),
         )
-        damage(
-            work_files(place)[0], lambda content: flipped(content, 4 * len(content))
-        )  # of which the rest has to be made again
+        # the tasks write its remaining files again
+        damage(work_files(place)[0], lambda content: flipped(content, 4 * len(content)))
         listed = load_task_list(place, None)
         assert listed is not None
         made = commit(listed, 1, report).manifest
@@ -230,7 +229,7 @@ def test_tasks_of_a_list_write_damaged_files_again(
 def test_worker_processes_write_damaged_spills_again(
     run_process: Any, corpus: Path, tmp_path: Path
 ) -> None:
-    """The command itself, with workers: the damage is done between the stages."""
+    """The command with workers; the damage happens between the stages."""
     import subprocess
 
     from tests.helpers.processes.command_line import REPO, command, environment
@@ -270,7 +269,7 @@ def test_worker_processes_write_damaged_spills_again(
 
 
 def flip_when_mapped(out: str) -> None:
-    """In a process of its own: damage a spill when the first stage has ended."""
+    """Damage a spill when the first stage has ended; runs in the command's process."""
     from pipeline.build.build_dataset import Build
 
     save = Build._map

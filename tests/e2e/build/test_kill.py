@@ -1,4 +1,4 @@
-"""Builds killed at chosen moments: the dataset is the same, and nobody sees it half done."""
+"""Builds killed at chosen moments give the same dataset, and never show an unfinished one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = {"task_bytes": 400_000, "partition_bytes": 500_000}
 SHAPE = ("--capacity", "2048", "--max-seq-len", "512")
 OPTIONS = (*SHAPE, "--workers", "2")
 END_SECONDS = 60.0
-"""Time limit for what ends in a second, so that a failure is an error and no endless wait."""
+"""Time limit in seconds for steps that take one second; it only ends a test that hangs."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The bytes that an uninterrupted build gives."""
+    """Return the digests of an uninterrupted build."""
     return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *SHAPE, **SIZES))
 
 
@@ -71,7 +71,7 @@ def await_end(processes: list[int]) -> None:
 
 
 def alive(process: int) -> bool:
-    """Whether it runs; one that has ended and that nobody has waited for does not."""
+    """Tell whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -83,7 +83,7 @@ MOMENTS = {
     "driver": (1, 3, 6, 9, 11) if LONG else (1, 6, 11),
     "worker": (1, 4, 7, 10) if LONG else (1, 7),
 }
-"""After how many outcomes of tasks the driver or a worker is killed, run by run."""
+"""Number of task outcomes after which each run's driver or worker is killed."""
 
 
 @pytest.mark.parametrize("victim", MOMENTS)
@@ -94,7 +94,7 @@ def test_a_build_killed_repeatedly_gives_the_same_bytes(
     whole: dict[str, str],
     victim: str,
 ) -> None:
-    """While the driver is stopped its workers run on: they are killed wherever they are."""
+    """The workers of a stopped driver keep running: a kill reaches them at any point."""
     out = tmp_path / "killed"
     for after in MOMENTS[victim]:
         process = start_and_stop(corpus, out, after=after)
@@ -131,7 +131,7 @@ def parent_of(process: int) -> int:
 
 
 def test_fifty_kills_of_all_processes_of_a_build_give_the_same_bytes(tmp_path: Path) -> None:
-    """Driver and worker in one process, killed at fifty moments from plan to clearing up."""
+    """Driver and worker are one process, killed at fifty moments from plan to clean-up."""
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(450)))
     count = 500 if os.environ.get("THDPACK_LONG") else 50
     words = [str(tmp_path / "made.fasta"), str(tmp_path), str(count)]
@@ -152,7 +152,7 @@ def test_a_resumed_build_reports_what_it_skips_and_runs_only_the_rest(
     first = [*markers.glob("map-*.json"), *markers.glob("hash-*.json")]
     finished = {path: path.stat().st_mtime_ns for path in first}
     assert len(finished) >= 3
-    again = start_and_stop(corpus, out, after=7)  # all of these and some more
+    again = start_and_stop(corpus, out, after=7)  # and some more tasks
     assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a task was run again"
     again.send_signal(signal.SIGCONT)
     printed = again.communicate(timeout=END_SECONDS)

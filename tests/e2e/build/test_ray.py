@@ -1,4 +1,4 @@
-"""Builds on a real Ray cluster on this machine: whatever is killed, bytes are those of one command.
+"""Builds on a real Ray cluster on this machine give the same bytes, whatever is killed.
 
 Ray starts three Python processes for each node, and one for each job and core: a second each.
 THDPACK_LONG adds a node and many kills.
@@ -42,9 +42,9 @@ OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 LONG = bool(os.environ.get("THDPACK_LONG"))
 NODES = 3 if LONG else 2
 VICTIMS = "wwdnwdw" * 3 if LONG else "wnd"
-"""What is killed, one after another: a worker, a node, the driver."""
+"""Kinds of processes to kill, in this order: a worker, a node, the driver."""
 PATIENCE = 100.0
-"""Seconds that a build may take on a machine that is busy with other things."""
+"""Seconds that a build may take on a busy machine."""
 ONE_CORE = {
     "num_cpus": 1,
     "object_store_memory": 80 << 20,
@@ -103,9 +103,8 @@ def cluster(store: ObjectStore) -> Iterator[Any]:
 
 def start(corpus: object, out: object, address: str | None) -> subprocess.Popen[bytes]:
     where = () if address is None else ("--ray-address", address)
-    here = (
-        Path(out).parent if isinstance(out, Path) else REPO
-    )  # nodes run in another folder than the command, which names paths from where it is
+    # nodes run in another folder than the command, whose paths are relative to its own
+    here = Path(out).parent if isinstance(out, Path) else REPO
     paths = [
         os.path.relpath(path, here) if isinstance(path, Path) else str(path)
         for path in (corpus, out)
@@ -159,7 +158,7 @@ def kill_one_at_work(process: subprocess.Popen[bytes], cluster: Any, rng: random
 
 
 def kill(process: int) -> bool:
-    """Whether it was there to be killed."""
+    """Return whether the process existed."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
         return True
@@ -167,7 +166,7 @@ def kill(process: int) -> bool:
 
 
 def await_tasks(process: subprocess.Popen[bytes], out: Path, count: int) -> bool:
-    """Wait until so many tasks of a build have finished; whether it still runs."""
+    """Wait until so many tasks of a build have finished; return whether it still runs."""
     while process.poll() is None and len(list((out / ".build").glob("*-*[0-9].json"))) < count:
         time.sleep(0.01)
     return process.poll() is None
@@ -192,7 +191,7 @@ def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(
     for victim in VICTIMS:
         done += 3
         while not (await_tasks(process, out, done) and strike(victim, process, cluster, rng)):
-            finish(process)  # it ended before it could be struck: check it, and build again
+            finish(process)  # it ended before the kill: check it, and build again
             assert digest(out) == whole
             shutil.rmtree(out)
             process, done = start(corpus, out, cluster.address), 3
@@ -228,7 +227,7 @@ def test_nodes_that_share_only_an_object_store_give_the_same_bytes(
     tmp_path: Path,
     short: Path,
 ) -> None:
-    """Inputs, spills, shards and manifest are on s3://, and a worker is killed."""
+    """Inputs, spills, shards and manifest are on s3://; one worker is killed."""
     put("s3://bucket/in/made.fasta", short.read_bytes())
     process = start("s3://bucket/in/made.fasta", "s3://bucket/out", cluster.address)
     killed = kill_one_at_work(process, cluster, random.Random(0))
@@ -277,7 +276,7 @@ def test_ctrl_c_stops_the_ray_cluster_and_a_build_in_processes_resumes(
 
 
 def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corpus: Path) -> None:
-    with socket.socket() as silent:  # nobody listens, and nobody else gets the port
+    with socket.socket() as silent:  # bound, so that nobody listens on the port
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         where = ("--executor", "ray", "--ray-address", address)
@@ -288,7 +287,7 @@ def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corp
 
 
 def test_a_node_must_see_the_same_folder_and_have_the_same_versions(tmp_path: Path) -> None:
-    """A folder of the same path that is a node's own holds no file that was made a moment ago."""
+    """A node's own folder with the same path lacks the file that the driver has just written."""
     (tmp_path / "shared").touch()
     out = LocalFolder(tmp_path, tmp_path)
     NodeRequirements("shared", versions()).refuse_other(out)

@@ -67,7 +67,7 @@ def peak_memory(source: Path, out: Path, size: int = 0) -> int:
 
 
 def write_copies(path: Path, copies: int, *, id_bytes: int = 0) -> None:
-    """FASTA of as many copies of a protein, and some others before and after."""
+    """Write FASTA with so many copies of one protein between some others."""
     others = fasta(made_records(50))
     residues = ("MKTAYIAKQR" * 30).encode()
     with path.open("wb") as file:

@@ -23,7 +23,7 @@ from tests.helpers.stores.object_store import digests, object_store, objects, po
 SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 ROUNDS = 4 if os.environ.get("THDPACK_LONG") else 1
-"""How often each element of an array is killed before it may finish."""
+"""Number of kills of each array element before it may finish."""
 SBATCH = """#!/bin/bash
 # stands for `sbatch deploy/slurm/preprocess.sbatch`: starts one process for each array element
 set -euo pipefail
@@ -48,7 +48,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The bytes that one command gives."""
+    """Return the digests of a build by one command."""
     return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *OPTIONS, **SIZES))
 
 
@@ -121,7 +121,7 @@ def kill_at_changes(
     *commands: tuple[object, ...],
     **sizes: int,
 ) -> None:
-    """Start commands at once; kill each right before it changes a folder for such a time."""
+    """Start commands at the same time; kill each right before its given change of a folder."""
     setups = [stopping_at_change(moment, out) for moment in moments]
     paired = zip(commands, setups, strict=True)
     processes = [start(*words, setup=setup, **sizes) for words, setup in paired]
@@ -235,7 +235,7 @@ def test_a_different_dataset_is_replaced_only_with_overwrite(
     mine.write_bytes(corpus.read_bytes().replace(b">made3 ", b">made4 "))
     assert run("preprocess", mine, "--out", out, *OPTIONS, **SIZES).returncode == 0
     before = digest(out)
-    mine.write_bytes(corpus.read_bytes())  # as long as before: only its content tells
+    mine.write_bytes(corpus.read_bytes())  # the same size: only its content differs
     planned(run, mine, out)
     assert run("run-task", out, "--stage", "map", "--index", 0, "--array-size", 1).returncode == 0
     refused = run("run-task", out, "--stage", "reduce", "--index", 0)
@@ -248,7 +248,7 @@ def test_a_different_dataset_is_replaced_only_with_overwrite(
             run("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1).returncode == 0
         )
     assert {name: content for name, content in digest(out).items() if name in before} == before, (
-        "the old one is whole until the new one replaces it"
+        "the old dataset must stay whole until the new one replaces it"
     )
     assert run("commit", out, **SIZES).returncode == 0
     assert digest(out) == whole
@@ -261,7 +261,7 @@ def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
     whole: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each process has a folder of its own for temporary files; one is killed between two tasks."""
+    """Each process has its own temporary folder; one is killed between two tasks."""
     with object_store() as server:
         point_s3_at(server.endpoint, monkeypatch)
         put("s3://bucket/in/made.fasta", corpus.read_bytes())

@@ -28,9 +28,8 @@ from tests.helpers.processes.command_line import Run, preprocess
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("verify")
-    (folder / "x.fasta").write_bytes(
-        fasta(made_records(600, longest=250))
-    )  # none is cropped: a cropped one has no hash to compare
+    # nothing is cropped: a cropped record has no hash to compare
+    (folder / "x.fasta").write_bytes(fasta(made_records(600, longest=250)))
     return preprocess(
         folder / "x.fasta",
         folder / "out",
@@ -53,7 +52,7 @@ def save(dataset: Path, manifest: Manifest) -> None:
 
 
 def rewrite_shard(dataset: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a bucket and make the hashes agree again, as a bug in the writer would."""
+    """Change a bucket and update the hashes, as a bug in the writer would."""
     manifest = read_manifest(dataset)
     entry = manifest.shards["train"][0]
     path = dataset / entry.name
@@ -86,7 +85,7 @@ def rewrite_records(dataset: Path, change: Callable[[list[dict[str, Any]]], None
 
 
 def shallow(dataset: Path) -> list[str]:
-    """What `thdpack verify` finds without --deep."""
+    """Return the problems that `thdpack verify` finds without --deep."""
     manifest = read_manifest(dataset)
     problems = check_totals(manifest)
     for task in verify_tasks(manifest, folder_of(dataset), folder_of(dataset)):
@@ -161,7 +160,7 @@ def test_deep_finds_buckets_that_contradict_the_records(
     dataset: Path, change: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     rewrite_shard(dataset, change)
-    assert shallow(dataset) == [], "hashes and rules hold: only records/ knows better"
+    assert shallow(dataset) == [], "hashes and rules hold: only a comparison with records/ can tell"
     problems = compare_records(dataset, read_manifest(dataset))
     assert any(re.search(message, problem) for problem in problems), problems
 

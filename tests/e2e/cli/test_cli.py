@@ -19,7 +19,7 @@ from tests.helpers.processes.command_line import REPO, Run, command, environment
 
 @pytest.fixture(scope="module")
 def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample's dataset, built by the real command. Not to be changed."""
+    """Build the sample's dataset with the real command. Tests do not change it."""
     out = tmp_path_factory.mktemp("sample") / "out"
     assert run_process("preprocess", sample, "--out", out).returncode == 0
     return out
@@ -50,9 +50,9 @@ def test_help_names_every_option_with_its_default(run: Run) -> None:
 
 
 def test_help_is_quick(run_process: Run) -> None:
-    """Help takes at most twice as long as Python takes to import the parser of options.
+    """Help takes at most twice as long as the import of the option parser.
 
-    A limit in seconds would depend on what else the machine does.
+    A limit in seconds would depend on the load of the machine.
     """
 
     def seconds(call: Callable[[], subprocess.CompletedProcess[str]]) -> float:
@@ -185,7 +185,7 @@ def test_an_empty_result_is_an_error(run: Run, sample: Path, tmp_path: Path) -> 
 
 
 def test_a_closed_pipe_ends_the_command_quietly(dataset: Path) -> None:
-    """As `thdpack inspect … | head -0` does."""
+    """Do what `thdpack inspect … | head -0` does."""
     process = subprocess.Popen(
         command("inspect", str(dataset)),
         cwd=REPO,

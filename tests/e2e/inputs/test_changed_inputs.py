@@ -1,4 +1,4 @@
-"""An input that is rewritten while it is worked on is never mixed with what it was."""
+"""Old and new content of an input that is rewritten during a build are never mixed."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def damage(out: Path) -> Path:
-    """Flip a bit of a shard, which changes neither its size nor what the manifest says."""
+    """Flip a bit of a shard, but leave its size and the manifest."""
     shard = out / read_manifest(out).shards["train"][0].name
     content = bytearray(shard.read_bytes())
     content[-600] ^= 1
@@ -98,9 +98,8 @@ def test_links_and_foreign_files_in_a_work_folder_are_left_alone(
     target.mkdir()
     (target / "notes.txt").write_text("mine")
     (out / ".build").mkdir(parents=True)
-    (out / ".build" / "map-000077.arrow").symlink_to(
-        target
-    )  # named like ours: the link goes, nothing else
+    # has a name of ours: only the link is removed
+    (out / ".build" / "map-000077.arrow").symlink_to(target)
     (out / ".build" / "mine.tmp").write_text("mine")
     (out / ".build" / "release").mkdir()
     (out / ".build" / "release" / "program").write_text("mine")

@@ -1,4 +1,4 @@
-"""What was cut where it still reads as something complete is refused."""
+"""Truncated files that still parse as complete are refused."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FASTQ = b"@read1\nMKTAY\n+\n!!!!!\n"
 
 
 def refusal(run: Run, path: Path, *options: str) -> str:
-    """Return the one line that preprocess says when it refuses a file."""
+    """Return the one-line error of preprocess for a file."""
     done = run("preprocess", path, "--out", path.parent / "out", *options)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

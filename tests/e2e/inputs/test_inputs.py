@@ -54,7 +54,7 @@ ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def held(out: Path) -> list[tuple[str, str]]:
-    """(id, residues) of each record, kept ones out of buckets, cut pieces joined."""
+    """Return (id, residues) of each record; residues of kept ones from buckets, pieces joined."""
     rows = read_records(out)
     pieces: dict[int, list[tuple[int, str]]] = {}
     for bucket in read_buckets(out):
@@ -173,7 +173,7 @@ def test_formats_of_biopython_are_read(run: Run, tmp_path: Path) -> None:
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[str]:
-    """A real HTTP server of the test's folder, on loopback."""
+    """Serve the test's folder by HTTP on loopback."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
@@ -251,7 +251,7 @@ def test_an_error_in_a_worker_reads_like_one_in_the_driver(
     run_process: Run,
     tmp_path: Path,
 ) -> None:
-    """It comes from another process, with its file and line."""
+    """It crosses a process boundary and keeps its file and line."""
     for name, content in (
         ("cut.fasta.gz", gzip.compress(TEXT)[:-2000]),
         ("binary.fasta", b">a\nMK\nM\x00K\n"),
@@ -289,7 +289,7 @@ def test_an_input_that_cannot_be_opened_is_an_error(run: Run, tmp_path: Path, sa
 
 
 def test_a_full_disk_is_a_clear_error(run: Run, tmp_path: Path) -> None:
-    """A real file system of 1 MB; needs to be root, as CI is."""
+    """Mount a file system of 1 MB; this needs root, which CI has."""
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(

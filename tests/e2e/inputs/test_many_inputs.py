@@ -118,9 +118,8 @@ def test_only_inputs_that_were_replaced_are_read_again(run: Run) -> None:
     )
     assert run(*arguments).returncode == 0
     assert '"fresh": false' in run(*arguments).stdout
-    put(
-        "s3://bucket/in/a/1.fasta", FILES["a/1.fasta"].replace(b"made0", b"make0")
-    )  # of the same size
+    # of the same size
+    put("s3://bucket/in/a/1.fasta", FILES["a/1.fasta"].replace(b"made0", b"make0"))
     done = run(*arguments)
     assert done.returncode == 1
     assert "the inputs changed" in done.stderr
@@ -130,7 +129,7 @@ def test_only_inputs_that_were_replaced_are_read_again(run: Run) -> None:
         named
         == len({name for name in objects("s3://bucket/out") if name.startswith("records/")})
         == 2
-    ), "what the first build left is gone"
+    ), "files of the first build must be gone"
 
 
 def test_many_inputs_are_found_in_few_requests(
@@ -145,7 +144,9 @@ def test_many_inputs_are_found_in_few_requests(
         assert [source.name for source in planned.sources] == [
             name.removeprefix("in/") for name in sorted(content)
         ]
-        assert len(faults.requests) <= 1.1 * count, "more than a look at each and the listing"
+        assert len(faults.requests) <= 1.1 * count, (
+            "more requests than one for each object and the listing"
+        )
 
 
 def test_a_single_object_is_found_without_a_listing(
@@ -171,10 +172,10 @@ def test_an_object_with_the_same_content_counts_as_unchanged_by_listing_and_by_r
         for text in ("s3://bucket/in/a/*", url)
     )
     assert listed == asked
-    put(url, b">a\nMKV\n")  # as standard input is, each time a build is begun again
+    put(url, b">a\nMKV\n")  # like standard input each time a build starts again
     assert unchanged(listed)
     put(url, b">a\nMKL\n")
-    assert not unchanged(listed), "of the same size, and listed before"
+    assert not unchanged(listed), "the same size, and listed before"
     client().rm_file(url)
     with pytest.raises(InputError, match="no such file"):
         unchanged(listed)

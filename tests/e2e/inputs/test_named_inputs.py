@@ -1,4 +1,4 @@
-"""What the arguments name is read, or refused or passed over with the reason."""
+"""Named inputs are read, or refused or skipped with a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FASTA = b">a\nMKTAYI\n>b\nMKVLA\n"
 
 
 def refused(run: Run, *arguments: object) -> str:
-    """Return the one line that a command says when it refuses."""
+    """Return the one-line error of a command."""
     done = run(*arguments)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -28,7 +28,7 @@ def refused(run: Run, *arguments: object) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with one FASTA file and other things."""
+    """Make a folder with one FASTA file and entries that are skipped."""
     inside = tmp_path / "in"
     inside.mkdir()
     (inside / "x.fasta").write_bytes(FASTA)
@@ -83,7 +83,7 @@ def test_an_input_folder_of_links_only_is_an_error_with_the_reason(
 def test_a_folder_that_cannot_be_read_is_an_error(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its permissions would not keep root out."""
+    """Root ignores permissions, so the error is simulated."""
     (folder / "closed").mkdir()
     scandir = os.scandir
 
@@ -143,7 +143,7 @@ def test_a_dataset_beside_an_input_is_built(run: Run, folder: Path) -> None:
 
 
 def test_a_pipe_is_refused_with_the_remedy(run: Run, tmp_path: Path) -> None:
-    """A pipe that nobody writes to: opening it would wait forever."""
+    """Nobody writes to the pipe: opening it would wait forever."""
     os.mkfifo(tmp_path / "x.fasta")
     said = refused(run, "preprocess", tmp_path / "x.fasta", "--out", tmp_path / "out")
     assert f"{tmp_path}/x.fasta: a pipe, not a file; pass its output as standard input" in said

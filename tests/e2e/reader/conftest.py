@@ -1,4 +1,4 @@
-"""One and a half epochs, as one rank reads them."""
+"""One and a half epochs as one rank reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.data.delivered import STEP, Seen, seen
 
 @pytest.fixture(scope="session")
 def uninterrupted(many_shards: Path) -> list[Seen]:
-    """One rank, one and a half epochs."""
+    """Return one and a half epochs as one rank reads them."""
     with ShardReader(many_shards, buckets_per_step=STEP) as reader:
         count = -(-3 * len(reader) // (2 * STEP)) * STEP
         found = [seen(bucket) for bucket in islice(reader, count)]

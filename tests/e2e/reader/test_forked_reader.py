@@ -33,7 +33,7 @@ getattr(test_forked_reader, sys.argv[1])(Path(sys.argv[2]), *sys.argv[3:])
 
 
 class Positions(IterableDataset[int]):
-    """What a user writes first: a reader opened here, read by the workers of a DataLoader."""
+    """A common mistake: a reader opened here, and read by workers of a DataLoader."""
 
     def __init__(self, reader: ShardReader | Mixture) -> None:
         self.reader = reader
@@ -65,7 +65,7 @@ def workers_refuse(dataset: Path) -> None:
         )
         with pytest.raises(RuntimeError, match="opened in another process"):
             next(iter(loader))
-        assert next(reader).position == 1  # here it goes on
+        assert next(reader).position == 1  # still readable in this process
 
 
 def a_fork_refuses(dataset: Path, kind: str, begun: str) -> None:
@@ -118,7 +118,7 @@ def test_a_fork_cannot_read_or_seek(many_shards: Path, kind: str, begun: str) ->
 
 
 def test_a_loop_continued_in_a_fork_ends_there(many_shards: Path) -> None:
-    """Also with threads at work and locks held while the process forks."""
+    """The process forks while threads work and locks are held."""
     in_its_own_process(a_loop_ends_in_forks, many_shards)
 
 

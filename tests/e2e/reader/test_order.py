@@ -48,7 +48,7 @@ def test_the_order_is_the_same_for_any_number_of_ranks_and_any_prefetch(
 
 @pytest.fixture(scope="module")
 def stopped(many_shards: Path, uninterrupted: list[Seen]) -> list[dict[str, Any]]:
-    """States of runs that stopped at each step, on as many ranks as there may be."""
+    """Return the states of runs that stopped at each step, with varying numbers of ranks."""
     total = len(uninterrupted) // STEP
     return [
         steps(many_shards, WORLDS[stop % len(WORLDS)], stop, prefetch=0)[1] for stop in range(total)

@@ -1,4 +1,4 @@
-"""A reader of a real dataset: arguments, states, splits, arrays, threads."""
+"""A reader of a real dataset: arguments, states, splits, arrays and threads."""
 
 from __future__ import annotations
 
@@ -126,9 +126,8 @@ def test_the_valid_split_is_read_and_missing_or_empty_splits_are_refused(
     )
     with pytest.raises(DatasetError, match="split 'valid' is empty"):
         ShardReader(tmp_path / "one", "valid")
-    with ShardReader(
-        tmp_path / "one", rank=3, world_size=5
-    ) as reader:  # one bucket, again and again
+    # a dataset of one bucket repeats it
+    with ShardReader(tmp_path / "one", rank=3, world_size=5) as reader:
         assert [bucket.position for bucket in islice(reader, 3)] == [3, 8, 13]
 
 
@@ -194,11 +193,11 @@ def test_a_closed_or_dropped_reader_leaves_no_thread(
 
 def test_an_unclosed_reader_does_not_keep_the_interpreter_alive(many_shards: Path) -> None:
     program = f"""
-    from pipeline.reader import ShardReader
-    reader = ShardReader({str(many_shards)!r}, prefetch=9)
-    next(reader)
-    print("done")
-    """
+from pipeline.reader import ShardReader
+reader = ShardReader({str(many_shards)!r}, prefetch=9)
+next(reader)
+print("done")
+"""
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
@@ -227,11 +226,11 @@ def test_numpy_integers_are_accepted(many_shards: Path) -> None:
 
 def test_the_reader_imports_no_heavy_packages_and_no_kernels() -> None:
     program = """
-    import sys
-    import pipeline.reader, pipeline.reader.mixture
-    import pipeline.reader.adapters, pipeline.reader.benchmark
-    print(*sys.modules)
-    """
+import sys
+import pipeline.reader, pipeline.reader.mixture
+import pipeline.reader.adapters, pipeline.reader.benchmark
+print(*sys.modules)
+"""
     loaded = set(
         subprocess.run(
             [sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=True

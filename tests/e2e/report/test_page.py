@@ -161,14 +161,12 @@ def test_every_plot_is_drawn_inside_its_card_without_overlapping_text(
     found = page.evaluate(_PLOTS_SHOWN)
     assert set(found) == {f"plot-{name}" for name in PLOTS[kind]}
     for name, plot in found.items():
-        assert plot["marks"] >= MARKS[name.removeprefix("plot-")], (
-            f"{name} draws less than it should"
-        )
+        assert plot["marks"] >= MARKS[name.removeprefix("plot-")], f"{name} draws too few marks"
         assert plot["width"] >= 0.7 * width / (1 if width == 400 else 2.6), (
             f"{name} does not fill its column"
         )
         assert plot["height"] >= 60, name
-        assert len(plot["label"]) > 20, f"{name} says nothing to those who cannot see it"
+        assert len(plot["label"]) > 20, f"{name} has no description for screen readers"
         assert plot["outside"] == [], f"{name} writes beyond its card"
         assert plot["colliding"] == [], f"{name} writes one thing over another"
         assert plot["smallest"] >= 12, f"{name} has letters that are too small"
@@ -219,7 +217,7 @@ def test_names_from_files_show_as_text(opened: Any, kind: str) -> None:
     assert "<script>document.title=" in text
     assert "\u202e" not in text
     assert "\x1b" not in text
-    if kind != "comparison":  # which lists no records
+    if kind != "comparison":  # a comparison lists no records
         assert ID in text
         assert "\\u202egnp.exe\\x1b[31m" in text
 

@@ -51,9 +51,8 @@ def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
     assert {"first.fasta", "second.fasta", "train", "valid", "esm2-650m", "next-fit"} <= set(
         re.split(r"\s+", done.stdout)
     )
-    assert (
-        max(map(len, done.stdout.splitlines())) <= 170
-    )  # COLUMNS is 120; lines of text are not broken
+    # COLUMNS is 120; lines of text are not broken
+    assert max(map(len, done.stdout.splitlines())) <= 170
 
 
 def test_eighty_columns_show_every_number(

@@ -38,7 +38,7 @@ CONDITIONS = {
     "501 NotImplemented": True,
     "400 InvalidArgument Header If-None-Match is not supported": True,
 }
-"""Whether an object is written after a store's answer; None: it is an error."""
+"""Whether the object is written after this answer of the store; None for an error."""
 
 
 def test_a_write_is_unconditional_only_on_stores_without_conditional_writes(
@@ -78,7 +78,8 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    monkeypatch.delenv("FSSPEC_S3")  # each waits for its answer: two requests are two writers
+    # without a timeout nothing is retried: two requests are two writers
+    monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
     writers = [start(OUT, setup=ONE_PROCESS), start(OUT, "--seed", "1", setup=ONE_PROCESS)]
@@ -102,7 +103,8 @@ def test_two_identical_concurrent_builds_end_in_one_dataset(
     proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    monkeypatch.delenv("FSSPEC_S3")  # each waits for its answer: two requests are two writers
+    # without a timeout nothing is retried: two requests are two writers
+    monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
     writers = [start(OUT, setup=ONE_PROCESS) for _ in range(2)]
@@ -119,7 +121,7 @@ def test_a_dataset_replaced_during_a_build_is_not_overwritten(
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     for name in digest(near):
         put(f"{OUT}/{name}", (near / name).read_bytes())
-    monkeypatch.delenv("FSSPEC_S3")  # it has to wait for an answer
+    monkeypatch.delenv("FSSPEC_S3")  # without a timeout it waits for the answer
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
     slow = start(OUT, "--seed", "1", "--overwrite", setup=ONE_PROCESS)

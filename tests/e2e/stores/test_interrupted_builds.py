@@ -22,7 +22,7 @@ from tests.helpers.stores.object_store import (
 from tests.helpers.stores.store_builds import OPTIONS, OUT, SIZES, STOP, asked, start, until
 
 LONG_KILLS = range(8, 80, 3)
-"""After how many requests a build is killed, where time does not matter."""
+"""Numbers of requests after which a build is killed under THDPACK_LONG."""
 
 
 def test_a_killed_build_with_a_scratch_folder_resumes_and_gives_the_same_bytes(

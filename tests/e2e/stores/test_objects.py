@@ -45,7 +45,7 @@ def test_a_dataset_on_a_store_has_the_bytes_of_one_on_a_disk_and_is_read_back(
     assert digests(OUT) == digest(near)
     assert set(objects("s3://bucket")) == {f"sets/made/{name}" for name in digest(near)} | {
         "in/made.fasta"
-    }, "something was left behind"
+    }, "files were left behind"
     again = run(*words, **SIZES)
     assert "already built" in again.stdout, again.stderr
     with ShardReader(OUT, cache_dir=tmp_path / "cache") as far, ShardReader(near) as local:
@@ -124,7 +124,7 @@ def test_the_reader_needs_no_listing_and_keeps_order_and_cache_limit_under_fault
 
     def watch() -> None:
         while not stop.wait(0.01):
-            with contextlib.suppress(FileNotFoundError):  # a file that went while we looked
+            with contextlib.suppress(FileNotFoundError):  # a file that disappeared meanwhile
                 largest[0] = max(largest[0], sum(path.stat().st_size for path in cache.glob("*.*")))
 
     watching = threading.Thread(target=watch)
@@ -134,7 +134,7 @@ def test_the_reader_needs_no_listing_and_keeps_order_and_cache_limit_under_fault
     stop.set()
     watching.join()
     assert sum(proxied.happened[kind] for kind in KINDS) >= 3, proxied.happened
-    assert not proxied.happened["refused"], "a listing was asked for"
+    assert not proxied.happened["refused"], "the reader requested a listing"
     assert 0 < largest[0] <= limit
 
 

@@ -19,14 +19,14 @@ DIVERGES = (
     "--validate-every",
     "2",
 )
-"""The first step makes weights of 1e30; all that follow are skipped."""
+"""The first step makes weights of 1e30; all later steps are skipped."""
 
 
 def test_a_run_whose_last_validation_is_not_finite_fails(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    for _ in range(2):  # the same command again comes to the same end
+    for _ in range(2):  # the same command ends in the same way
         with pytest.raises(SystemExit) as stopped:
             train(many_shards, out, *DIVERGES, steps=4)
         assert stopped.value.code == 1

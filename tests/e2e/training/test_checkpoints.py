@@ -28,7 +28,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 def refused(data: Path, out: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """Return what a run says that does not resume."""
+    """Return the error of a run that refuses to resume."""
     with pytest.raises(SystemExit) as stopped:
         train(data, out, *options)
     assert stopped.value.code == 1
@@ -38,7 +38,7 @@ def refused(data: Path, out: Path, capsys: pytest.CaptureFixture[str], *options:
 
 
 def rehashed(checkpoint: Path) -> None:
-    """Write hashes of the files as they are: they are no longer damaged, but made by somebody."""
+    """Write hashes of the files as they are: forged, not damaged."""
     found = {}
     for path in checkpoint.iterdir():
         if path.name != HASHES:
@@ -64,7 +64,7 @@ def test_a_flipped_bit_in_any_file_is_found_before_anything_is_loaded(
             assert name in said
             assert "step-00000004" in said
             flip(checkpoint / name, bit)
-    assert losses(train(many_shards, out)) == losses(whole)  # with every bit as it was
+    assert losses(train(many_shards, out)) == losses(whole)  # each bit was flipped back
 
 
 def test_the_error_names_the_newest_whole_checkpoint_and_its_remedy_resumes(
@@ -147,9 +147,8 @@ def test_all_ranks_refuse_a_checkpoint_that_one_rank_finds_damaged(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
-    flip(
-        out / "checkpoints" / "step-00000008" / "__0_0.distcp", 100_000
-    )  # the second of three files: rank 1 reads it
+    # the second of three files: rank 1 reads it
+    flip(out / "checkpoints" / "step-00000008" / "__0_0.distcp", 100_000)
     with start(many_shards, out, ranks=2) as job:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
@@ -241,7 +240,7 @@ def test_each_field_of_the_state_is_checked(
 
 
 class Program:
-    """What a pickle can hold: a call of anything."""
+    """Object whose pickle calls a function."""
 
     def __init__(self, proof: Path) -> None:
         self._proof = proof

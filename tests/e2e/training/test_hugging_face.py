@@ -17,7 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 @pytest.fixture(scope="module")
 def datasets() -> Any:
-    """The package, which is slow to import: only one worker needs it."""
+    """Import the package, which is slow: only one worker needs it."""
     return pytest.importorskip("datasets", reason="the extra hf is not installed")
 
 
@@ -78,9 +78,8 @@ def test_a_hugging_face_dataset_on_disk_is_an_input(
     place = tmp_path / "input"
     if kind == "saved":
         table.save_to_disk(place, num_shards=2)
-        datasets.load_from_disk(place).map(
-            lambda row: {"sequence": row["sequence"][::-1]}
-        )  # leaves a cache-….arrow in the folder
+        # leaves a cache-….arrow in the folder
+        datasets.load_from_disk(place).map(lambda row: {"sequence": row["sequence"][::-1]})
         assert list(place.glob("cache-*.arrow"))
     elif kind == "saved in splits":
         datasets.DatasetDict(

@@ -44,9 +44,8 @@ def test_a_run_killed_at_any_step_reaches_the_same_end(
     out = tmp_path / "run"
     for step in (3, 7, 12):
         with start(many_shards, out, "--checkpoint-every", "2") as job:
-            await_step(
-                job, out, step
-            )  # then SIGKILL, perhaps while a checkpoint is written: there is one every second step
+            # then SIGKILL, perhaps during a checkpoint: each second step writes one
+            await_step(job, out, step)
     start(many_shards, out, "--checkpoint-every", "2").finish()
     assert losses(out) == losses(whole)
 
@@ -59,7 +58,7 @@ def test_files_of_an_unfinished_save_are_removed_and_the_last_checkpoint_is_used
     partial.mkdir()
     (partial / "__0_0.distcp").write_bytes(b"half")
     (out / "checkpoints" / "latest.partial").write_text("step-000")
-    (out / "options.json").write_text("")  # is for people
+    (out / "options.json").write_text("")  # only people read it
     train(many_shards, out)
     assert not list((out / "checkpoints").glob("*.partial"))
     assert losses(out) == losses(whole)
@@ -110,7 +109,7 @@ def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(
     ) as job:
         await_step(job, out, 3)
         job.ranks[0].send(signal.SIGUSR1)
-        job.wait()  # torchrun itself exits 1: it was signalled
+        job.wait()  # torchrun itself exits with 1 after a signal
     assert "run the same command to resume" in job.said
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
@@ -168,7 +167,7 @@ def test_resuming_from_an_earlier_checkpoint_moves_the_later_ones_aside(
         steps=STEPS - 2,
     )
     kept = sorted(path.name for path in (out / "checkpoints").glob("step-*"))
-    assert kept[-1] == "step-00000014"  # and not of the run before: 16
+    assert kept[-1] == "step-00000014"  # not 16, which the earlier run wrote
     aside = out / "checkpoints" / "after-step-00000004.1"
     assert sorted(path.name for path in aside.iterdir()) == [
         "step-00000008",

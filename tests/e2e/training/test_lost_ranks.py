@@ -20,15 +20,15 @@ from tests.helpers.processes.runs import await_step, start
 
 RANKS = 4
 HANGS = "0.25" if "THDPACK_LONG" in os.environ else "0.1"
-"""Minutes without an answer after which a rank is lost; longer where the machine is kept busy."""
+"""Minutes without an answer after which a rank counts as lost; more on a busy machine."""
 ARRANGEMENTS = ((), ("--replicate", "2"), ("--context-parallel", "2"), ("--reshard", "step"))
 SAVING = ("--checkpoint-every", "1", "--validate-every", "0")
-"""A checkpoint is under way at nearly every moment: its collectives break too."""
+"""Write checkpoints nearly all the time, so that their collectives break too."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Which rank is lost, how, and after which step."""
+    """Rank that is lost, how, and after which step."""
 
     victim: int
     number: signal.Signals
@@ -41,10 +41,9 @@ class Loss:
 
 
 def lose(data: Path, out: Path, loss: Loss) -> None:
-    """Run four ranks, lose one of them, wait for the others to end, and check what they said."""
-    minutes = (
-        HANGS if loss.hangs else "10"
-    )  # a rank that hangs is noticed by a timeout, a dead one by its closed connections
+    """Run four ranks, lose one, wait for the others to end, and check their messages."""
+    # a rank that hangs is noticed by a timeout, a dead one by its closed connections
+    minutes = HANGS if loss.hangs else "10"
     with start(
         data, out, "--timeout-minutes", minutes, *loss.flags, ranks=RANKS, steps=100_000
     ) as job:
@@ -66,7 +65,7 @@ def check_said(job: Job, victim: int) -> None:
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Keep the machine's cores busy beside what is tested."""
+    """Keep the machine's cores busy during the test."""
     with ExitStack() as stack:
         for _ in range(loops):
             process = stack.enter_context(

@@ -41,9 +41,9 @@ ON_FOUR: tuple[tuple[str, ...], ...] = (
         else ()
     ),
 )
-"""Each way of sharing once; the others with THDPACK_LONG."""
+"""Each kind of topology once; more with THDPACK_LONG."""
 SHORT, WARM = EVERY, ("--warmup-steps", "2", "--checkpoint-every", "2", "--validate-every", "2")
-"""Runs of each arrangement: their steps, with a checkpoint in between."""
+"""Steps of the run of each topology, with a checkpoint between."""
 EACH = """
 import json, sys
 from trainer.config import parse
@@ -89,7 +89,7 @@ def test_the_exchange_of_slices_and_heads_is_exact_also_for_uneven_heads() -> No
 def arranged(
     data: Path, out: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
 ) -> list[Path]:
-    """Runs of so many ranks, one for each arrangement, in the same processes."""
+    """Run each topology of so many ranks in the same processes."""
     runs = [out / str(number) for number in range(len(arrangements))]
     each = [
         arguments(data, run, *flags, *WARM, steps=SHORT)
@@ -169,9 +169,8 @@ def test_torchrun_restarts_after_a_killed_rank_and_reads_every_bucket_once(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    store = dist.TCPStore(
-        "127.0.0.1", 0, is_master=True, wait_for_workers=False
-    )  # where the nodes meet
+    # where the nodes meet
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     meet = (
         "--rdzv-backend",
         "c10d",
@@ -185,9 +184,7 @@ def test_torchrun_restarts_after_a_killed_rank_and_reads_every_bucket_once(
     await_step(nodes[0], out, 6)
     while nodes[0].poll() is None and not (out / "checkpoints" / "latest").exists():
         time.sleep(0.005)
-    os.kill(
-        workers(nodes[1])[0], signal.SIGKILL
-    )  # of one node: only that one's torchrun counts a restart
+    os.kill(workers(nodes[1])[0], signal.SIGKILL)  # on one node: only its torchrun counts a restart
     said = "".join(node.finish() for node in nodes)
     assert re.search(r"trainer(, rank 1)?: (rank [01]|the node of rank 0) does not answer: ", said)
     assert re.search(r"resuming from step (4|8|12)", said)

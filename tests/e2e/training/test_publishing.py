@@ -53,17 +53,19 @@ def test_a_run_killed_at_any_point_of_its_first_publication_resumes(
 @pytest.mark.parametrize(
     ("latest", "following", "resumed"),
     [
+        # killed before `latest` was written
         (
             "step-00000004\n",
             "step-00000008\nstep-00000004\n",
             8,
-        ),  # killed before `latest` was written
-        ("step-00000004\n", "step-00000008\nstep-00000012\n", 4),  # and then somebody chose
+        ),
+        ("step-00000004\n", "step-00000008\nstep-00000012\n", 4),  # then the user chose another
+        # killed before the checkpoint had its name
         (
             "step-00000004\n",
             "step-00000099\nstep-00000004\n",
             4,
-        ),  # killed before the checkpoint had its name
+        ),
         ("step-00000004\n", "../../elsewhere\nstep-00000004\n", 4),
         ("step-00000004\n", "", 4),
     ],

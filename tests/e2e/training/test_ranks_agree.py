@@ -35,7 +35,7 @@ main(sys.argv[1:])
 
 
 def refused(program: str, words: list[str]) -> str:
-    """Return what two ranks say, each the same."""
+    """Return the output of two ranks, which must be the same."""
     with Job(program, words, ranks=2) as job:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said

@@ -1,4 +1,4 @@
-"""Runs that are refused: another dataset, another model, options that do not fit."""
+"""Refused runs: another dataset, another model, invalid options."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.helpers.processes.runs import (
 
 def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_path: Path) -> None:
     program = """
-    import os, sys
-    from trainer.train import main
-    main([word.replace("RANK", os.environ["RANK"]) for word in sys.argv[1:]])
-    """
+import os, sys
+from trainer.train import main
+main([word.replace("RANK", os.environ["RANK"]) for word in sys.argv[1:]])
+"""
     with Job(program, arguments(many_shards, tmp_path / "node-RANK"), ranks=2) as job:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said

@@ -1,4 +1,4 @@
-"""One run at a time trains into a folder, and no dead one keeps it."""
+"""Only one run at a time trains into a folder; a dead run does not block it."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_run_whose_folder_was_taken_over_ends(many_shards: Path, tmp_path: Pat
         os.replace(out / "other", out / LOCK)
         assert job.wait() == 1
     assert "was taken over by another run (process 1 on node7" in job.said
-    assert (out / LOCK).read_bytes() == content  # left to whom it belongs
+    assert (out / LOCK).read_bytes() == content  # the lock of the other run stays
 
 
 def test_exactly_one_of_many_runs_takes_over_a_dead_lock(tmp_path: Path) -> None:

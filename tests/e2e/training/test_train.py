@@ -33,7 +33,7 @@ for name in {"trainer", "pipeline", "packers", "schemas", *sys.modules}:
 from transformers import AutoModelForMaskedLM
 AutoModelForMaskedLM.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2])
 """
-"""Loads and saves a model where importing anything of ours is an error."""
+"""Program that loads and saves a model; importing our packages is an error in it."""
 
 
 def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> None:
@@ -118,9 +118,8 @@ def test_an_export_loads_in_plain_transformers_and_imports_exactly(
         "0",
         steps=1,
     )
-    assert (
-        abs(losses(fine_tuned)[1] - losses(whole)[STEPS]) < 0.2
-    )  # goes on from what was learnt, on other masks
+    # the loss of the imported weights, with other masks
+    assert abs(losses(fine_tuned)[1] - losses(whole)[STEPS]) < 0.2
 
 
 def test_validation_covers_the_split_exactly(many_shards: Path, whole: Path) -> None:

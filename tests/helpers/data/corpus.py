@@ -43,7 +43,7 @@ def made_records(count: int, *, seed: int = 0, longest: int = 700) -> list[tuple
 
 
 def fasta(records: list[tuple[str, str]], *, width: int = 60) -> bytes:
-    """The records as FASTA, wrapped."""
+    """Return the records as FASTA with wrapped lines."""
     lines = []
     for header, residues in records:
         lines.append(f">{header}")
@@ -56,7 +56,7 @@ def read_manifest(dataset: Path) -> Manifest:
 
 
 def read_records(dataset: Path) -> list[dict[str, Any]]:
-    """All rows of records/, by ordinal."""
+    """Return all rows of records/, by ordinal."""
     rows = [
         row
         for entry in read_manifest(dataset).records
@@ -66,7 +66,7 @@ def read_records(dataset: Path) -> list[dict[str, Any]]:
 
 
 def read_buckets(dataset: Path) -> list[dict[str, Any]]:
-    """All buckets, with their split, shard and row."""
+    """Return all buckets, with their split, shard and row."""
     found = []
     for split, entries in read_manifest(dataset).shards.items():
         for entry in entries:
@@ -78,7 +78,7 @@ def read_buckets(dataset: Path) -> list[dict[str, Any]]:
 
 
 def sequences_in(bucket: dict[str, Any]) -> list[tuple[int, int, str]]:
-    """(ordinal, start, residues) of a bucket's real sequences; unknown letters are `?`."""
+    """Return (ordinal, start, residues) of a bucket's sequences; unknown letters are `?`."""
     found = []
     edges = bucket["cu_seqlens"]
     for i in range(bucket["num_seqs"]):
@@ -97,7 +97,7 @@ def sequences_in(bucket: dict[str, Any]) -> list[tuple[int, int, str]]:
 
 
 def digest(dataset: Path) -> dict[str, str]:
-    """sha256 of every file of a dataset."""
+    """Return the sha256 of every file of a dataset, by name."""
     return {
         str(path.relative_to(dataset)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(dataset.rglob("*"))
@@ -106,7 +106,7 @@ def digest(dataset: Path) -> dict[str, str]:
 
 
 def as_read(residues: str) -> str:
-    """Residues as a bucket shows them."""
+    """Return residues as a bucket stores them; unknown letters are `?`."""
     return "".join(
         letter if letter in ESM2.letters else "?" for letter in residues.upper().removesuffix("*")
     )

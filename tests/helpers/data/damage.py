@@ -1,4 +1,4 @@
-"""Damage to files: what tests do to a shard, and the word that an error has for it."""
+"""Kinds of damage to a shard, and the word for each in an error."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Seen = tuple[int, bytes, bytes, int, int, int]
 
 
 def seen(bucket: Bucket) -> Seen:
-    """Everything a bucket has, to compare."""
+    """Return all values of a bucket, in a form to compare."""
     return (
         bucket.position,
         bucket.input_ids.tobytes(),

@@ -21,7 +21,7 @@ OUTSIDE = (
     "train/x",
     "~/x",
 )
-"""Names that lead out of a folder, and names that are none."""
+"""Names that lead out of a folder, and invalid names."""
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -43,7 +43,7 @@ VALUES: tuple[Any, ...] = (
     {"a": 1},
     *OUTSIDE,
 )
-"""Values of every JSON type, and of ranges that no field has."""
+"""Values of every JSON type, and values outside of every field's range."""
 _TOKENS = (
     b"{",
     b"}",

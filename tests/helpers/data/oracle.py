@@ -13,7 +13,7 @@ Record = tuple[str, list[int]]
 
 
 def biopython(data: bytes) -> list[Record] | None:
-    """(id, token ids) of each record as SimpleFastaParser reads them; None where it refuses."""
+    """Return (id, token ids) of each record by SimpleFastaParser; None if it refuses the file."""
     try:
         parsed = list(SimpleFastaParser(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")))
     except UnicodeDecodeError:
@@ -22,7 +22,7 @@ def biopython(data: bytes) -> list[Record] | None:
 
 
 def first_word(title: str) -> str:
-    """The id as Biopython's SeqIO makes it of a title, but that only ASCII blanks end a word."""
+    """Return the id of a title as Biopython's SeqIO does, except that only ASCII blanks end it."""
     blanks = " \t\v\f\x1c\x1d\x1e\x1f"
     return re.split(f"[{blanks}]", title.lstrip(blanks), maxsplit=1)[0]
 

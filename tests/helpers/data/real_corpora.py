@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 FIRST = 2_000
-"""Records that tests read of a corpus by default."""
+"""Number of records of a corpus that tests read by default."""
 
 
 def corpus_text(path: Path) -> bytes:

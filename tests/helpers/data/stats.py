@@ -1,4 +1,4 @@
-"""The JSON of `thdpack stats`, and manifests changed for it."""
+"""Helpers of tests of `thdpack stats`."""
 
 from __future__ import annotations
 

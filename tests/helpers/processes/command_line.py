@@ -85,7 +85,7 @@ def small_tasks(
     task_bytes: int | None = None,
     partition_bytes: int | None = None,
 ) -> dict[str, int]:
-    """Return the constants of the pipeline, by name, that make a build of many small tasks."""
+    """Return constants of the pipeline, by name, for a build of many small tasks."""
     return {
         "pipeline.inputs.find.TASK_BYTES": task_bytes or 128 << 20,
         "pipeline.inputs.find.PIECE_BYTES": PIECE_BYTES,
@@ -96,7 +96,7 @@ def small_tasks(
 
 
 def use_few_small_tasks(patch: pytest.MonkeyPatch) -> None:
-    """Have builds in this process cut 100 kB of input into a few tasks and partitions."""
+    """Make builds in this process cut 100 kB of input into a few tasks and partitions."""
     for name, value in small_tasks(task_bytes=60_000, partition_bytes=60_000).items():
         if not name.endswith("RESTS_TOGETHER"):
             patch.setattr(name, value)
@@ -128,7 +128,7 @@ if __name__ == "__main__":
 
 
 def without_workers() -> None:
-    """From now on, have this process run the tasks of its builds itself."""
+    """Make this process run the tasks of its builds itself from now on."""
     pipeline.executors.processes.preload = lambda *more: None
     for module in _EXECUTORS:
         import_module(module).ProcessExecutor = InThisProcess  # type: ignore[attr-defined]
@@ -160,7 +160,7 @@ def run_here(
     timeout: float = 120,
     **sizes: int,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `thdpack` to its end in this process; what it changes of the process is undone.
+    """Run `thdpack` to its end in this process; undo its changes to the process.
 
     Tasks run in this process too, unless `--workers` asks for processes. Ray takes a process of
     its own, and only there does `timeout` hold: pytest's limit ends a test that hangs.
@@ -187,7 +187,7 @@ def run_here(
             for module in _EXECUTORS:
                 patch.setattr(f"{module}.ProcessExecutor", InThisProcess)
         code = run_command(words)
-    if code == 130:  # no test interrupts itself: somebody pressed Ctrl-C to end the tests
+    if code == 130:  # no test interrupts itself: the user has pressed Ctrl-C
         raise KeyboardInterrupt
     said = [file.buffer.getvalue().decode() for file in (out, errors)]
     return subprocess.CompletedProcess(["thdpack", *words], code, *said)
@@ -206,7 +206,7 @@ def _text(errors: str) -> io.TextIOWrapper:
 
 @contextmanager
 def _fresh_process() -> Iterator[None]:
-    """Hide what a new process would not know, and forget afterwards what the command learned."""
+    """Hide state that a new process would not have, and remove the command's state afterwards."""
     root = logging.getLogger()
     handlers, root.handlers = root.handlers, []  # pytest's; without any, warnings go to stderr
     _forget_stores()
@@ -221,7 +221,7 @@ def _fresh_process() -> Iterator[None]:
         root.handlers = handlers
         INTERRUPTED.clear()
         _forget_stores()
-        # it keeps the environment that it was started in
+        # the fork server keeps the environment of its start
         multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
@@ -238,7 +238,7 @@ def _show_warning(
 
 
 def _forget_stores() -> None:
-    """Drop listings, and the marks of uploaded objects; connections stay open."""
+    """Drop cached listings and the list of uploaded objects; connections stay open."""
     for kind in registry.values():
         for system in kind._cache.values():
             system.invalidate_cache()
@@ -259,7 +259,7 @@ def _threads_ended() -> Iterator[None]:
 
 
 def in_a_fork(work: Callable[[], object]) -> str:
-    """Do something in a fork of this process; return what it raised, as `Type: message`, or ""."""
+    """Run `work` in a fork; return what it raised, as `Type: message`, or ""."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 GIVE_UP_SECONDS: Final = 130.0
-"""Only a test that hangs waits so long."""
+"""Time limit in seconds that only a hanging test reaches."""
 _REPO: Final = Path(__file__).parents[3]
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -86,7 +86,7 @@ class Printed:
 
     @property
     def text(self) -> str:
-        """What was printed so far."""
+        """Text printed so far."""
         return "".join(self._lines)
 
     def all(self, timeout: float = GIVE_UP_SECONDS) -> str:
@@ -98,10 +98,10 @@ class Printed:
 
 
 class Server:
-    """The process that forks, as its client sees it."""
+    """Client of the process that forks."""
 
     def __init__(self, *modules: str) -> None:
-        """Start it. modules: what it imports before it forks."""
+        """Start the process. modules: imported before it forks."""
         ours, theirs = socket.socketpair()
         self._socket, self._lock = ours, threading.Lock()
         # not `-m`: workers that a fork starts would import the main module's file again
@@ -162,7 +162,7 @@ def _questions(connection: socket.socket) -> Iterator[tuple[dict[str, Any], list
 
 
 def _serve(connection: socket.socket) -> None:
-    """Fork a child for each program that is asked for, until the client is gone."""
+    """Fork a child for each program that the client sends, until the client has ended."""
     for question, descriptors in _questions(connection):
         if "wait" in question:
             answer = os.waitstatus_to_exitcode(os.waitpid(question["wait"], 0)[1])
@@ -185,23 +185,21 @@ def _run(question: dict[str, Any], output: int) -> NoReturn:
     code = 1
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(
-            _PR_SET_PDEATHSIG, signal.SIGKILL
-        )  # end with the process that forked us
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the parent process
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)
         os.environ.clear()
         os.environ.update(question["env"])
-        for stream in (sys.stdout, sys.stderr):  # as torchrun starts its ranks: unbuffered
+        for stream in (sys.stdout, sys.stderr):  # unbuffered, like ranks of torchrun
             stream.reconfigure(write_through=True)  # type: ignore[union-attr] (real files)
         sys.argv = ["-c", *question["arguments"]]
         exec(compile(question["program"], "<program>", "exec"), {"__name__": "__main__"})
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    except BaseException:  # shown as the interpreter would show it
+    except BaseException:  # printed as the interpreter does
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -210,10 +208,9 @@ def _run(question: dict[str, Any], output: int) -> NoReturn:
 
 
 def serve() -> None:
-    """Be the process that forks: sys.argv[1:] are the socket's descriptor and the modules."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C of a test run ends this process with its client
+    """Run the process that forks; sys.argv[1:] are the socket's descriptor and the modules."""
+    # Ctrl-C of a test run ends this process with its client
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in sys.argv[2:]:
         importlib.import_module(module)
     signal.signal(signal.SIGINT, signal.default_int_handler)

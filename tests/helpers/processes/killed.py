@@ -1,8 +1,8 @@
 """A build killed at many moments: `python -m tests.helpers.processes.killed CORPUS FOLDER KILLS`.
 
-This process builds once, so that all is imported, and then forks. Each child is driver and worker
+This process builds once, to import all modules, and then forks. Each child is driver and worker
 of a build, and kills itself right before a change of the dataset's folder, or halfway into a write.
-Moments are drawn from all of an uninterrupted build, from the plan to the clearing up.
+Moments are drawn from a whole uninterrupted build, from the plan to the clean-up.
 Prints, as JSON, how many tasks had finished at each kill.
 """
 
@@ -36,7 +36,7 @@ def build(corpus: Path, out: Path) -> None:
 
 
 def start(corpus: Path, out: Path, moment: int, *, in_write: bool) -> int:
-    """Fork a child that builds, and dies at a moment if it comes so far; return its id."""
+    """Fork a child that builds and dies at a moment, unless it ends before; return its id."""
     child = os.fork()
     if child:
         return child
@@ -57,7 +57,7 @@ def die() -> None:
 
 
 def die_in_write(moment: int) -> None:
-    """Have this process write half of what it writes for the time `moment`, and die."""
+    """Make this process die halfway through its write number `moment`."""
     whole, left = pipeline.storage.atomic_write.WholeWrites.write, [moment]
 
     def write(file: pipeline.storage.atomic_write.WholeWrites, data: Any) -> int:
@@ -106,8 +106,8 @@ def main(corpus: Path, folder: Path, kills: int) -> None:
         if os.WIFSIGNALED(status):
             killed.append(len(list(out.glob(".build/*-*[0-9].json"))))
         else:
-            assert status == 0, "it did not go on from where it was killed"
-        if (out / "manifest.json").exists():  # it was committed: the next build begins anew
+            assert status == 0, "the build did not resume"
+        if (out / "manifest.json").exists():  # it was committed: the next build starts from nothing
             assert digest(out) == expected
             shutil.rmtree(out)
     assert os.waitpid(start(corpus, out, 0, in_write=False), 0)[1] == 0

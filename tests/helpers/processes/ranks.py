@@ -24,7 +24,7 @@ TRAIN: Final = "import sys; from trainer.train import main; main(sys.argv[1:])"
 
 
 class Job:
-    """Ranks that were started together, and what they print, standard error included."""
+    """Ranks that were started together, and their output, standard error included."""
 
     def __init__(self, program: str, arguments: Sequence[str], *, ranks: int = 1) -> None:
         """Start the ranks.
@@ -34,7 +34,7 @@ class Job:
             ranks: how many. A single one gets no rendezvous: it trains as one process.
         """
         self._printed = Printed()
-        self._store: Any = None  # as torchrun's, it lives as long as the job
+        self._store: Any = None  # it lives as long as the job, like torchrun's
         each: list[dict[str, str]] = [{}]
         if ranks > 1:
             self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -68,7 +68,7 @@ class Job:
         return None if None in found else next((status for status in found if status), 0)
 
     def wait(self) -> int:
-        """Wait for all ranks; their first exit status that is not 0."""
+        """Wait for all ranks; return the first exit status other than 0, or 0."""
         for rank in self.ranks:
             rank.wait()
         self._printed.all()
@@ -83,7 +83,7 @@ class Job:
         self.wait()
 
     def finish(self) -> str:
-        """Wait for all ranks, which have to end with 0; what they printed."""
+        """Wait for all ranks, which must exit with 0; return their output."""
         try:
             assert self.wait() == 0, self.said
         finally:

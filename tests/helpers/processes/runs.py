@@ -74,7 +74,7 @@ def arguments(data: Path | str, out: Path, *options: str, steps: int = STEPS) ->
 
 
 def train(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> Path:
-    """Train in this process, from start or checkpoint to end."""
+    """Train in this process, from the start or a checkpoint to the end."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -105,9 +105,8 @@ def torchrun(
 
 
 def losses(out: Path, kind: str = "train") -> dict[int, float]:
-    whole_lines = (
-        (out / "metrics.jsonl").read_text().rpartition("\n")[0]
-    )  # the last may be under way
+    # the last line may be incomplete
+    whole_lines = (out / "metrics.jsonl").read_text().rpartition("\n")[0]
     lines = [json.loads(line) for line in whole_lines.splitlines()]
     return {line["step"]: line["loss"] for line in lines if line["kind"] == kind}
 

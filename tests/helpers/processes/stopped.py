@@ -1,4 +1,4 @@
-"""A command that stops itself at a chosen moment, so that a test need not guess when to kill it.
+"""Commands that stop themselves at a chosen moment, so that a test can kill them there.
 
 A stopped process (SIGSTOP) waits there until the test kills it or continues it (SIGCONT).
 """
@@ -80,7 +80,7 @@ def processes_of(parent: int) -> list[int]:
         if entry.name.isdigit():
             try:
                 stat = (entry / "stat").read_text()
-            except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
+            except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
                 continue
             parents[int(entry.name)] = int(stat.rsplit(")", 1)[1].split()[1])
     found = [parent]

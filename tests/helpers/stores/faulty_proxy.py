@@ -19,10 +19,10 @@ KINDS = ("error", "lost", "stall", "cut")
 
 @dataclass
 class Faults:
-    """What goes wrong. Set and read by tests while the proxy runs.
+    """Faults of a proxy. Tests set and read them while the proxy runs.
 
     rate: share of requests that fail
-    kinds: in which ways
+    kinds: kinds of these failures
     stall_seconds: how long a stalled request hangs before its connection ends
     refuse: requests answered with 403, as "METHOD part-of-path"
     """
@@ -36,7 +36,7 @@ class Faults:
     happened: Counter[str] = field(default_factory=Counter)
     requests: list[str] = field(default_factory=list)
     hold: dict[str, threading.Event] = field(default_factory=dict)
-    """Requests ("METHOD part-of-path") that wait until the test lets them go."""
+    """Requests ("METHOD part-of-path") that wait until the test releases them."""
     waiting: list[str] = field(default_factory=list)
     """Requests that were held so far."""
     rng: random.Random = field(default_factory=lambda: random.Random(8))
@@ -173,12 +173,12 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that was killed, or gave up: what this proxy is for."""
+        """Ignore a client that was killed or gave up: tests do that."""
 
 
 @contextmanager
 def faulty_proxy(endpoint: str) -> Iterator[tuple[str, Faults]]:
-    """Start a proxy of a store; its http:// address, and what to make go wrong."""
+    """Start a proxy of a store; yield its http:// address and its faults."""
     place = urlsplit(endpoint)
     faults = Faults()
     handler = type(

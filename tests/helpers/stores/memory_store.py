@@ -1,4 +1,4 @@
-"""fsspec's store in memory, for tests at moments of their choosing in one process."""
+"""fsspec's store in memory, for tests in one process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 
 def empty_memory_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty the store, and have it say of a missing object what other stores say."""
+    """Empty the store, and make it report missing objects as other stores do."""
     monkeypatch.setattr(MemoryFileSystem, "store", {})
 
     def plainly(method: Callable[..., Any]) -> Callable[..., Any]:

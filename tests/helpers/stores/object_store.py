@@ -19,14 +19,14 @@ import s3fs
 
 BUCKET = "bucket"
 KEY, SECRET = "AKIAQUITEREALLOOKING", "s3cr3t/wJalrXUtnFEMIK7MDENG+bPx"
-"""Credentials of the tests: they must never be seen in anything thdpack says or writes."""
+"""Credentials of the tests: thdpack must never print or write them."""
 
 MIN_PART = 20_000
-"""Bytes of the smallest part of an upload, but for the last: as AWS's 5 MiB, for a small corpus."""
+"""Least bytes of a part of an upload, except the last: AWS's 5 MiB, scaled to a small corpus."""
 
 
 def s3_environment(endpoint: str) -> dict[str, str]:
-    """How AWS's own tools, too, are told where a store is and who asks."""
+    """Return the environment variables for endpoint and credentials that AWS's tools use, too."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": KEY,
@@ -37,13 +37,13 @@ def s3_environment(endpoint: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """An S3 server that runs. endpoint: its http:// address."""
+    """A running S3 server. endpoint: its http:// address."""
 
     endpoint: str
     process: int
 
     def reset(self) -> None:
-        """Forget all objects."""
+        """Delete all objects."""
         urllib.request.urlopen(
             urllib.request.Request(f"{self.endpoint}/moto-api/reset", method="POST")
         ).close()
@@ -91,7 +91,7 @@ def object_store() -> Iterator[ObjectStore]:
 
 
 def point_s3_at(endpoint: str, patch: pytest.MonkeyPatch) -> None:
-    """From here on s3:// means this server, in this process and in those that it starts."""
+    """Point s3:// at this server, in this process and its children."""
     for name, value in s3_environment(endpoint).items():
         patch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()
@@ -99,19 +99,19 @@ def point_s3_at(endpoint: str, patch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def _client(endpoint: str) -> s3fs.S3FileSystem:
-    """Making one takes a third of a second."""
+    """Return a client; it takes a third of a second to make one."""
     return s3fs.S3FileSystem(
         endpoint_url=endpoint, skip_instance_cache=True, use_listings_cache=False
     )
 
 
 def client() -> s3fs.S3FileSystem:
-    """What asks the server that the environment names, with nothing of thdpack in between."""
+    """Return a client of the server that the environment names; it uses no code of thdpack."""
     return _client(os.environ["AWS_ENDPOINT_URL"])
 
 
 def objects(prefix: str) -> dict[str, bytes]:
-    """Every object under an s3:// prefix, by its name in it."""
+    """Return every object under an s3:// prefix, by its name there."""
     root = prefix.removeprefix("s3://").rstrip("/")
     return {name.removeprefix(f"{root}/"): client().cat_file(name) for name in client().find(root)}
 

@@ -1,4 +1,4 @@
-"""Builds on an object store, in processes of their own."""
+"""Builds on an object store, each in its own process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start(out: str, *more: str, workers: int = 1, setup: str = "") -> Started:
 
 
 def until(condition: Callable[[], object], *processes: Started) -> None:
-    """Wait for a condition; a process that ends before is an error."""
+    """Wait for a condition; fail if one of the processes ends before."""
     deadline = time.monotonic() + 100
     while not condition():
         for process in processes:
@@ -59,6 +59,6 @@ def until(condition: Callable[[], object], *processes: Started) -> None:
 
 
 def asked(faults: Faults, rule: str) -> int:
-    """How many requests there were of a method for a path."""
+    """Count the requests of a method for a path, as "METHOD part-of-path"."""
     method, part = rule.split(" ")
     return sum(request.startswith(method) and part in request for request in list(faults.requests))

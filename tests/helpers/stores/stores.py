@@ -26,9 +26,9 @@ class Trouble:
     over = threading.Event()
     """Ends all stalls."""
     read_seconds = 0.0
-    """How long every read of a shard takes."""
+    """Seconds that every read of a shard takes."""
     only = ""
-    """What a shard's path has to end with to be in trouble; "" for all of them."""
+    """Only shards whose path ends with this have faults; "" for all."""
     opened: list[str] = []  # noqa: RUF012 (one for all on purpose)
     _lock = threading.Lock()
 
@@ -43,7 +43,7 @@ class Trouble:
 
     @classmethod
     def strikes(cls, kind: str) -> bool:
-        """Whether there is some of this trouble left; then there is less of it."""
+        """Take one fault of this kind, if one is left; return whether there was one."""
         with cls._lock:
             left: int = getattr(cls, kind)
             setattr(cls, kind, max(0, left - 1))
@@ -143,6 +143,6 @@ def http_store(folder: Path) -> Iterator[str]:
 
 
 def open_in(folder: Path) -> list[str]:
-    """The descriptors of this process that are files of a folder."""
+    """Return the descriptors of this process that are open files of a folder."""
     descriptors = Path("/proc/self/fd").iterdir()
     return [path.name for path in descriptors if os.path.realpath(path).startswith(str(folder))]

@@ -57,7 +57,7 @@ def corpus(tmp_path: Path) -> Path:
 def once(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, meanwhile: Callable[..., object]
 ) -> None:
-    """The next time the method is called, something else happens first."""
+    """Call something before the next call of the method."""
     method = getattr(owner, name)
 
     def call(*arguments: Any, **named: Any) -> Any:
@@ -120,7 +120,7 @@ def test_an_input_replaced_while_it_is_read_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     reader: type,
 ) -> None:
-    """Other residues in as many bytes, after what other tasks have read. Hash tasks read tables."""
+    """A file changes but keeps its size after tasks have read it. Hash tasks read tables."""
     other = tmp_path / "other"
     if reader is HashTask:
         corpus = tmp_path / "made.parquet"
@@ -155,7 +155,7 @@ def listed(corpus: Path, out: str, **options: Any) -> TaskList:
 
 
 def work_off(out: str, digest: str, *, commits: bool = True) -> Manifest | None:
-    """What the processes of an array do, one after another; None if they find that it is done."""
+    """Run the tasks of an array one after another; return None if all were finished."""
     with reporter(as_json=False) as report:
         for stage in STAGES:
             found = load_task_list(out, digest)
@@ -177,7 +177,7 @@ def test_an_unfinished_plan_is_replaced_only_with_overwrite_and_its_tasks_report
 ) -> None:
     mine = listed(corpus, place, seed=1).digest
     assert listed(corpus, place, seed=1, workers=3).digest == mine, (
-        "the same plan may be made again"
+        "the same plan can be made again"
     )
     with pytest.raises(DatasetError, match=r"another plan .* --overwrite"):
         listed(corpus, place, seed=2)
@@ -204,7 +204,7 @@ def test_a_committed_plan_is_recognized(build_here: BuildHere, corpus: Path, pla
     again = listed(corpus, place, seed=2, overwrite=True).digest
     assert work_off(place, again, commits=False) is None
     assert build_here(corpus, place, seed=2, overwrite=True, **SMALL).seed == 2, (
-        "who runs the same plan at once shares its work"
+        "a build of the same plan reuses its work"
     )
     assert work_off(place, again) is None
 
@@ -225,9 +225,8 @@ def test_a_task_list_on_a_store_replaces_only_the_dataset_of_its_planning_time(
     ObjectFolder(OUT).remove(PLAN)
     planned = signed(listed(corpus, OUT, seed=1, overwrite=True).to_json())
     build_here(corpus, OUT, seed=2, overwrite=True, **SMALL)
-    with ObjectFolder(OUT).written(
-        PLAN
-    ) as file:  # a build that had looked for plans before this one was made
+    # a build that looked for plans before this plan existed
+    with ObjectFolder(OUT).written(PLAN) as file:
         file.write(planned)
     with pytest.raises(BuildError, match="another build committed"):
         work_off(OUT, digest)
@@ -241,7 +240,7 @@ def the(found: TaskList | None) -> TaskList:
 def test_the_same_command_rewrites_a_file_that_fails_verification(
     build_here: BuildHere, corpus: Path, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the markers say: one byte is another, with the same size, time and etag."""
+    """A byte differs, but size, time, etag and markers are the same."""
 
     def damage(task: VerifyTask, *_: object) -> None:
         if place == OUT:
@@ -308,7 +307,7 @@ def test_a_file_system_without_locks_is_not_reported_as_another_build(
 def test_a_file_that_is_replaced_is_never_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other machines read spills while a requeued task writes the same again."""
+    """Other machines read a spill while a requeued task writes it again."""
     final, replace, there = tmp_path / "map-000000.arrow", os.replace, []
     monkeypatch.setattr(
         "os.replace", lambda *paths: (there.append(final.exists()), replace(*paths))
@@ -322,7 +321,7 @@ def test_a_file_that_is_replaced_is_never_missing(
 def test_a_file_that_cannot_be_finished_ends_the_build_and_is_removed(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shards are finished in threads beside the task."""
+    """Threads finish shards while the task continues."""
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""Compiled kernels against one line of numpy or a library each."""
+"""Compiled kernels against one line of numpy, or a library."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ def test_hashes_match_the_xxhash_library(values: list[list[int]]) -> None:
 
 
 def test_hashes_match_the_xxhash_library_for_each_length_class_of_xxh3() -> None:
-    lengths = np.array(
-        [*range(600), 1023, 1024, 1025, 16_384, 100_000]
-    )  # it changes at 16, 128, 240, and each 1024
+    # the algorithm changes at 16, 128, 240, and each 1024
+    lengths = np.array([*range(600), 1023, 1024, 1025, 16_384, 100_000])
     ends = np.cumsum(lengths)
     tokens = np.random.default_rng(5).integers(0, 256, int(ends[-1]), dtype=np.uint8)
     expected = [
@@ -91,6 +90,6 @@ def test_shuffle_keys_depend_on_each_of_their_inputs() -> None:
         shuffle_keys(hashes, zeros, zeros + 1, 0),
     ):
         assert (keys != other).all()
-    # no trace of the hash's order is left: ranks of 1,000 independent pairs correlate by 1 / √999
+    # the hash's order must not show: ranks of 1,000 independent pairs correlate by 1 / √999
     ranks = [np.argsort(np.argsort(values)) for values in (hashes["high"], keys)]
     assert abs(np.corrcoef(*ranks)[0, 1]) < 6 / 999**0.5

@@ -1,4 +1,4 @@
-"""Markers and other work files that are damaged or hostile are not believed, and lead nowhere."""
+"""Damaged or hostile markers and work files are ignored, and lead to no file outside."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def seen(place: Path) -> Iterator[Seen]:
 
 
 def hostile_contents(content: bytes, rng: random.Random) -> Iterator[bytes]:
-    """Damaged files, and files with a hash that agrees with what they say."""
+    """Yield damaged files, and changed files with a matching hash."""
     noted = json.loads(content)["noted"]
     for _ in range(MUTATIONS // 2):
         yield damaged(content, rng)
@@ -124,7 +124,7 @@ def files_of(task: Task[Any], result: object, out: LocalFolder) -> list[tuple[st
 def test_a_changed_marker_is_ignored_or_says_the_same_and_names_no_file_outside(
     place: Path, seen: Seen, index: int
 ) -> None:
-    """Of map and reduce tasks. What a believed one says is what the task's files are."""
+    """An accepted marker names only files of its task."""
     task = tasks_of(place)[index]
     out = LocalFolder(place, place / ".build")
     marker = place / ".build" / f"{task.name}.json"
@@ -217,7 +217,7 @@ def test_changed_files_of_a_task_list_work_or_give_our_own_error(
             refused += 1
         seen.on = False
     assert [found for found in seen.paths if "precious" in found or found.startswith("/etc")] == []
-    assert refused > 0 or name == "plan-*.json", "which is made again"
+    assert refused > 0 or name == "plan-*.json", "plan-*.json is made again"
 
 
 def load_mapped_anew(work: LocalFolder, name: str) -> None:
@@ -228,7 +228,7 @@ def load_mapped_anew(work: LocalFolder, name: str) -> None:
 
 
 def test_a_work_file_replaced_by_a_link_is_written_again(place: Path) -> None:
-    """Even if what it leads to has the right bytes: it may have others later."""
+    """A link is refused even if its target has the right bytes, which may change later."""
     task = tasks_of(place)[0]
     assert isinstance(task, MapTask)
     spill = place / ".build" / task.spill

@@ -1,4 +1,4 @@
-"""Options are checked once, at the edge."""
+"""Options are checked once, when they are parsed."""
 
 from __future__ import annotations
 

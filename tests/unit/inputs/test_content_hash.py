@@ -52,9 +52,8 @@ def table() -> bytes:
 INPUTS = {
     "one.fasta": fasta(RECORDS),
     "cut.fasta": fasta(RECORDS),
-    "long.fasta": fasta(
-        [("a", "ACDEFGHIKL" * 3_000), ("b", "MKV" * 3_000)], width=90_000
-    ),  # most ranges hold no record
+    # most ranges hold no record
+    "long.fasta": fasta([("a", "ACDEFGHIKL" * 3_000), ("b", "MKV" * 3_000)], width=90_000),
     "packed.fasta.gz": gzip.compress(fasta(RECORDS), mtime=0) + gzip.compress(b"", mtime=0),
     "packed.fasta.xz": lzma.compress(fasta(RECORDS)),
     "table.parquet": table(),
@@ -79,7 +78,7 @@ def test_the_content_hash_follows_its_documentation(
     manifest = build_here(path, tmp_path / "out", capacity=1024, max_seq_len=512)
     assert [entry.xxh3_128 for entry in manifest.inputs] == [by_the_book(INPUTS[name])]
     assert build_here(path, tmp_path / "out", capacity=1024, max_seq_len=512) == manifest, (
-        "compared with what is there, and found the same"
+        "the build must find the input unchanged"
     )
 
 

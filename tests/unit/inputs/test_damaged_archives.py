@@ -25,7 +25,7 @@ from tests.helpers.data.corpus import fasta, made_records
 
 TEXT = fasta(made_records(40))
 FLIPS = 1_000 if os.environ.get("THDPACK_LONG") else 40
-"""For each kind of archive, of one part and of several: 10,000 in all if there is time."""
+"""Bit flips for each kind of archive; 10,000 in all under THDPACK_LONG."""
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -44,7 +44,7 @@ def source(path: Path) -> Source:
 
 
 def rows(path: Path) -> Rows:
-    """All ids and residues of each block of a file."""
+    """Return all ids and residues of each block of a file."""
     blocks = read_fasta(source(path), ESM2, 0, path.stat().st_size, lambda count: None)
     return [(block.ids.tobytes(), block.tokens.tobytes()) for block, _ in blocks]
 
@@ -70,7 +70,7 @@ def test_a_flipped_bit_is_an_error_or_changes_no_record(
         except InputError as error:
             errors += 1
             assert str(path) in str(error)
-    assert errors > FLIPS // 2  # it was damage that was tried
+    assert errors > FLIPS // 2  # the flips did damage something
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,11 +163,11 @@ def test_an_archive_that_needs_a_dictionary_is_an_error(tmp_path: Path) -> None:
 
 
 LONG_TEXT = (b">a\n" + b"M" * 60_000 + b"\n") * 1_000
-"""More than is inflated ahead of what is parsed."""
+"""More text than is decompressed ahead of the parser."""
 
 
 def test_no_thread_remains_after_a_broken_archive(tmp_path: Path) -> None:
-    """The error is held, and with it what its frames hold, as by a process that goes on."""
+    """The caller keeps the error, and thereby its frames, as a process that continues may."""
     path = tmp_path / "x.fasta"
     path.write_bytes(gzip.compress(b"text\n" + LONG_TEXT, 1))
     before = set(threading.enumerate())

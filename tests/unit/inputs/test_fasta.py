@@ -16,7 +16,7 @@ Row = tuple[str, list[int], int, int]
 
 
 def rows_of(blocks: list[RecordBlock]) -> list[Row]:
-    """(id, tokens, offset, unknown) of each record."""
+    """Return (id, tokens, offset, unknown) of each record."""
     rows = []
     for block in blocks:
         begins, id_begins = np.append(0, block.ends[:-1]), np.append(0, block.id_ends[:-1])
@@ -43,16 +43,15 @@ def parse(
     block: int = 1 << 16,
     records: int = 1 << 10,
 ) -> list[Row]:
-    """All records, read in ranges cut at `cuts`."""
+    """Return all records, read in ranges that end at `cuts`."""
     rows = []
     edges = [0, *cuts, None]
     parser = FastaParser(ESM2, chunk_bytes=chunk, block_bytes=block, block_records=records)
     for begin, end in zip(edges[:-1], edges[1:], strict=True):
         stream = io.BytesIO(data)
         stream.seek(begin or 0)
-        for one in parser.read(
-            stream, begin=begin or 0, end=end
-        ):  # blocks are views: used before the next is read
+        # blocks are views, valid until the next read
+        for one in parser.read(stream, begin=begin or 0, end=end):
             rows += rows_of([one])
     return rows
 

@@ -29,14 +29,14 @@ from tests.helpers.stores.stores import http_store
 
 
 class DatedFiles(http.server.SimpleHTTPRequestHandler):
-    """Python's own server: Last-Modified, and no etag."""
+    """Python's own server, which sends Last-Modified but no ETag."""
 
     def log_message(self, *_: object) -> None:
         pass
 
 
 class Silent(DatedFiles):
-    """Tells sizes only."""
+    """Server that sends sizes only."""
 
     def send_header(self, keyword: str, value: str) -> None:
         if keyword != "Last-Modified":
@@ -44,7 +44,7 @@ class Silent(DatedFiles):
 
 
 class Expiring(DatedFiles):
-    """Answers three requests, then no more."""
+    """Server that answers three requests only."""
 
     asked = 0
 
@@ -75,7 +75,7 @@ def found(*inputs: str) -> list[Source]:
 
 @pytest.fixture
 def twins(tmp_path: Path) -> Path:
-    """Two files of one size and different times."""
+    """Write two files of one size and different times."""
     for place, time in (("a", 1_000_000_000), ("b", 1_100_000_000)):
         (tmp_path / place).mkdir()
         (tmp_path / place / "x.fasta").write_text(f">{place}\nMKV\n")
@@ -99,7 +99,7 @@ def test_web_inputs_without_etag_and_time_get_a_new_fingerprint_each_time(
     with serving(Silent, twins) as address:
         first, second = found(f"{address}/a/x.fasta")[0], found(f"{address}/a/x.fasta")[0]
         assert first.fingerprint != second.fingerprint
-        assert unchanged(first), "its size is the same, which is all that can be asked"
+        assert unchanged(first), "the same size, which is all that this server sends"
         (twins / "a" / "x.fasta").write_text(">a\nM\n")
         assert not unchanged(first)
 
@@ -127,7 +127,7 @@ def test_results_of_one_url_are_not_reused_for_another(tmp_path: Path) -> None:
         ).identity()
 
     assert identity("http://host/a/x.fa") != identity("http://host/b/x.fa")
-    assert identity("a/x.fa") == identity("/here/a/x.fa"), "a local file is known by its inode"
+    assert identity("a/x.fa") == identity("/here/a/x.fa"), "a local file is identified by its inode"
 
 
 def test_an_etag_identifies_an_object_although_times_differ_between_listing_and_request() -> None:

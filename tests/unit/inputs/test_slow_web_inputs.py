@@ -1,4 +1,4 @@
-"""Web servers that are slow, silent, or not there: told apart, and not called a missing file."""
+"""Slow, silent and absent web servers have different errors, none of them "missing file"."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.helpers.processes.command_line import Run
 
 CONTENT = b">a\nMKTAYI\n" * 40
 PATIENCE = aiohttp.ClientTimeout(total=0.3)
-"""Of aiohttp's own making, for a whole request; it is 5 minutes unless shortened."""
+"""aiohttp's timeout for a whole request, shortened from 5 minutes."""
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """Sends a file in 40 pieces over at least a second, or stops after the first."""
+    """Server that sends a file in 40 pieces over at least a second, or stops after the first."""
 
     ended = threading.Event()
     silent = False
@@ -75,9 +75,10 @@ def test_a_server_that_stops_answering_is_reported_as_such(
     monkeypatch.setattr(Server, "silent", True)
     for module in ("urls", "open_input"):
         monkeypatch.setattr(f"pipeline.storage.{module}.SILENCE_SECONDS", 0.2)
+    # aiohttp's message if the first answer is late
     with pytest.raises(
         InputError, match=r"x.fasta: cannot be read: (nothing came for 0.2 s|.*Timeout)"
-    ):  # the latter where its first answer is late
+    ):
         hash_file(f"{server}/x.fasta")
 
 
@@ -91,7 +92,7 @@ def test_a_server_error_is_not_reported_as_a_missing_file(
 
 def test_a_refused_connection_is_not_reported_as_a_missing_file(run: Run, tmp_path: Path) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # nobody listens on it
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/x.fasta"
         done = run("preprocess", url, "--out", tmp_path / "out")
     assert done.returncode == 1

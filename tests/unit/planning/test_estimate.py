@@ -1,4 +1,4 @@
-"""What plans reckon with: against measured steps, and in its own laws."""
+"""The estimate of memory and time: against measured steps, and its laws."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTING = Setting(
 
 @pytest.fixture(scope="module")
 def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample in buckets of 4096 tokens. Not to be changed."""
+    """Build the sample in buckets of 4096 tokens. Tests do not change it."""
     return preprocess(sample, tmp_path_factory.mktemp("plan") / "d", "--capacity", "4096")
 
 
@@ -99,9 +99,8 @@ def test_auto_gathers_once_a_step_if_memory_allows() -> None:
     assert resolve_reshard(replace(many, model=ESM2_MODELS["esm2-15b"]), available=150e9) == "layer"
     three = replace(many, model=ESM2_MODELS["esm2-3b"], ranks=2, shards=2)
     assert resolve_reshard(three, available=150e9) == "step"
-    assert (
-        resolve_reshard(three, available=85e9) == "layer"
-    )  # a quarter would do, but there is no room
+    # "step" needs a quarter of the batch, but does not fit
+    assert resolve_reshard(three, available=85e9) == "layer"
 
 
 def test_a_plan_names_flags_that_the_trainer_takes(

@@ -1,4 +1,4 @@
-"""Merged buckets and adapters, against plain loops over sequences."""
+"""Merged buckets and adapters, compared with plain loops over sequences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from schemas.vocabulary import ESM2
 
 @pytest.fixture(scope="module")
 def buckets(many_shards: Path) -> list[Bucket]:
-    """An epoch, part-filled buckets with tails included."""
+    """Return the buckets of an epoch, some of them partly filled."""
     with ShardReader(many_shards, prefetch=0) as reader:
         found = list(islice(reader, len(reader)))
     assert any(bucket.num_tokens < 512 for bucket in found)
@@ -26,7 +26,7 @@ def buckets(many_shards: Path) -> list[Bucket]:
 
 
 def pieces(bucket: Bucket) -> list[list[int]]:
-    """Tokens of each sequence and tail piece."""
+    """Return the tokens of each sequence and tail piece."""
     edges = bucket.cu_seqlens.tolist()
     return [
         bucket.input_ids[a:b].tolist() for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a

@@ -38,7 +38,7 @@ def test_all_permutations_of_four_are_equally_frequent() -> None:
 
 
 def whole(order: EpochOrder) -> list[tuple[int, int]]:
-    """(shard, row) of every position of an epoch."""
+    """Return (shard, row) of every position of an epoch."""
     found: list[tuple[int, int]] = []
     for window in range(order.starts.size - 1):
         shards, rows = order.locate(
@@ -107,7 +107,7 @@ def test_shards_are_listed_in_the_order_of_their_use() -> None:
 
 
 def test_any_position_is_found_without_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One epoch is ordered and one place of one window permuted, however far away it is."""
+    """A lookup orders one epoch and permutes one place of one window, at any distance."""
     epochs: list[int] = []
     permuted_values: list[int] = []
 
@@ -132,6 +132,5 @@ def test_the_mixing_function_is_the_same_for_numbers_and_arrays() -> None:
     values = np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64)
     assert mix(values).tolist() == [mix_all(value) for value in values.tolist()]
     assert mix_all(1, 2) != mix_all(2, 1)
-    assert (
-        mix_all(0) == 0xE220A8397B1DCDAF
-    )  # the first output of SplitMix64 from seed 0, as published
+    # the first output of SplitMix64 from seed 0, as published
+    assert mix_all(0) == 0xE220A8397B1DCDAF

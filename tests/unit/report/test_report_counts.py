@@ -32,7 +32,7 @@ def test_percentiles_match_their_definition(lengths: list[int], percent: int) ->
 
 
 def each(lengths: Counted) -> list[int]:
-    """Return all lengths, rising."""
+    """Return all lengths in ascending order."""
     return np.repeat(lengths.values, lengths.counts).tolist()
 
 

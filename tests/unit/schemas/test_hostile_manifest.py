@@ -33,7 +33,7 @@ def honest(many_shards: Path) -> dict[str, Any]:
 
 
 def signed(raw: dict[str, Any]) -> bytes:
-    """JSON with the digest that it should have: an attacker can compute that too."""
+    """Return JSON with a matching digest: an attacker can compute it, too."""
     rest = {name: value for name, value in raw.items() if name != "digest"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     return json.dumps({**rest, "digest": xxhash.xxh3_128_hexdigest(text.encode())}).encode()
@@ -176,7 +176,7 @@ def test_the_cache_removes_only_files_that_it_wrote(tmp_path: Path) -> None:
 
 
 class Endless(BaseHTTPRequestHandler):
-    """A server whose every file has no end."""
+    """Server whose files never end."""
 
     sent = 0
 

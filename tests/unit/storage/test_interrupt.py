@@ -1,4 +1,4 @@
-"""Ctrl-C that comes at the worst moment: while the pool of processes has a lock."""
+"""Ctrl-C at the worst moment: while the pool of processes holds a lock."""
 
 from __future__ import annotations
 

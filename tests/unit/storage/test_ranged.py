@@ -1,4 +1,4 @@
-"""An object read in ranges is, byte for byte, the file that it is, whatever order it is read in."""
+"""An object read in ranges gives the bytes of the file, in any order of reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Which ranges were asked for."""
+    """Requested ranges."""
     found: list[tuple[int, int]] = []
     fetch = RangedFile._fetch
 

@@ -1,4 +1,4 @@
-"""Waiting for a store: Ctrl-C and closing end it, in whichever thread."""
+"""Ctrl-C and close end a wait for a store in any thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fails() -> None:
 def test_ctrl_c_ends_a_wait_for_a_store(
     wait: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "FIRST_PAUSE", 3600)  # a test that waits for it runs into its limit
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 3600)  # a test that waited for it would time out
     threading.Timer(0.1, INTERRUPTED.set).start()
     try:
         with pytest.raises(ClosedError):

@@ -111,7 +111,7 @@ def test_masks_depend_only_on_seed_epoch_and_position() -> None:
 
 def test_overflow_is_counted_and_dropped() -> None:
     few = masker(probability=0.01)
-    few._threshold = 1 << 23  # half of all, where there is room for one in a hundred
+    few._threshold = 1 << 23  # half of all tokens are masked; there is room for one in a hundred
     ids = torch.full((10_000,), 5, dtype=torch.uint8)
     masked = few(ids, at(0))
     room = index_size(10_000, 0.01)

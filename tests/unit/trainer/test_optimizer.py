@@ -72,7 +72,7 @@ def test_steps_are_adamw_on_normalized_clipped_gradients_and_bad_steps_are_skipp
         for i in range(2):
             for name, parameter in built.named_weights():
                 if dtype == torch.float32 and i:
-                    parameter.grad += halves[name][i]  # as autograd does
+                    parameter.grad += halves[name][i]  # accumulates like autograd
                 else:
                     parameter.grad = halves[name][i].clone()
             ours.accumulate()
@@ -89,7 +89,7 @@ def test_steps_are_adamw_on_normalized_clipped_gradients_and_bad_steps_are_skipp
             assert all(torch.equal(before[name], p) for name, p in built.named_weights())
             continue
         expected = torch.nn.utils.clip_grad_norm_(list(reference.values()), 0.5)
-        # fp32 sums of 10⁵ squares, added in any order that halves: some roundings of 6e-8
+        # fp32 sums of 10⁵ squares, added pairwise: a few roundings of 6e-8
         assert norm == pytest.approx(float(expected), rel=1e-6)
         assert float(loss) == 3.0
         adam.step()

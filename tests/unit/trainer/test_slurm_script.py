@@ -1,4 +1,4 @@
-"""deploy/slurm/train.sbatch."""
+"""The Slurm script deploy/slurm/train.sbatch."""
 
 from __future__ import annotations
 

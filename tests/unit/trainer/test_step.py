@@ -135,7 +135,7 @@ def test_the_backward_pass_runs_in_autocast_if_low_precision_layers_are_recomput
 def test_the_outermost_autocast_ends_once_a_micro_batch_before_or_after_the_backward_pass(
     many_shards: Path, held: bool
 ) -> None:
-    """Each end of an outermost one moves delayed scaling's histories on."""
+    """Each end of an outermost autocast updates delayed scaling's histories."""
     depth, seen = 0, []
 
     @contextmanager

@@ -19,7 +19,7 @@ LARGE = 1 << 30
 
 
 def uses(reader: ShardReader, epochs: int) -> list[list[str]]:
-    """For each window in its order, the shards in the order in which they are opened."""
+    """Return, for each window in order, its shards in the order of their use."""
     order = reader._split._order
     found: list[list[str]] = []
     last: tuple[int, int] | None = None
@@ -82,9 +82,8 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
             url, cache_dir=cache, cache_bytes=1000, prefetch=0, world_size=4, buckets_per_step=20
         )
     needed = int(str(raised.value).partition("needs ")[2].partition(":")[0])
-    assert needed == sum(
-        largest[: 4 + -(-20 // min(entry.buckets for entry in entries))]
-    )  # a window, and what a step may touch
+    # a window, and what a step may touch
+    assert needed == sum(largest[: 4 + -(-20 // min(entry.buckets for entry in entries))])
     needed = sum(largest[:5])
     for limit in (needed, (needed + total) // 2, total):
         shutil.rmtree(cache, ignore_errors=True)
@@ -99,9 +98,8 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
         assert most <= limit
         best = fetched_by(windows, count, sizes, limit, by_next_use=True)
         if limit < total:
-            assert best < fetched_by(
-                windows, count, sizes, limit, by_next_use=False
-            )  # or this could not tell
+            # otherwise this test could not tell them apart
+            assert best < fetched_by(windows, count, sizes, limit, by_next_use=False)
         assert fetched == best
 
 
@@ -135,7 +133,7 @@ def test_shards_of_other_datasets_are_evicted_first_and_partial_files_are_remove
         assert not rubbish.exists()
         assert old.exists()
         assert tokens(reader, len(truth)) == truth
-        assert reader.bytes_fetched == total  # none of ours went
+        assert reader.bytes_fetched == total  # no shard of ours was evicted
     assert not old.exists()
     assert_cache_is_sound(cache)
 
@@ -150,7 +148,7 @@ def test_partial_files_of_a_killed_job_are_removed_for_new_shards(
     for rubbish in (False, True):
         shutil.rmtree(cache, ignore_errors=True)
         with ShardReader(url, cache_dir=cache, cache_bytes=limit, prefetch=0) as reader:
-            if rubbish:  # of the very shards, and appearing only now
+            if rubbish:  # partial files of these shards, which appear only now
                 for entry in entries:
                     (cache / f"{entry.xxh3_128}.part").write_bytes(bytes(entry.bytes))
                 (cache / f"{'7' * 32}.part").write_bytes(bytes(limit))
@@ -182,7 +180,7 @@ def test_a_cache_full_of_shards_in_use_is_an_error(
         ShardReader(url, seed=5, cache_dir=cache, prefetch=0, cache_bytes=LARGE) as two,
     ):
         tokens(one, 20)
-        two._split._cache._folder._limit = two._split.working_set(1)  # type: ignore[union-attr] (as if both had been given what one needs)
+        two._split._cache._folder._limit = two._split.working_set(1)  # type: ignore[union-attr] (the limit of one reader, for two)
         with pytest.raises(
             DatasetError, match=r"in use by this or other processes; raise cache_bytes \(now \d+\)"
         ):

@@ -63,10 +63,10 @@ def test_no_token_of_a_damaged_shard_is_served(
 
 def test_a_shard_that_changed_after_another_process_verified_it_is_refused(dataset: Path) -> None:
     program = f"""
-    from pipeline.reader import ShardReader
-    reader = ShardReader({str(dataset)!r})
-    print(sum(1 for _, bucket in zip(range(len(reader)), reader)))
-    """
+from pipeline.reader import ShardReader
+reader = ShardReader({str(dataset)!r})
+print(sum(1 for _, bucket in zip(range(len(reader)), reader)))
+"""
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=True
     )
@@ -74,9 +74,8 @@ def test_a_shard_that_changed_after_another_process_verified_it_is_refused(datas
     entry = read_manifest(dataset).shards["train"][3]
     stat = (dataset / entry.name).stat()
     flip(dataset / entry.name)
-    os.utime(
-        dataset / entry.name, ns=(stat.st_atime_ns, stat.st_mtime_ns)
-    )  # nothing but its bytes tells
+    # size and time stay the same
+    os.utime(dataset / entry.name, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     with ShardReader(dataset) as reader:
         assert entry.name in served_before_an_error(reader)[1]
 
@@ -87,9 +86,8 @@ def test_a_shard_that_changed_between_two_epochs_is_refused(
     with ShardReader(dataset, prefetch=0) as reader:
         assert tokens(reader, len(reader)) == truth[: len(reader)]
         for entry in reader.manifest.shards["train"]:
-            (dataset / entry.name).rename(
-                dataset / "kept"
-            )  # what is mapped stays mapped; a new file takes its place
+            # the old mapping stays valid; a new file replaces it
+            (dataset / entry.name).rename(dataset / "kept")
             shutil.copy(dataset / "kept", dataset / entry.name)
             flip(dataset / entry.name)
         found, said = served_before_an_error(reader)

@@ -28,7 +28,7 @@ def test_access_by_number_maps_one_shard_at_a_time(dataset: Path, tmp_path: Path
 
 
 def many_linked(dataset: Path, out: Path, shards: int) -> Manifest:
-    """A dataset of many shards that are hard links to one."""
+    """Make a dataset of many shards that are hard links to one."""
     manifest = read_manifest(dataset)
     entry = min(manifest.shards["train"], key=lambda entry: entry.buckets)
     entries = tuple(replace(entry, name=f"train/linked-{i}.arrow") for i in range(shards))
@@ -87,9 +87,8 @@ def test_memory_open_files_and_mappings_do_not_grow_over_ten_epochs(
     found = measured(dataset, 10, tmp_path / "cache" if cached else "")
     shards = len(read_manifest(dataset).shards["train"])
     assert found[9]["anonymous"] - found[2]["anonymous"] < 2 << 20
-    assert (
-        max(epoch["mappings"] for epoch in found[:10]) <= 9 < shards
-    )  # a window, the prefetch, and the one whose bucket is held
+    # a window, the prefetched shards, and the shard of the bucket in hand
+    assert max(epoch["mappings"] for epoch in found[:10]) <= 9 < shards
     assert max(epoch["files"] for epoch in found[:10]) <= found[10]["files"] + 10
     assert found[10]["mappings"] == 0
 

@@ -104,7 +104,7 @@ def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path
         url,
         str(cache),
         str(2 * total),
-    ]  # less than three jobs may hold: they evict each other's shards
+    ]  # less than three jobs use: they evict each other's shards
 
     def job(seed: int, buckets: int) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", JOB, *arguments, str(seed), str(buckets)]
@@ -129,7 +129,7 @@ def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path
         victims[seed].kill()
         victims[seed].communicate()
         for path in list(cache.glob("*.arrow"))[: chance.randrange(4)]:
-            path.unlink(missing_ok=True)  # and somebody tidies up
+            path.unlink(missing_ok=True)  # somebody deletes shards, too
         victims[seed] = job(seed, 10**9)
     printed, errors = survivor.communicate(timeout=60)
     for victim in victims.values():
@@ -137,9 +137,8 @@ def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path
         victim.communicate()
     assert survivor.returncode == 0, errors
     assert printed.split()[1:] == truth
-    with ShardReader(
-        url, cache_dir=cache
-    ) as reader:  # whoever comes next finds the cache sound, and tidies up
+    # the next reader finds a valid cache and removes partial files
+    with ShardReader(url, cache_dir=cache) as reader:
         assert [
             xxhash.xxh3_64_hexdigest(bucket.input_ids) for bucket in islice(reader, len(truth))
         ] == truth

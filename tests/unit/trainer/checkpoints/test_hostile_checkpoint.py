@@ -38,9 +38,9 @@ LONG = "THDPACK_LONG" in os.environ
 TEXTS = 12_000 if LONG else 300
 """Mutations of state.json, and of hashes.json."""
 FILES = 12_000 if LONG else 100
-"""Mutations of each file whose hash finds them."""
+"""Mutations of each file that its hash must find."""
 FORGED = 12_000 if LONG else 50
-"""Mutations of each file whose hash is right, for it was computed anew."""
+"""Mutations of each file with a forged hash."""
 NAME = Checkpoints.name(8)
 DISTCP, METADATA = "__0_0.distcp", ".metadata"
 
@@ -76,7 +76,7 @@ def tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 def checkpoints(
     tmp_path: Path, topology: Topology, options: TrainOptions, tensors: dict[str, Tensor]
 ) -> Checkpoints:
-    """One checkpoint, as a run writes it."""
+    """Write one checkpoint with a run."""
     with ShardReader(options.data.data, prefetch=0) as reader:
         position = reader.state_dict()
     best = BestValidation(loss=2.75, checkpoint=NAME)
@@ -95,7 +95,7 @@ def folder(checkpoints: Checkpoints, tmp_path: Path) -> Path:
 
 
 def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
-    """Half of them damaged as bytes, half of them JSON in which one value is another."""
+    """Yield damaged bytes, and JSON with one changed value, half of each."""
     raw = json.loads(content)
     for number in range(TEXTS):
         yield damaged(content, rng) if number % 2 else json.dumps(mutated(raw, rng)).encode()
@@ -104,7 +104,7 @@ def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
 def test_a_changed_state_loads_or_gives_our_own_error(
     folder: Path, options: TrainOptions, optimizer: Optimizer, topology: Topology
 ) -> None:
-    """What passes is used as a run that resumes uses it, from its options to its position."""
+    """An accepted state is used as a resumed run uses it, from options to position."""
     refused = 0
     for text in texts((folder / STATE).read_bytes(), random.Random(SEED)):
         (folder / STATE).write_bytes(text)
@@ -116,7 +116,11 @@ def test_a_changed_state_loads_or_gives_our_own_error(
             continue
         assert msgspec.json.decode(state.to_json(), type=RunState) == state
         optimizer.restored(state.applied)
-        with ExitStack() as stack, suppress(ValueError, ThdpackError):  # another run's: one line
+        # the state of another run: one line
+        with (
+            ExitStack() as stack,
+            suppress(ValueError, ThdpackError),
+        ):
             reader, _, found = open_readers(resumed(options, state.options), topology, stack)
             assert isinstance(changes(found, state.options), str)
             reader.load_state_dict(state.reader)
@@ -155,7 +159,7 @@ def test_changed_hashes_are_refused(folder: Path, topology: Topology) -> None:
     for text in texts(content, random.Random(SEED)):
         (folder / HASHES).write_bytes(text)
         if not damage(folder, topology):
-            assert read_hashes(folder) == honest  # a blank more
+            assert read_hashes(folder) == honest  # only a blank was added
 
 
 def test_forged_hashes_are_compared_with_the_files(folder: Path, topology: Topology) -> None:

@@ -94,9 +94,8 @@ def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
         plain(input_ids=ids, attention_mask=mask, labels=labels),
         ours(input_ids=ids, attention_mask=mask, labels=labels),
     )
-    rounding = (
-        100 * 2**-24 * float(expected.logits[mask.bool()].detach().abs().max())
-    )  # 5 roundings were seen; a wrong scale shows at 1e-3
+    # 5 roundings were seen; a wrong scale shows at 1e-3
+    rounding = 100 * 2**-24 * float(expected.logits[mask.bool()].detach().abs().max())
     torch.testing.assert_close(
         found.logits[mask.bool()], expected.logits[mask.bool()], rtol=0, atol=rounding
     )
@@ -142,7 +141,7 @@ def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
 def test_the_pretrained_model_computes_on_the_device_of_its_inputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the current one: Triton launches there, wherever tensors are."""
+    """That device is the current one meanwhile: Triton launches kernels there."""
     from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
     built = ThdpackEsmForMaskedLM(

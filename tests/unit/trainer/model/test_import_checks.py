@@ -23,7 +23,7 @@ NORM = "esm.encoder.layer.0.LayerNorm"
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model as transformers saves it. Not to be changed."""
+    """Save a model with transformers. Tests do not change it."""
     folder = tmp_path_factory.mktemp("esm")
     esm(SMALL).save_pretrained(folder)
     return folder
@@ -31,7 +31,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(saved: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """Copy the saved model."""
     return shutil.copytree(saved, tmp_path / "esm")
 
 
@@ -173,7 +173,7 @@ def older(tensors: dict[str, Tensor]) -> None:
 
 
 def newer(tensors: dict[str, Tensor]) -> None:
-    """Name all norms as others do."""
+    """Rename all norms."""
     for name in list(tensors):
         tensors[name.replace(".gamma", ".weight").replace(".beta", ".bias")] = tensors.pop(name)
 
@@ -190,6 +190,5 @@ def test_norms_have_either_name_and_unused_tensors_are_ignored(
     from transformers import EsmForMaskedLM
 
     model = EsmForMaskedLM.from_pretrained(folder)
-    assert torch.equal(
-        model.lm_head.decoder.weight, model.esm.embeddings.word_embeddings.weight
-    )  # tied there too
+    # tied in transformers, too
+    assert torch.equal(model.lm_head.decoder.weight, model.esm.embeddings.word_embeddings.weight)

@@ -29,7 +29,7 @@ SMALL = ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=128)
 
 
 class Linear(nn.Module):
-    """What te.Linear registers: weight, bias, and a pickle beside them."""
+    """Stand-in of te.Linear: registers weight, bias, and a pickle."""
 
     def __init__(
         self, in_features: int, out_features: int, *, device: str, return_bias: bool = False
@@ -59,7 +59,7 @@ class DotProductAttention(nn.Module):
 
 @pytest.fixture
 def layer_te(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """trainer.model.layer_te, imported with stand-ins, and forgotten afterwards."""
+    """Import trainer.model.layer_te with stand-ins; remove it afterwards."""
     names = ("transformer_engine", "transformer_engine.pytorch", "triton", "triton.language")
     stand_ins: dict[str, Any] = {name: ModuleType(name) for name in names}
     te, stand_ins["triton"].jit = stand_ins["transformer_engine.pytorch"], lambda function: function
@@ -104,9 +104,8 @@ def test_both_backends_have_the_same_keys_and_shapes(layer_te: ModuleType) -> No
 def test_a_saved_model_loads_with_the_other_backend(
     layer_te: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: str, loaded: str
 ) -> None:
-    monkeypatch.setattr(
-        precision, "resolve", lambda options, device: options
-    )  # which would miss a GPU
+    # the real one refuses te without a GPU
+    monkeypatch.setattr(precision, "resolve", lambda options, device: options)
     shape = {
         "hidden_size": 64,
         "num_hidden_layers": 2,

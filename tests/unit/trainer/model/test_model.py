@@ -30,7 +30,7 @@ def test_frequencies_of_a_checkpoint_are_used() -> None:
         model.inv_freq.copy_(draw("inv_freq", model.inv_freq.shape, SMALL, seed=0, device=CPU))
         assert (model(*packed([row])) - kept)[
             :, :33
-        ].abs().max() > 1e-3  # so much does the rounding matter
+        ].abs().max() > 1e-3  # rounding of frequencies to fp16 matters
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,8 @@ def test_initial_values_depend_only_on_seed_and_name() -> None:
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    assert (
-        abs(float(first.std()) - 0.02) < 6 * 2.2e-4
-    )  # 4,096 draws: their deviation is off by 0.02 / √8192 = 2.2e-4
+    # 4,096 draws: their deviation is off by 0.02 / √8192 = 2.2e-4
+    assert abs(float(first.std()) - 0.02) < 6 * 2.2e-4
     embedding = draw("embedding", torch.Size([64, 64]), SMALL, seed=1, device=CPU)
     assert not embedding[33:].any()
     assert not embedding[ESM2.pad].any()

@@ -26,9 +26,8 @@ def test_model_flops_match_the_count_of_torch() -> None:
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         built(ids, sequences, index)
     expected = model_flops(SMALL, tokens=96, squares=64**2 + 32**2, predicted=16)
-    assert (
-        3 * counter.get_total_flops() == expected
-    )  # the backward pass takes twice the forward pass
+    # the backward pass takes twice the forward pass
+    assert 3 * counter.get_total_flops() == expected
     assert PADDED_VOCABULARY == 64
 
 

@@ -1,4 +1,4 @@
-"""FP8 weights, as far as a CPU can tell: a parameter that acts as one stands for them."""
+"""FP8 weights on a CPU: a stand-in parameter records what it is quantized from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = ModelOptions(layers=3, hidden_size=64, heads=4, ffn_size=128)
 
 
 class Fp8Weight(nn.Parameter):
-    """Remembers what it was quantized from. Its own numbers are bf16, and to be left alone."""
+    """Stand-in of an FP8 weight: records its quantized source; its bf16 values never change."""
 
     def quantize_(self, tensor: Tensor) -> None:
         self.source = tensor.clone()
@@ -90,7 +90,7 @@ def test_fp8_weights_are_quantized_from_their_masters_after_a_step_and_after_loa
 
 
 def test_scaling_state_comes_from_modules_with_weights_only() -> None:
-    """Attention's is never used, and would be missing right after a run went on."""
+    """Attention's state is never used, and a resumed run would lack it."""
     model = nn.ModuleDict(
         {"linear": nn.Linear(2, 2), "attention": nn.Identity(), "bf16": nn.Linear(2, 2)}
     )

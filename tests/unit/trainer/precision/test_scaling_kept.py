@@ -44,14 +44,13 @@ def test_validation_adds_nothing_to_the_amax_history() -> None:
     with torch.no_grad(), preserve_scaling(model):
         model(torch.full((1, 2), 100.0))
     history = model[0].fp8_meta["scaling_fwd"].amax_history
-    assert not history.any()  # it began in there
+    assert not history.any()  # the history began inside, and was reset
     model(torch.full((1, 2), 3.0))
     with torch.no_grad(), preserve_scaling(model):
         model(torch.full((1, 2), 100.0))
         assert float(history[0]) == 100.0
-    assert (
-        model[0].fp8_meta["scaling_fwd"].amax_history is history
-    )  # in place: kernels keep its address
+    # in place: kernels keep the address
+    assert model[0].fp8_meta["scaling_fwd"].amax_history is history
     assert float(history[0]) == 3.0
 
 
