@@ -19,6 +19,7 @@ from pipeline.build.progress import reporter
 from pipeline.executors.registry import EXECUTORS, ExecutorKind
 from schemas.manifest import Manifest
 from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.data.many_shards import LONGEST, OPTIONS, PARTITION_BYTES, RECORDS
 from tests.helpers.processes.command_line import (
     PIECE_BYTES,
     REPO,
@@ -76,6 +77,7 @@ TOGETHER = {
             "unit/trainer/model/test_hugging_face_format.py",
             "unit/trainer/model/test_hugging_face_parity.py",
             "unit/trainer/model/test_import_checks.py",
+            "unit/trainer/model/test_layer_te.py",
             "unit/trainer/model/test_model.py",
             "unit/trainer/monitoring/test_metrics.py",
             "unit/trainer/test_feed.py",
@@ -178,17 +180,14 @@ def our_threads() -> OurThreads:
 
 @pytest.fixture(scope="session")
 def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a dataset of about 240 buckets in about 20 shards. Tests change copies only."""
+    """Build a dataset of about 215 buckets in about 20 shards. Tests change copies only."""
     folder = tmp_path_factory.mktemp("many_shards")
-    (folder / "made.fasta").write_bytes(fasta(made_records(1600, longest=150)))
+    (folder / "made.fasta").write_bytes(fasta(made_records(RECORDS, longest=LONGEST)))
     return preprocess(
         folder / "made.fasta",
         folder / "dataset",
-        "--capacity",
-        "512",
-        "--max-seq-len",
-        "256",
-        partition_bytes=4000,
+        *OPTIONS,
+        partition_bytes=PARTITION_BYTES,
     )
 
 

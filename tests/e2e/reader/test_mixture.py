@@ -19,24 +19,27 @@ from pipeline.reader.mixture import assigned, whole_shares
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError, StateError
 from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.data.many_shards import CAPACITY
 from tests.helpers.processes.command_line import Run, preprocess
 
 
 @pytest.fixture(scope="module")
 def datasets(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Build three datasets of one capacity, of about 211, 30 and 1 buckets.
+    """Build three datasets of one capacity, of about 215, 30 and 1 buckets.
 
     One has fewer slots and a smaller max_seq_len.
     """
     folder = tmp_path_factory.mktemp("mixture")
     made = [many_shards]
     for name, count, longest, options in (
-        ("small", 200, 150, ("--max-seq-len", "200")),
-        ("tiny", 3, 100, ("--max-seq-len", "256")),
+        ("small", 160, 100, ("--max-seq-len", "100")),
+        ("tiny", 3, 80, ("--max-seq-len", "128")),
     ):
         (folder / f"{name}.fasta").write_bytes(fasta(made_records(count, seed=7, longest=longest)))
         made.append(
-            preprocess(folder / f"{name}.fasta", folder / name, "--capacity", "512", *options)
+            preprocess(
+                folder / f"{name}.fasta", folder / name, "--capacity", str(CAPACITY), *options
+            )
         )
     return made
 
@@ -164,7 +167,7 @@ def test_invalid_mixtures_are_refused(datasets: list[Path], run: Run, tmp_path: 
         ).returncode
         == 0
     )
-    with pytest.raises(ValueError, match=r"wide has capacity 1024, .* has 512"):
+    with pytest.raises(ValueError, match=r"wide has capacity 1024, .* has 256"):
         Mixture([(datasets[0], 1), (tmp_path / "wide", 1)])
     with pytest.raises(DatasetError, match="nowhere"):
         Mixture([(datasets[0], 1), (tmp_path / "nowhere", 1)])

@@ -13,6 +13,7 @@ import pytest
 from pipeline.reader import ShardReader
 from tests.helpers.data.corpus import read_buckets
 from tests.helpers.data.delivered import STEP, WORLDS, Seen, seen, steps
+from tests.helpers.data.many_shards import CAPACITY, MAX_SEQ_LEN
 
 
 def test_a_reader_serves_the_buckets_of_the_shards(
@@ -26,13 +27,13 @@ def test_a_reader_serves_the_buckets_of_the_shards(
     assert sorted(numbers[: len(stored)]) == list(range(len(stored)))
     for bucket, number in zip(uninterrupted, numbers, strict=True):
         row = stored[number]
-        edges = row["cu_seqlens"] + [512] * (slots + 1 - len(row["cu_seqlens"]))
+        edges = row["cu_seqlens"] + [CAPACITY] * (slots + 1 - len(row["cu_seqlens"]))
         assert bucket[1:] == (
             bytes(row["input_ids"]),
             np.array(edges, dtype=np.int32).tobytes(),
             row["num_seqs"],
             row["num_tokens"],
-            256,
+            MAX_SEQ_LEN,
         )
 
 

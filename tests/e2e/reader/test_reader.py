@@ -18,6 +18,7 @@ from schemas.errors import DatasetError, StateError
 from tests.conftest import OurThreads
 from tests.helpers.data.corpus import fasta, made_records, read_buckets
 from tests.helpers.data.delivered import Seen, seen
+from tests.helpers.data.many_shards import OPTIONS, PARTITION_BYTES
 from tests.helpers.processes.command_line import REPO, Run
 from tests.helpers.stores.stores import open_in
 
@@ -134,7 +135,7 @@ def test_the_valid_split_is_read_and_missing_or_empty_splits_are_refused(
 def test_compressed_shards_give_the_same_buckets(
     many_shards: Path, uninterrupted: list[Seen], run: Run, tmp_path: Path
 ) -> None:
-    options = ("--capacity", "512", "--max-seq-len", "256", "--compression", "zstd")
+    options = (*OPTIONS, "--compression", "zstd")
     assert (
         run(
             "preprocess",
@@ -142,7 +143,7 @@ def test_compressed_shards_give_the_same_buckets(
             "--out",
             tmp_path / "zstd",
             *options,
-            partition_bytes=4000,
+            partition_bytes=PARTITION_BYTES,
         ).returncode
         == 0
     )

@@ -30,13 +30,18 @@ LONG = "THDPACK_LONG" in os.environ
 ON_TWO: tuple[tuple[str, ...], ...] = (
     ("--reshard", "micro-batch", "--gather-ahead", "2"),
     ("--reshard", "step"),
+    ("--replicate", "2"),
     *((("--reshard", "layer"), ("--context-parallel", "2")) if LONG else ()),
 )
 ON_FOUR: tuple[tuple[str, ...], ...] = (
-    ("--replicate", "4"),
     ("--replicate", "2", "--context-parallel", "2", "--reshard", "layer"),
     *(
-        ((), ("--replicate", "2"), ("--context-parallel", "4", "--recompute", "full"))
+        (
+            (),
+            ("--replicate", "2"),
+            ("--replicate", "4"),
+            ("--context-parallel", "4", "--recompute", "full"),
+        )
         if LONG
         else ()
     ),

@@ -10,6 +10,7 @@ import torch
 
 from pipeline.reader import ShardReader
 from schemas.vocabulary import ESM2
+from tests.helpers.data.many_shards import CAPACITY
 from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import (
     ROUNDING,
@@ -49,7 +50,7 @@ def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> 
         "step-00000016",
     ]
     line = json.loads((whole / "metrics.jsonl").read_text().splitlines()[0])
-    assert line["tokens"] > 3 * 512
+    assert line["tokens"] > 3 * CAPACITY
     assert line["tokens_per_second"] > 0
     assert 0 <= line["data_wait"] < 1
     assert line["overflow"] == line["skipped"] == 0

@@ -14,6 +14,7 @@ from pipeline.reader.adapters import bshd, flash_attention, position_ids, transf
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError
 from schemas.vocabulary import ESM2
+from tests.helpers.data.many_shards import CAPACITY, MAX_SEQ_LEN
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def buckets(many_shards: Path) -> list[Bucket]:
     """Return the buckets of an epoch, some of them partly filled."""
     with ShardReader(many_shards, prefetch=0) as reader:
         found = list(islice(reader, len(reader)))
-    assert any(bucket.num_tokens < 512 for bucket in found)
+    assert any(bucket.num_tokens < CAPACITY for bucket in found)
     return found
 
 
@@ -43,11 +44,11 @@ def test_a_merged_row_has_the_sequences_of_its_buckets_in_a_static_shape(
     for k in (1, 2, 5):
         batch = merge(buckets[:k])
         assert pieces(batch) == [piece for bucket in buckets[:k] for piece in pieces(bucket)]
-        assert batch.input_ids.shape == (512 * k,)
+        assert batch.input_ids.shape == (CAPACITY * k,)
         assert batch.cu_seqlens.shape == (k * (buckets[0].cu_seqlens.size - 1) + 1,)
         assert batch.cu_seqlens.dtype == np.int32
         assert batch.cu_seqlens[0] == 0
-        assert batch.cu_seqlens[-1] == 512 * k
+        assert batch.cu_seqlens[-1] == CAPACITY * k
         assert (np.diff(batch.cu_seqlens) >= 0).all()
         assert batch.num_seqs == sum(b.num_seqs for b in buckets[:k])
         assert batch.num_tokens == sum(b.num_tokens for b in buckets[:k])
@@ -104,14 +105,14 @@ def test_adapters_use_the_argument_names_of_other_libraries(buckets: list[Bucket
         "max_length_q",
         "max_length_k",
     }
-    assert model["input_ids"].shape == model["position_ids"].shape == (1, 512)
+    assert model["input_ids"].shape == model["position_ids"].shape == (1, CAPACITY)
     assert model["input_ids"][0].tolist() == bucket.input_ids.tolist()
     for arguments in (flash_attention(bucket), transformer_engine(bucket), model):
         for name, value in arguments.items():
             if "cu_seq" in name:
                 assert value is bucket.cu_seqlens
             if "max_" in name:
-                assert value == bucket.max_seqlen == 256
+                assert value == bucket.max_seqlen == MAX_SEQ_LEN
 
 
 @pytest.mark.parametrize("attention", ["default", "sdpa", "eager"])

@@ -18,6 +18,7 @@ from pipeline.reader import ShardReader
 from schemas.errors import DatasetError
 from schemas.shard import shard_schema
 from tests.helpers.data.corpus import read_manifest
+from tests.helpers.data.many_shards import CAPACITY
 
 Row = dict[str, Any]
 MUTATIONS = 20_000 if os.environ.get("THDPACK_LONG") else 120
@@ -68,13 +69,13 @@ DAMAGES: dict[str, tuple[Callable[[Row], object], str]] = {
     "ends beyond": (lambda row: row["cu_seqlens"].__setitem__(-1, 1 << 30), "cu_seqlens"),
     "is negative": (lambda row: row["cu_seqlens"].__setitem__(1, -5), "cu_seqlens"),
     "is empty": (lambda row: row["cu_seqlens"].clear(), "cu_seqlens"),
-    "one sequence is too long": (lambda row: row.update(cu_seqlens=[0, 512]), "longer than"),
+    "one sequence is too long": (lambda row: row.update(cu_seqlens=[0, CAPACITY]), "longer than"),
     "more sequences than spans": (
         lambda row: row.update(num_seqs=len(row["cu_seqlens"])),
         "num_seqs",
     ),
     "negative sequences": (lambda row: row.update(num_seqs=-1), "num_seqs"),
-    "more tokens than spans": (lambda row: row.update(num_tokens=513), "num_tokens"),
+    "more tokens than spans": (lambda row: row.update(num_tokens=CAPACITY + 1), "num_tokens"),
     "negative tokens": (lambda row: row.update(num_tokens=-1), "num_tokens"),
     "a token outside the vocabulary": (lambda row: row["input_ids"].__setitem__(7, 33), "token"),
 }
@@ -85,7 +86,7 @@ def test_values_that_kernels_trust_are_checked(dataset: Path, name: str) -> None
     change, said = DAMAGES[name]
     rows = pa.ipc.open_file(first_shard(dataset)).read_all().to_pylist()
     change(rows[3])
-    sign(dataset, written(rows, 512))
+    sign(dataset, written(rows, CAPACITY))
     with pytest.raises(DatasetError, match=said) as error:
         read_first_shard(dataset)
     assert "bucket 3" in str(error.value)
@@ -93,7 +94,7 @@ def test_values_that_kernels_trust_are_checked(dataset: Path, name: str) -> None
 
 def test_a_valid_shard_that_was_rewritten_is_read(dataset: Path) -> None:
     rows = pa.ipc.open_file(first_shard(dataset)).read_all().to_pylist()
-    sign(dataset, written(rows, 512))
+    sign(dataset, written(rows, CAPACITY))
     read_first_shard(dataset)
 
 

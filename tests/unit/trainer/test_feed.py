@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.reader import ShardReader, merge
+from tests.helpers.data.many_shards import MAX_SEQ_LEN
 from tests.helpers.models import CPU
 from trainer.feed import RING, Feed
 
@@ -22,7 +23,7 @@ def test_rows_match_the_buckets_of_the_reader(many_shards: Path, buckets: int) -
         merged = merge(originals)
         assert np.array_equal(row.input_ids.numpy(), merged.input_ids)
         assert np.array_equal(row.sequences.cu_seqlens.numpy(), merged.cu_seqlens)
-        assert row.sequences.max_seqlen == 256
+        assert row.sequences.max_seqlen == MAX_SEQ_LEN
         assert row.positions.tolist() == [bucket.position for bucket in originals]
         lengths = np.concatenate(
             [np.diff(bucket.cu_seqlens[: bucket.num_seqs + 1]) for bucket in originals]

@@ -100,7 +100,7 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
         if limit < total:
             # otherwise this test could not tell them apart
             assert best < fetched_by(windows, count, sizes, limit, by_next_use=False)
-        assert fetched == best
+        assert fetched <= best  # less is possible: Belady's choice is optimal for equal sizes only
 
 
 def test_a_cache_above_its_limit_is_reduced_when_it_is_opened(

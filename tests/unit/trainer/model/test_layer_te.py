@@ -22,7 +22,6 @@ from schemas.models import ModelOptions
 from trainer import precision
 from trainer.config import ComputeOptions
 from trainer.model.esm2 import SequenceLayout
-from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 from trainer.model.initialize import build
 
 SMALL = ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=128)
@@ -104,6 +103,9 @@ def test_both_backends_have_the_same_keys_and_shapes(layer_te: ModuleType) -> No
 def test_a_saved_model_loads_with_the_other_backend(
     layer_te: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: str, loaded: str
 ) -> None:
+    # slow to import, and only one worker needs it
+    from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
+
     # the real one refuses te without a GPU
     monkeypatch.setattr(precision, "resolve", lambda options, device: options)
     shape = {
