@@ -60,13 +60,13 @@ def pack_balanced(
     wanted_seqs = min(max_seqs, _comfortable_seqs(capacity / float(lengths.mean())))
     bucket_of = np.full(lengths.size, -1, dtype=np.int32)
     by_length = np.full(int(lengths.max()) + 1, -1, dtype=np.int64)  # scratch, all -1 between uses
-    read = np.concatenate(([0], np.cumsum(lengths)))  # tokens before each sequence
+    tokens_before = np.concatenate(([0], np.cumsum(lengths)))
     waiting = np.empty(0, dtype=np.int64)  # indices into `lengths`, in stream order
     cursor = 0
     first_bucket = 0
     while True:
         want = WINDOW_BUCKETS * capacity - int(lengths[waiting].sum())
-        stop = max(cursor, int(np.searchsorted(read, read[cursor] + want)))
+        stop = max(cursor, int(np.searchsorted(tokens_before, tokens_before[cursor] + want)))
         stop = min(stop + RESERVE, lengths.size)
         queue = np.concatenate((waiting, np.arange(cursor, stop)))
         cursor = stop

@@ -71,11 +71,11 @@ class Feed:
             self._launched.record()  # recorded after all work that the device still has to do
         started = time.perf_counter()
         bucket = next(self._rows)
-        got = time.perf_counter()
+        received_at = time.perf_counter()
         self._copier.wait()  # this wait is for the device, which is behind, and not for data
         free = time.perf_counter()
         row = self._copier.copy(bucket, bucket.position + self._places)
-        spent = got - started + time.perf_counter() - free
+        spent = received_at - started + time.perf_counter() - free
         self.spent += spent
         if self._launched is None or self._launched.query():
             self.waited += spent

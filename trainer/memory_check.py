@@ -48,9 +48,9 @@ def check_memory(setting: Setting, *, available: float) -> str:
     """
     parts = memory(setting)
     total = sum(parts.values())
-    said = f"about {total / 2**30:,.0f} of {available / 2**30:,.0f} GiB"
+    sizes = f"about {total / 2**30:,.0f} of {available / 2**30:,.0f} GiB"
     if total <= _TOLERANCE * available:
-        return said
+        return sizes
     part, size = max(parts.items(), key=lambda item: item[1])
     changes = {
         "--reshard layer": replace(setting, reshard="layer"),
@@ -66,7 +66,7 @@ def check_memory(setting: Setting, *, available: float) -> str:
     )
     remedy = fitting[0] if fitting else more
     raise ValueError(
-        f"this run needs {said} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. "
+        f"this run needs {sizes} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. "
         "`thdpack plan` shows what fits"
     )
 

@@ -219,9 +219,9 @@ class TrainingRun:
         for name, tensor in self._tensors().items():
             kind, _, name = name.partition(".")
             if kind == "model":
-                together = full_tensor(tensor)  # assembled from all ranks, one tensor at a time
+                assembled = full_tensor(tensor)  # assembled from all ranks, one tensor at a time
                 if self.topology.is_main:
-                    tensors[name] = together.cpu()
+                    tensors[name] = assembled.cpu()
         if self.topology.is_main:
             self.lock.check()
             huggingface.export(

@@ -208,9 +208,9 @@ class GraphReplay(Generic[Result]):
             RuntimeError
             # torch raises this for everything that CUDA refuses, too little memory included
         ) as error:
-            what = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             raise CaptureError(
-                f"the step cannot be captured in a CUDA graph ({what}): run the same command "
+                f"the step cannot be captured in a CUDA graph ({reason}): run the same command "
                 "without --cuda-graph"
             ) from error
         return graph

@@ -142,15 +142,15 @@ class Build:
 
     def _build(self) -> Built:
         """Run all stages; tasks that an earlier attempt finished are skipped by their markers."""
-        mapped = self._map()
+        map_outcome = self._map()
         options = self._options.of_dataset
-        job = Job(build=mapped.build, options=options, out=self._out, work=self._work)
-        mapped.save(job)
+        job = Job(build=map_outcome.build, options=options, out=self._out, work=self._work)
+        map_outcome.save(job)
         tasks = reduce_tasks(job, self._plan.partitions)
-        parts = self._phase("deduplicate, shuffle, pack", tasks, mapped.residues)
-        return self.finish(job, mapped, parts)
+        parts = self._phase("deduplicate, shuffle, pack", tasks, map_outcome.residues)
+        return self.finish(job, map_outcome, parts)
 
-    def finish(self, job: Job, mapped: MapOutcome, parts: Sequence[PackResult]) -> Built:
+    def finish(self, job: Job, map_outcome: MapOutcome, parts: Sequence[PackResult]) -> Built:
         """Commit: pack the rests, verify, replace the manifest.
 
         Args:
@@ -164,7 +164,7 @@ class Build:
         for level in rest_levels(job, [task.rest for task in reduces]):
             parts += self._phase("pack the rest" if level[0].final else "pack the rests", level, 0)
             tasks += level
-        manifest = manifest_of(self._options, mapped.build, mapped.inputs, parts)
+        manifest = manifest_of(self._options, map_outcome.build, map_outcome.inputs, parts)
         self._refuse_empty(manifest)
         self._verify(manifest, tasks, parts)
         self._executor.end()
@@ -211,10 +211,10 @@ class Build:
         hashed = sum(task.end - task.begin for task in hashes)
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
-        mapped = add_up_map_results(self._options, self._plan, maps, hashes, results)
+        map_outcome = add_up_map_results(self._options, self._plan, maps, hashes, results)
         for line in unknown_letter_warnings(self._options, self._plan, map_results_among(results)):
             self._report.note(without_credentials(line))
-        return mapped
+        return map_outcome
 
     def _refuse_other_inputs(self, existing: Manifest) -> None:
         """Read all inputs, and compare them with those of the existing dataset.

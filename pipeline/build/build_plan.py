@@ -97,8 +97,8 @@ class _Planned(msgspec.Struct):
 def planned_here(out: Folder) -> str | None:
     """Return the digest of the unfinished task list in a dataset's folder; None without one."""
     content = out.content(PLAN)
-    there = read_signed(content, _Planned)
-    return None if content is None else UNREADABLE if there is None else there.digest
+    task_list = read_signed(content, _Planned)
+    return None if content is None else UNREADABLE if task_list is None else task_list.digest
 
 
 def comes_of(manifest: Manifest, plan: str) -> bool:

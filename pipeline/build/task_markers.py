@@ -55,16 +55,18 @@ def believed(task: Task[Result], out: Folder) -> Result | None:
     if identity is None:
         return None
     content = task.work.content(_marker(task))
-    noted = read_signed(content, _Marker)
+    marker = read_signed(content, _Marker)
     result = (
-        _result_of(task, noted.result) if noted is not None and noted.identity == identity else None
+        _result_of(task, marker.result)
+        if marker is not None and marker.identity == identity
+        else None
     )
-    if noted is not None and result is not None:
+    if marker is not None and result is not None:
         outputs = list(_outputs(task, result, out))
-        same = len(outputs) == len(noted.version_tags)
+        same = len(outputs) == len(marker.version_tags)
         if same and all(
             folder.holds(file.name, file.bytes, file.xxh3_128, version_tag)
-            for (folder, file), version_tag in zip(outputs, noted.version_tags, strict=True)
+            for (folder, file), version_tag in zip(outputs, marker.version_tags, strict=True)
         ):
             return result
     if content is not None:
@@ -77,9 +79,11 @@ def finished(task: Task[Result], out: Folder) -> Result | None:
 
     Only the sizes of its files are checked, because `run_once` has made them durable.
     """
-    noted = read_signed(task.work.content(_marker(task)), _Marker)
+    marker = read_signed(task.work.content(_marker(task)), _Marker)
     result = (
-        None if noted is None or noted.identity != _digest(task) else _result_of(task, noted.result)
+        None
+        if marker is None or marker.identity != _digest(task)
+        else _result_of(task, marker.result)
     )
     if result is None:
         return None
@@ -149,10 +153,10 @@ def _digest(task: Task[Any]) -> str | None:
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
-def _result_of(task: Task[Result], noted: msgspec.Raw) -> Result | None:
+def _result_of(task: Task[Result], result_json: msgspec.Raw) -> Result | None:
     """Return the result in a marker; None if it is not of the task's type."""
     try:
-        result = decoded(bytes(noted), task.result_type)
+        result = decoded(bytes(result_json), task.result_type)
     except ValueError:
         return None
     return result if _names_are_own(task, result) else None

@@ -52,8 +52,10 @@ def parsed(arguments: list[str]) -> Any:
         if not isinstance(options, PreprocessArguments):
             return options
         values = {field.name: getattr(options, field.name) for field in fields(options)}
-        asked = PreprocessOptions(**values)
-        return PlanTasksOptions(asked) if isinstance(options, PlanTasksArguments) else asked
+        preprocess = PreprocessOptions(**values)
+        return (
+            PlanTasksOptions(preprocess) if isinstance(options, PlanTasksArguments) else preprocess
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -72,16 +72,16 @@ def _show(plan: TrainingPlan, console: Console) -> None:
 
 
 def _caveat(plan: TrainingPlan) -> str:
-    said = "Estimates, within 7 % of measurements on up to 4 H200 of one host (docs/benchmarks.md)"
+    note = "Estimates, within 7 % of measurements on up to 4 H200 of one host (docs/benchmarks.md)"
     if plan.best.setting.context_parallel > 1:
-        said += "; with --context-parallel only memory was measured, and time lacks its exchanges"
+        note += "; with --context-parallel only memory was measured, and time lacks its exchanges"
     if plan.cluster.gpu != "H200":
-        said += (
+        note += (
             f"; times are those of an H200, with faster memory: no {plan.cluster.gpu} was measured"
         )
     if plan.cluster.nodes > 1:
-        said += "; traffic between hosts was not measured"
-    return said + "."
+        note += "; traffic between hosts was not measured"
+    return note + "."
 
 
 def _steps(steps: float) -> str:

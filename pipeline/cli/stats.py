@@ -21,7 +21,7 @@ def run_stats(options: StatsOptions) -> int:
         hint = taken if options.json not in (None, "-") else ""
         raise UsageError(f"name a dataset, two to compare, or sequence files{hint}")
     try:
-        asked = PreprocessOptions(
+        preprocess = PreprocessOptions(
             inputs=options.inputs,
             out="",
             capacity=options.capacity,
@@ -32,7 +32,7 @@ def run_stats(options: StatsOptions) -> int:
         raise UsageError(str(error)) from error
     outputs = Outputs(json=options.json, csv=options.csv, html=options.html)
     try:
-        stats(asked, outputs, read_tokens=options.read_tokens)
+        stats(preprocess, outputs, read_tokens=options.read_tokens)
     except MixedInputsError as error:
         raise UsageError(str(error)) from error
     return 0

@@ -150,8 +150,8 @@ class RayExecutor:
 
     def _has_other_nodes(self) -> bool:
         """Whether tasks may run on machines that can be lost together with their page caches."""
-        here = self._ray.get_runtime_context().get_node_id()
-        return any(node["Alive"] and node["NodeID"] != here for node in self._ray.nodes())
+        own_node = self._ray.get_runtime_context().get_node_id()
+        return any(node["Alive"] and node["NodeID"] != own_node for node in self._ray.nodes())
 
     def _submit(
         self, work: Work[TaskT, Any], tasks: Sequence[TaskT], waiting: Iterator[int]
@@ -167,15 +167,15 @@ class RayExecutor:
             self._durable = self._has_other_nodes()
             self._looked = time.monotonic()
         while len(self._running) < self._most:
-            together = list(
+            indices = list(
                 islice(waiting, max(1, min(_TOGETHER, length_hint(waiting) // self._most)))
             )
-            if not together:
+            if not indices:
                 return
-            batch = [tasks[index] for index in together]
+            batch = [tasks[index] for index in indices]
             self._running[
                 self._task.remote(work, batch, self._out, self._durable, self._driver)
-            ] = together[0]
+            ] = indices[0]
 
 
 def _work(

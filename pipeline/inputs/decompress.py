@@ -214,18 +214,18 @@ class _Parts(io.RawIOBase):
         try:
             return self._decoder.decompress(data, most)
         except self._kind.errors as error:
-            said = str(error)
-            if "too much memory" in said or "Memory usage limit" in said:
+            message = str(error)
+            if "too much memory" in message or "Memory usage limit" in message:
                 raise ArchiveNeedsError(
                     "unpacking it takes more memory than is allowed (a window of 128 MiB; "
                     "xz: 256 MiB); give it unpacked, or through a pipe, as in "
                     "zstd -dc --long=31 FILE | thdpack preprocess -"
                 ) from error
-            if "Dictionary mismatch" in said:
+            if "Dictionary mismatch" in message:
                 raise ArchiveNeedsError(
                     "packed with a zstd dictionary, which is not in the file; give it unpacked"
                 ) from error
-            raise DamagedArchiveError("" if said in _UNSPECIFIC else said) from error
+            raise DamagedArchiveError("" if message in _UNSPECIFIC else message) from error
 
     def _next_part(self) -> bool:
         """Begin the next part; return whether there is one.

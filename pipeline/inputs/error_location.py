@@ -77,9 +77,9 @@ def archive_errors(source: Source) -> Iterator[None]:
                     "what follows a complete part of it is no gzip: damaged there, "
                     "or something was appended"
                 )
-            said = f" ({reason})" if reason else ""
+            in_brackets = f" ({reason})" if reason else ""
             raise InputError(
-                f"damaged {source.compression} archive{said}; download or copy it again",
+                f"damaged {source.compression} archive{in_brackets}; download or copy it again",
                 source=source.url,
             ) from error
 

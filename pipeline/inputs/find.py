@@ -113,10 +113,10 @@ def relative_names(urls: list[str]) -> dict[str, str]:
 
 def _told_apart(names: dict[str, str]) -> dict[str, str]:
     """Number the inputs that differ only in the query of their URL, which names must not show."""
-    often = Counter(names.values())
+    occurrences = Counter(names.values())
     seen: Counter[str] = Counter()
     for url, name in names.items():
-        if often[name] > 1:
+        if occurrences[name] > 1:
             seen[name] += 1
             names[url] = f"{name}~{seen[name]}"
     return names

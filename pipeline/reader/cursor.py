@@ -212,13 +212,13 @@ class GlobalCursor(Iterator[Bucket]):
             raise StateError(f"not a reader's state: no {', '.join(sorted(missing))} in it")
         for key, ours in self._identity.items():
             if state[key] != ours:
-                what = (
+                field = (
                     "is of another dataset: its manifest digest"
                     if key == "manifest"
                     else f"has another {key}: it"
                 )
                 raise StateError(
-                    f"the reader's state {what} is {state[key]!r}, here it is {ours!r}; "
+                    f"the reader's state {field} is {state[key]!r}, here it is {ours!r}; "
                     "the order would not be the same"
                 )
         position = state["position"]

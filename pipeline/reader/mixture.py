@@ -179,11 +179,11 @@ def _stop(splits: Sequence[SplitReader]) -> None:
 def _common_shape(splits: Sequence[SplitReader]) -> BucketShape:
     """Return a shape with room for the buckets of all datasets."""
     for other in splits[1:]:
-        for what in ("capacity", "vocabulary"):
-            ours, theirs = getattr(splits[0].manifest, what), getattr(other.manifest, what)
+        for field in ("capacity", "vocabulary"):
+            ours, theirs = getattr(splits[0].manifest, field), getattr(other.manifest, field)
             if ours != theirs:
                 raise ValueError(
-                    f"{other.url} has {what} {theirs!r}, {splits[0].url} has {ours!r}; "
+                    f"{other.url} has {field} {theirs!r}, {splits[0].url} has {ours!r}; "
                     "datasets of a mixture have the same"
                 )
     return BucketShape(

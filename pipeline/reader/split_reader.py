@@ -142,19 +142,19 @@ class SplitReader:
             order = self._order.epoch(epoch)
             window = order.window_at(offset)
             end = epoch * self.buckets + int(order.starts[window + 1])
-            here = slice(done, int(np.searchsorted(positions, end)))
-            shards, rows = order.locate(window, positions[here] - epoch * self.buckets)
+            in_window = slice(done, int(np.searchsorted(positions, end)))
+            shards, rows = order.locate(window, positions[in_window] - epoch * self.buckets)
             self._enter(epoch, window)
-            mapped = self._mapped
+            open_shards = self._mapped
             for shard, row, label in zip(
-                shards.tolist(), rows.tolist(), labels[here].tolist(), strict=True
+                shards.tolist(), rows.tolist(), labels[in_window].tolist(), strict=True
             ):
                 try:
-                    found = mapped[shard]
+                    found = open_shards[shard]
                 except KeyError:
-                    found = mapped[shard] = self._loader.get(shard)
+                    found = open_shards[shard] = self._loader.get(shard)
                 yield found.bucket(row, label)
-            done = here.stop
+            done = in_window.stop
 
     def number_at(self, position: int) -> int:
         """Return the number, in stored order, of the bucket at a position."""
@@ -207,16 +207,16 @@ class SplitReader:
     def _open(self, shard: int) -> MappedShard:
         entry, first_time = self._entries[shard], shard not in self._checked
         if self._cache is not None:
-            mapped = self._cache.open(entry, self.shape, check_buckets=first_time)
+            shard_map = self._cache.open(entry, self.shape, check_buckets=first_time)
         else:
             assert self._folder is not None
-            mapped = MappedShard(
+            shard_map = MappedShard(
                 self._folder / entry.name, entry, self.shape, check_buckets=first_time
             )
         self._checked.add(shard)
         with self._count:
             self.bytes_verified += entry.bytes
-        return mapped
+        return shard_map
 
     def uses(self) -> Iterator[tuple[int, str]]:
         """Yield buckets until the next use of each shard, and its hash, for two epochs.

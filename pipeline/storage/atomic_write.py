@@ -78,8 +78,8 @@ class Finisher:
         """
         self._threads.shutdown(wait=True)
         if error is None:
-            for begun in self._begun:
-                begun.result()
+            for future in self._begun:
+                future.result()
 
     def finish(self, how: Callable[[], None]) -> None:
         """Run in the background."""

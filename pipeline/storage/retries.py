@@ -118,9 +118,9 @@ class RemoteStore:
                         f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; the last: {reason}"
                     ) from error
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
-            said = without_credentials(f"{name}: not {doing} {self.url}: {reason}")
+            message = without_credentials(f"{name}: not {doing} {self.url}: {reason}")
             _LOG.warning(
-                "attempt %d of %d: %s; again in %.1f s", attempt + 1, ATTEMPTS, said, pause
+                "attempt %d of %d: %s; again in %.1f s", attempt + 1, ATTEMPTS, message, pause
             )
             if _came(self.stopped, pause, self.stopped):
                 raise ClosedError()

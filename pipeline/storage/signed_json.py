@@ -27,8 +27,9 @@ class _Signed(msgspec.Struct):
 
 def signed(values: Any) -> bytes:
     """Return the content of a file: JSON values and their hash."""
-    noted = json.dumps(values, sort_keys=True).encode()
-    return b'{"xxh3_128": "%s", "noted": %s}' % (xxhash.xxh3_128_hexdigest(noted).encode(), noted)
+    content = json.dumps(values, sort_keys=True).encode()
+    digest = xxhash.xxh3_128_hexdigest(content).encode()
+    return b'{"xxh3_128": "%s", "noted": %s}' % (digest, content)
 
 
 def read_signed(content: bytes | None, kind: type[T]) -> T | None:
@@ -37,7 +38,8 @@ def read_signed(content: bytes | None, kind: type[T]) -> T | None:
         return None
     try:
         found = decoded(content, _Signed)
-        noted = bytes(found.noted)
-        return decoded(noted, kind) if xxhash.xxh3_128_hexdigest(noted) == found.xxh3_128 else None
+        content = bytes(found.noted)
+        intact = xxhash.xxh3_128_hexdigest(content) == found.xxh3_128
+        return decoded(content, kind) if intact else None
     except ValueError:
         return None

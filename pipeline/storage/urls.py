@@ -104,11 +104,11 @@ def answer_of(error: BaseException) -> tuple[int | None, str, str]:
     response = getattr(error.__cause__, "response", None)  # of botocore
     if not isinstance(response, dict):
         return None, "", ""
-    said = response.get("Error", {})
+    answer = response.get("Error", {})
     return (
         response.get("ResponseMetadata", {}).get("HTTPStatusCode"),
-        str(said.get("Code", "")),
-        str(said.get("Message", "")),
+        str(answer.get("Code", "")),
+        str(answer.get("Message", "")),
     )
 
 

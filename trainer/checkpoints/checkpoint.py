@@ -153,18 +153,18 @@ class Checkpoints:
         try:
             reader = CheckedReader(path)
             reader.read_metadata()
-            there = reader.shapes
+            saved_shapes = reader.shapes
             wanted = {
                 **tensors,
-                **{key: tensor for key, tensor in optional.items() if key in there},
+                **{key: tensor for key, tensor in optional.items() if key in saved_shapes},
             }
-            missing = sorted(set(wanted) - set(there))
+            missing = sorted(set(wanted) - set(saved_shapes))
             if missing:
                 raise CheckpointError(
                     f"{path} lacks {missing[0]} and {len(missing) - 1} more: it belongs to "
                     "another model"
                 )
-            _check_shapes(path, there, wanted, optional)
+            _check_shapes(path, saved_shapes, wanted, optional)
             dcp.load(wanted, storage_reader=reader, process_group=self._topology.checkpoint_group)
         except (OSError, ValueError, RuntimeError, EOFError, dcp.api.CheckpointException) as error:
             raise CheckpointError(f"{path} cannot be loaded: {error}") from error
@@ -182,7 +182,7 @@ class Checkpoints:
 
 def _check_shapes(
     path: Path,
-    there: Mapping[str, tuple[int, ...]],
+    saved_shapes: Mapping[str, tuple[int, ...]],
     wanted: Mapping[str, Tensor],
     optional: Mapping[str, Tensor],
 ) -> None:
@@ -192,10 +192,9 @@ def _check_shapes(
         CheckpointError: a tensor has another shape.
     """
     for key, tensor in wanted.items():
-        if there[key] != tuple(tensor.shape):
-            found = (
-                f"{path}: {key} has shape {there[key]}, in this run it has {tuple(tensor.shape)}"
-            )
+        if saved_shapes[key] != tuple(tensor.shape):
+            shape = f"{saved_shapes[key]}, in this run it has {tuple(tensor.shape)}"
+            found = f"{path}: {key} has shape {shape}"
             if key.startswith("scaling."):
                 raise CheckpointError(
                     f"{found}: another version of Transformer Engine wrote it. Resume with that "

@@ -68,11 +68,13 @@ def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
     if differing:
         where, found = each[differing[0]]
         names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
-        what = "; ".join(f"{name} {found.get(name)}, there {expected.get(name)}" for name in names)
+        differences = "; ".join(
+            f"{name} {found.get(name)}, there {expected.get(name)}" for name in names
+        )
         others = f"; {len(differing)} ranks differ from rank 0" if differing[1:] else ""
         raise ValueError(
             f"rank {differing[0]} on {where} differs from rank 0 on {host}: it has "
-            f"{what}{others}. All ranks need the same"
+            f"{differences}{others}. All ranks need the same"
         )
 
 

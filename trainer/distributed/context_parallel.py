@@ -62,29 +62,29 @@ class Slices:
         sent = torch.cat([part.reshape(-1) for part in x_tH.split(each, 1)])
         unit = tokens * rest.numel()
         own = each[self.rank]
-        got = self._exchange(sent, [unit * share for share in each], [unit * own] * self.ranks)
-        return got.view(self.ranks * tokens, own, *rest)
+        received = self._exchange(sent, [unit * share for share in each], [unit * own] * self.ranks)
+        return received.view(self.ranks * tokens, own, *rest)
 
     def exchange_to_tokens(self, x_Th: Tensor, heads: int) -> Tensor:
         (whole, own), rest = x_Th.shape[:2], x_Th.shape[2:]
         each, tokens = shares(heads, self.ranks), whole // self.ranks
         unit = tokens * rest.numel()
-        got = self._exchange(
+        received = self._exchange(
             x_Th.reshape(-1), [unit * own] * self.ranks, [unit * share for share in each]
         )
         ends = list(accumulate(unit * share for share in each))
         return torch.cat(
             [
-                got[end - unit * share : end].view(tokens, share, *rest)
+                received[end - unit * share : end].view(tokens, share, *rest)
                 for end, share in zip(ends, each, strict=True)
             ],
             1,
         )
 
     def _exchange(self, sent: Tensor, sizes: list[int], got_sizes: list[int]) -> Tensor:
-        got = sent.new_empty(sum(got_sizes))
-        dist.all_to_all_single(got, sent, got_sizes, sizes, group=self._group)
-        return got
+        received = sent.new_empty(sum(got_sizes))
+        dist.all_to_all_single(received, sent, got_sizes, sizes, group=self._group)
+        return received
 
 
 class _ToHeads(torch.autograd.Function):

@@ -103,11 +103,11 @@ class Watch:
         ):
             return
         # the main thread waits for the others, perhaps on a GPU, and would wait for ever
-        said = (
+        message = (
             self._said
             or f"a collective failed, though all ranks answer: the first error says why. {_RESUME}"
         )
-        say(self._rank, said)
+        say(self._rank, message)
         os._exit(1)
 
     def _silent(self) -> list[int]:

@@ -69,11 +69,11 @@ class Topology:
         check_arrangement(options, self.world_size)
         if options.context_parallel == 1:
             return replace(self, replicate=options.replicate)
-        together = torch.arange(self.world_size).view(-1, options.context_parallel)
+        ranks = torch.arange(self.world_size).view(-1, options.context_parallel)
         slices = Slices(
             rank=self.rank % options.context_parallel,
             ranks=options.context_parallel,
-            group=self._group(together),
+            group=self._group(ranks),
         )
         return replace(self, replicate=options.replicate, slices=slices)
 
@@ -136,12 +136,12 @@ class Topology:
         """Return rank 0's tensor on the devices of all ranks. The other ranks' tensors give shape
         and dtype.
         """
-        there = (
+        on_device = (
             tensor.to(self.device) if self.is_main else torch.empty_like(tensor, device=self.device)
         )
         if self.world_size > 1:
-            dist.broadcast(there, src=0)
-        return there
+            dist.broadcast(on_device, src=0)
+        return on_device
 
     def shard(
         self, model: nn.Module, *, compute_dtype: torch.dtype, reshard: Reshard, gather_ahead: int

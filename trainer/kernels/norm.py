@@ -39,24 +39,24 @@ def _norm_forward(
 ):
     row = tl.program_id(0)
     column = tl.arange(0, block)
-    there = column < size
+    mask = column < size
     at = row.to(tl.int64) * size + column
-    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32) + tl.load(
-        update + at, mask=there, other=0.0
+    value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32) + tl.load(
+        update + at, mask=mask, other=0.0
     ).to(tl.float32)
     if bias is not None:
-        value += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)
+        value += tl.load(bias + column, mask=mask, other=0.0).to(tl.float32)
     rounded = value.to(total.dtype.element_ty)
-    tl.store(total + at, rounded, mask=there)
+    tl.store(total + at, rounded, mask=mask)
     value = rounded.to(tl.float32)
     mean = tl.sum(value, 0) / size
-    centred = tl.where(there, value - mean, 0.0)
+    centred = tl.where(mask, value - mean, 0.0)
     inverse = tl.rsqrt(tl.sum(centred * centred, 0) / size + epsilon)
     tl.store(means + row, mean)
     tl.store(inverses + row, inverse)
-    scaled = centred * inverse * tl.load(weight + column, mask=there, other=0.0).to(tl.float32)
-    scaled += tl.load(shift + column, mask=there, other=0.0).to(tl.float32)
-    tl.store(out + at, scaled.to(out.dtype.element_ty), mask=there)
+    scaled = centred * inverse * tl.load(weight + column, mask=mask, other=0.0).to(tl.float32)
+    scaled += tl.load(shift + column, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + at, scaled.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -78,19 +78,19 @@ def _norm_backward(
     bias."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     column = tl.arange(0, block)
-    there = column < size
-    scale = tl.load(weight + column, mask=there, other=0.0).to(tl.float32)
+    mask = column < size
+    scale = tl.load(weight + column, mask=mask, other=0.0).to(tl.float32)
     stride = tl.full((), size, tl.int64)
     of_weight = tl.zeros((block,), tl.float32)
     of_shift = tl.zeros((block,), tl.float32)
     of_bias = tl.zeros((block,), tl.float32)
     for row in tl.range(program, tokens, programs, num_stages=3):
         at = row * stride + column
-        value = tl.load(total + at, mask=there, other=0.0).to(tl.float32)
-        dy = tl.load(grad_out + at, mask=there, other=0.0).to(tl.float32)
-        around = tl.load(grad_total + at, mask=there, other=0.0).to(tl.float32)
+        value = tl.load(total + at, mask=mask, other=0.0).to(tl.float32)
+        dy = tl.load(grad_out + at, mask=mask, other=0.0).to(tl.float32)
+        around = tl.load(grad_total + at, mask=mask, other=0.0).to(tl.float32)
         inverse = tl.load(inverses + row)
-        normal = tl.where(there, (value - tl.load(means + row)) * inverse, 0.0)
+        normal = tl.where(mask, (value - tl.load(means + row)) * inverse, 0.0)
         of_weight += dy * normal
         of_shift += dy
         dy *= scale
@@ -99,12 +99,12 @@ def _norm_backward(
         ) * inverse + around
         if has_bias:
             of_bias += dx
-        tl.store(grad + at, dx.to(grad.dtype.element_ty), mask=there)
+        tl.store(grad + at, dx.to(grad.dtype.element_ty), mask=mask)
     place = sums + program * size + column
-    tl.store(place, of_weight, mask=there)
-    tl.store(place + programs * size, of_shift, mask=there)
+    tl.store(place, of_weight, mask=mask)
+    tl.store(place + programs * size, of_shift, mask=mask)
     if has_bias:
-        tl.store(place + 2 * programs * size, of_bias, mask=there)
+        tl.store(place + 2 * programs * size, of_bias, mask=mask)
 
 
 class AddNorm(torch.autograd.Function):

@@ -56,13 +56,13 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
     maps, hashes = listed.maps, listed.hashes
     tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
     results = results_of(listed, "map", tasks)
-    mapped = add_up_map_results(listed.options, listed.plan, maps, hashes, results)
+    map_outcome = add_up_map_results(listed.options, listed.plan, maps, hashes, results)
     for line in unknown_letter_warnings(listed.options, listed.plan, map_results_among(results)):
         _LOG.warning("%s", without_credentials(line))
-    mapped.save(listed.job(mapped.build), durable=True)
+    map_outcome.save(listed.job(map_outcome.build), durable=True)
     with work.written(name) as file:
-        file.write(signed({"build": mapped.build}))
-    return mapped
+        file.write(signed({"build": map_outcome.build}))
+    return map_outcome
 
 
 def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> list[Result]:

@@ -57,22 +57,22 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
     """
     destination, options = listed.destination, replace(listed.options, workers=workers)
     with destination.claim():
-        mapped = map_outcome_of(listed)
+        map_outcome = map_outcome_of(listed)
         existing = existing_dataset(destination, options)
         if existing is not None:
             destination.will_replace(existing)
         with ProcessExecutor(workers_of(options)) as executor:
             build = Build(listed.options, listed.plan, destination, executor, report)
-            if existing is not None and _is_planned(existing, listed, mapped):
+            if existing is not None and _is_planned(existing, listed, map_outcome):
                 return build.found(existing)
-            job = listed.job(mapped.build)
+            job = listed.job(map_outcome.build)
             reduces = reduce_tasks(job, listed.plan.partitions)
 
             def run_again(name: str) -> None:
                 _run(listed, [task for task in reduces if task.name == name], executor, report)
 
             def finish() -> Built:
-                return build.finish(job, mapped, results_of(listed, "reduce", reduces))
+                return build.finish(job, map_outcome, results_of(listed, "reduce", reduces))
 
             return mended(finish, run_again, listed.work, report)
 
@@ -113,11 +113,11 @@ def _chosen(
     if stage == "map":
         mapping: list[Task[Any]] = [*listed.maps, *listed.hashes]
         return [mapping[i] for i in indices]
-    mapped = map_outcome_of(listed)
+    map_outcome = map_outcome_of(listed)
     existing = existing_dataset(listed.destination, listed.options)
-    if existing is not None and _is_planned(existing, listed, mapped):
+    if existing is not None and _is_planned(existing, listed, map_outcome):
         return []
-    job = listed.job(mapped.build)
+    job = listed.job(map_outcome.build)
     return [ReduceTask(job=job, partition=i, partitions=listed.plan.partitions) for i in indices]
 
 
@@ -135,7 +135,7 @@ def _refuse_changed(source: Source) -> None:
         )
 
 
-def _is_planned(existing: Manifest, listed: TaskList, mapped: MapOutcome) -> bool:
+def _is_planned(existing: Manifest, listed: TaskList, map_outcome: MapOutcome) -> bool:
     """Return whether the existing dataset is the planned one; never with --overwrite.
 
     Raises:
@@ -144,7 +144,7 @@ def _is_planned(existing: Manifest, listed: TaskList, mapped: MapOutcome) -> boo
     if listed.options.overwrite:  # the existing dataset may be damaged
         return False
     problem = missing_file(existing, listed.out)
-    if existing.build == mapped.build and problem is None:
+    if existing.build == map_outcome.build and problem is None:
         return True
     problem = problem or "the inputs changed since this dataset was built"
     remedy = "choose another --out, or replace it with --overwrite when planning"

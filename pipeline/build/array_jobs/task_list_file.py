@@ -32,25 +32,26 @@ def read_list(content: bytes, where: str) -> NotedList:
         BuildError: it is damaged or contradicts itself, or other code of thdpack planned it.
     """
     again = "run `thdpack plan-tasks --overwrite`"
-    noted = read_signed(content, NotedList)
-    if noted is None:
+    task_list = read_signed(content, NotedList)
+    if task_list is None:
         raise BuildError(f"{where}: not a task list of thdpack {__version__}, or damaged; {again}")
-    if noted.thdpack != __version__:
+    if task_list.thdpack != __version__:
         raise BuildError(
-            f"{where}: planned by thdpack {noted.thdpack}, this is {__version__}; {again}"
+            f"{where}: planned by thdpack {task_list.thdpack}, this is {__version__}; {again}"
         )
-    if noted.code != code_digest():
-        here = (
-            f"planned by other code of thdpack {__version__} ({noted.code}, here {code_digest()})"
+    if task_list.code != code_digest():
+        codes = f"{task_list.code}, here {code_digest()}"
+        raise BuildError(
+            f"{where}: planned by other code of thdpack {__version__} ({codes}); "
+            f"install the same on every machine, or {again}"
         )
-        raise BuildError(f"{where}: {here}; install the same on every machine, or {again}")
     if (
-        plan_digest(noted.options, noted.plan) != noted.digest
-        or not _consistent(noted.plan)
-        or noted.options.scratch is not None
+        plan_digest(task_list.options, task_list.plan) != task_list.digest
+        or not _consistent(task_list.plan)
+        or task_list.options.scratch is not None
     ):
         raise BuildError(f"{where}: contradicts itself; {again}")
-    return noted
+    return task_list
 
 
 def _consistent(planned: Plan) -> bool:

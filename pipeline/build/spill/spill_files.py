@@ -125,10 +125,10 @@ def _group(
 ) -> None:
     """Rewrite a spill from block after block to partition after partition."""
     with (
-        pa.memory_map(str(blocks)) as mapped,
+        pa.memory_map(str(blocks)) as blocks_map,
         tempfile.TemporaryFile(prefix="thdpack-spill-", dir=blocks.parent) as body,
     ):
-        buffer = mapped.read_buffer()
+        buffer = blocks_map.read_buffer()
         edges = np.zeros(partitions + 1, dtype=np.int64)
         writer = HashingWriter(cast(Any, body))
         for partition in range(partitions):

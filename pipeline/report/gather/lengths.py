@@ -71,8 +71,8 @@ def sequences_of(kept: Counted, *, most: int, long: str) -> Counted:
         return Counted.of(np.minimum(kept.values, most) + 2, kept.counts)
     whole = int((kept.values // most) @ kept.counts)
     rests = kept.values % most
-    there = (rests > 0) & (kept.counts > 0)
-    pieces, counts = np.append(rests[there], most), np.append(kept.counts[there], whole)
+    has_rest = (rests > 0) & (kept.counts > 0)
+    pieces, counts = np.append(rests[has_rest], most), np.append(kept.counts[has_rest], whole)
     return Counted.of(pieces[counts > 0] + 2, counts[counts > 0])
 
 

@@ -43,19 +43,19 @@ def recount(url: str, manifest: Manifest) -> None:
             if getattr(found, name) != getattr(manifest.splits[split], name)
         ]
         if wrong:
-            there, said = getattr(found, wrong[0]), getattr(manifest.splits[split], wrong[0])
+            counted, stated = getattr(found, wrong[0]), getattr(manifest.splits[split], wrong[0])
             raise DatasetError(
-                f"{url}: the shards of {split} hold {wrong[0]} {there:,}, "
-                f"the manifest says {said:,}: damaged, build it again"
+                f"{url}: the shards of {split} hold {wrong[0]} {counted:,}, "
+                f"the manifest says {stated:,}: damaged, build it again"
             )
     vocabulary = manifest.vocabulary_object
     for i in vocabulary.in_sequence:
         token = vocabulary.tokens[i]
-        said = manifest.residue_counts.get(token, 0)
-        if letters[i] != said:
+        stated = manifest.residue_counts.get(token, 0)
+        if letters[i] != stated:
             raise DatasetError(
                 f"{url}: the shards hold {letters[i]:,} {token}, "
-                f"the manifest says {said:,}: damaged, build it again"
+                f"the manifest says {stated:,}: damaged, build it again"
             )
 
 

@@ -170,11 +170,10 @@ def budget(report: Report) -> Figure | None:
     rows = report.budget.rows
     if not rows:
         return None
-    told = next((row for row in rows if row.preset == "esm2-650m"), rows[-1])
-    epoch = duration(told.epoch_gpu_hours)
-    title = (
-        f"An epoch of {_preset(told)} takes {epoch} on one {report.budget.gpu} in {told.precision}"
-    )
+    shown = next((row for row in rows if row.preset == "esm2-650m"), rows[-1])
+    epoch = duration(shown.epoch_gpu_hours)
+    gpu = f"{report.budget.gpu} in {shown.precision}"
+    title = f"An epoch of {_preset(shown)} takes {epoch} on one {gpu}"
     dots: dict[str, list[Dot]] = {}
     for row in rows:
         dots.setdefault(_preset(row), []).extend(_dots(row))

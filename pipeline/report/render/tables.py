@@ -121,8 +121,8 @@ def inputs(report: Report, most: int) -> Table:
         return table
     stored = size(sum(one.bytes for one in report.inputs))
     fates = (f"{report.by_status[status]:,}" for status in used)
-    together = ("all", stored, f"{report.records:,}", f"{report.residues_in:,}", *fates)
-    return replace(table, rows=[*table.rows, together])
+    total = ("all", stored, f"{report.records:,}", f"{report.residues_in:,}", *fates)
+    return replace(table, rows=[*table.rows, total])
 
 
 def letters(report: Report) -> Table:
