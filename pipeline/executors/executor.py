@@ -39,10 +39,11 @@ class Executor(Protocol):
         """Run all tasks; stop at the first error.
 
         Args:
+            work: does one task; a module-level function, which workers find by its name.
             on_outcome: called with each task's index and outcome, in the order they finish.
             on_bytes: called with the bytes read since the last call.
         Raises:
-            ThdpackError: a task failed.
+            ThdpackError: a task failed; BuildError if its workers are gone.
         """
         ...
 

@@ -70,15 +70,7 @@ class ProcessExecutor:
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
     ) -> None:
-        """Run all tasks; stop at the first error.
-
-        Args:
-            work: does one task; a module-level function, which workers find by its name.
-            on_outcome: called with each task's index and outcome, in the order they finish.
-            on_bytes: called with the bytes read since the last call, several times a second.
-        Raises:
-            ThdpackError: a task failed; BuildError if a worker was killed.
-        """
+        """See `Executor.run`; `on_bytes` is called several times a second."""
         with interrupts_deferred():
             try:
                 pending: dict[Future[Any], int] = {

@@ -103,15 +103,10 @@ class RayExecutor:
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
     ) -> None:
-        """Run all tasks; stop at the first error.
+        """See `Executor.run`; `on_bytes` is called with the bytes of a batch when it has ended.
 
-        Args:
-            work: does one task; a module-level function, which workers find by its name.
-            on_outcome: called with each task's index and outcome, in the order they finish.
-            on_bytes: called with the bytes that a task read, when it has ended.
         Raises:
-            ThdpackError: a task failed; BuildError if a task's worker died every time, or the
-                cluster is gone.
+            BuildError: also if a task's worker died every time, or the cluster is gone.
         """
         waiting = iter(range(len(tasks)))
         with cluster_errors(self._ray):

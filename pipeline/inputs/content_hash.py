@@ -14,7 +14,25 @@ from pipeline.storage.open_input import open_input
 _BLOCK: Final = 1 << 20
 
 
-class HashingReader:
+class _ReadOnce:
+    """The answers of a binary stream that is read from begin to end."""
+
+    closed = False
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class HashingReader(_ReadOnce):
     """A binary stream that hashes its content piece by piece (see `content_hash`) while it is read.
 
     piece: bytes of each piece but the last.
@@ -28,7 +46,6 @@ class HashingReader:
         self._hash = xxhash.xxh3_128()
         self._room = piece
         self._pieces: list[str] = []
-        self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
@@ -66,18 +83,9 @@ class HashingReader:
             self._next()
         return self._pieces
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return False
-
     def close(self) -> None:
         self._file.close()
-        self.closed = True
+        super().close()
 
 
 def content_hash(pieces: Sequence[str]) -> str:
@@ -123,13 +131,12 @@ def is_whole(source: Source, begin: int, end: int) -> bool:
     return begin == 0 and end == source.bytes
 
 
-class _Counting:
+class _Counting(_ReadOnce):
     """A file that reports the bytes read from it, as stored, for the progress bar."""
 
     def __init__(self, file: BinaryIO, on_bytes: Callable[[int], None]) -> None:
         self._file = file
         self._on_bytes = on_bytes
-        self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
@@ -140,15 +147,3 @@ class _Counting:
         count = cast(int, self._file.readinto(buffer))  # type: ignore[attr-defined]
         self._on_bytes(count)
         return count
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
