@@ -72,10 +72,13 @@ def find_sources(
                 "or give it as standard input",
                 source=as_text(url),
             )
+
+    def source_of(input_and_listing: Named) -> Source:
+        url, info = input_and_listing
+        return _source(url, names[url], format, spool, info)
+
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
-        return list(
-            threads.map(lambda one: _source(one[0], names[one[0]], format, spool, one[1]), named)
-        ), passed_over
+        return list(threads.map(source_of, named)), passed_over
 
 
 def relative_names(urls: list[str]) -> dict[str, str]:

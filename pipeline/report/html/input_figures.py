@@ -104,7 +104,8 @@ def composition(report: Report) -> Figure:
         words=f"Share of each amino acid among the residues {where}, "
         "beside its share in Swiss-Prot.",
         plot=Columns(
-            columns=columns, label=labelled("Residue composition", (one.says for one in columns))
+            columns=columns,
+            label=labelled("Residue composition", (column.says for column in columns)),
         ),
         legend=(("area", "c1", "here"), ("line", "", report.composition.background_source)),
     )
@@ -126,12 +127,12 @@ def flow(report: Report) -> Figure:
         targets.append(Node(name=status.replace("_", " "), words=words, colour=_COLOURS[status]))
     plot = Flow(
         sources=[
-            Node(name=name, words=f"{sum(one.records for one in group):,}")
+            Node(name=name, words=f"{sum(source.records for source in group):,}")
             for name, group in groups
         ],
         targets=targets,
         streams=[
-            Stream(source=i, target=j, amount=sum(one.by_status[status] for one in group))
+            Stream(source=i, target=j, amount=sum(source.by_status[status] for source in group))
             for i, (_, group) in enumerate(groups)
             for j, status in enumerate(fates)
         ],
@@ -150,9 +151,9 @@ def flow(report: Report) -> Figure:
 
 def _groups(inputs: Sequence[InputFlow]) -> list[tuple[str, list[InputFlow]]]:
     """Return the largest inputs by name, and all smaller ones together."""
-    by_size = sorted(inputs, key=lambda one: -one.records)
+    by_size = sorted(inputs, key=lambda source: -source.records)
     shown = by_size if len(by_size) <= _MOST_INPUTS else by_size[: _MOST_INPUTS - 1]
-    groups = [(shortened(one.name, 24), [one]) for one in shown]
+    groups = [(shortened(source.name, 24), [source]) for source in shown]
     if rest := by_size[len(shown) :]:
         groups.append((f"{len(rest):,} smaller inputs", rest))
     return groups

@@ -109,17 +109,17 @@ def inputs(report: Report, most: int) -> Table:
     table = _table(
         report.inputs[:most],
         {
-            "input": lambda one: Name(one.name),
-            "bytes": lambda one: size(one.bytes),
-            "records": lambda one: f"{one.records:,}",
-            "residues": lambda one: f"{one.residues:,}",
+            "input": lambda source: Name(source.name),
+            "bytes": lambda source: size(source.bytes),
+            "records": lambda source: f"{source.records:,}",
+            "residues": lambda source: f"{source.residues:,}",
         }
-        | {s.replace("_", " "): lambda one, s=s: f"{one.by_status[s]:,}" for s in used},
+        | {s.replace("_", " "): lambda source, s=s: f"{source.by_status[s]:,}" for s in used},
         left_out=max(0, len(report.inputs) - most),
     )
     if len(report.inputs) <= 1:
         return table
-    stored = size(sum(one.bytes for one in report.inputs))
+    stored = size(sum(source.bytes for source in report.inputs))
     fates = (f"{report.by_status[status]:,}" for status in used)
     total = ("all", stored, f"{report.records:,}", f"{report.residues_in:,}", *fates)
     return replace(table, rows=[*table.rows, total])
@@ -129,12 +129,12 @@ def letters(report: Report) -> Table:
     """Return the letters that occur, without the standard twenty."""
     letters = report.composition.letters
     return _table(
-        (one for one in letters if one.kind != "standard" and one.count),
+        (entry for entry in letters if entry.kind != "standard" and entry.count),
         {
-            "letter": lambda one: one.letter,
-            "kind": lambda one: one.kind,
-            "residues": lambda one: f"{one.count:,}",
-            "share": lambda one: percent(one.share),
+            "letter": lambda entry: entry.letter,
+            "kind": lambda entry: entry.kind,
+            "residues": lambda entry: f"{entry.count:,}",
+            "share": lambda entry: percent(entry.share),
         },
         words=2,
     )
@@ -143,10 +143,14 @@ def letters(report: Report) -> Table:
 def longest(report: Report) -> Table:
     """Return the longest records, with their inputs if there are several."""
     several = len(report.inputs) > 1
-    source: _Columns[RecordNote] = {"input": lambda one: Name(one.source)} if several else {}
+    source: _Columns[RecordNote] = {"input": lambda record: Name(record.source)} if several else {}
     return _table(
         report.longest,
-        {"id": lambda one: Name(one.id), **source, "residues": lambda one: f"{one.residues:,}"},
+        {
+            "id": lambda record: Name(record.id),
+            **source,
+            "residues": lambda record: f"{record.residues:,}",
+        },
         words=2 if several else 1,
     )
 
@@ -156,9 +160,9 @@ def repeated(report: Report) -> Table:
     return _table(
         report.repeated,
         {
-            "id of the first": lambda one: Name(one.id),
-            "residues": lambda one: f"{one.residues:,}",
-            "came in": lambda one: f"{one.times:,}\u00a0×",
+            "id of the first": lambda record: Name(record.id),
+            "residues": lambda record: f"{record.residues:,}",
+            "came in": lambda record: f"{record.times:,}\u00a0×",
         },
     )
 
@@ -166,11 +170,11 @@ def repeated(report: Report) -> Table:
 def duplicates(report: Report, most: int) -> Table:
     """Return the inputs of duplicates and of their first copies: the `most` largest groups."""
     return _table(
-        sorted(report.duplicates, key=lambda one: -one.records)[:most],
+        sorted(report.duplicates, key=lambda group: -group.records)[:most],
         {
-            "duplicates in": lambda one: Name(one.source),
-            "first copy in": lambda one: Name(one.original),
-            "records": lambda one: f"{one.records:,}",
+            "duplicates in": lambda group: Name(group.source),
+            "first copy in": lambda group: Name(group.original),
+            "records": lambda group: f"{group.records:,}",
         },
         words=2,
         left_out=max(0, len(report.duplicates) - most),
@@ -195,12 +199,12 @@ def options(report: Report) -> list[tuple[str, str]]:
 def changes(both: Comparison) -> Table:
     """Return every number that is not 0 in both reports."""
     return _table(
-        (one for one in both.changes if one.a or one.b),
+        (number for number in both.changes if number.a or number.b),
         {
-            "": lambda one: one.name.replace("_", " "),
-            "A": lambda one: _changed(one.name, one.a),
-            "B": lambda one: _changed(one.name, one.b),
-            "change": lambda one: "" if one.change is None else change(one.change),
+            "": lambda number: number.name.replace("_", " "),
+            "A": lambda number: _changed(number.name, number.a),
+            "B": lambda number: _changed(number.name, number.b),
+            "change": lambda number: "" if number.change is None else change(number.change),
         },
     )
 
@@ -218,9 +222,9 @@ def option_changes(both: Comparison) -> Table:
     return _table(
         both.settings,
         {
-            "option": lambda one: one.name.replace("_", "-"),
-            "A": lambda one: one.a,
-            "B": lambda one: one.b,
+            "option": lambda option: option.name.replace("_", "-"),
+            "A": lambda option: option.a,
+            "B": lambda option: option.b,
         },
         words=3,
     )
