@@ -5,7 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trainer.kernels.attention_rows import _block_rows, _columns, _load, _store_rotated_back, _tile
+from trainer.kernels.attention_rows import (
+    _block_rows,
+    _load,
+    _store,
+    _store_rotated_back,
+    _tile,
+)
 
 
 @triton.jit
@@ -16,8 +22,6 @@ def _queries_block(
     v,
     start,
     end,
-    columns,
-    column_mask,
     row_stride,
     scale,
     logsum,
@@ -29,11 +33,11 @@ def _queries_block(
     masked: tl.constexpr,
 ):
     rows, beyond = _block_rows(start, end, other, masked)
-    keys = _load(k, rows, columns, column_mask, row_stride, half, padded)
+    keys = _load(k, rows, row_stride, half, padded)
     p = tl.math.exp2(tl.dot(q, tl.trans(keys)) * scale - logsum[:, None])
     if masked:
         p = tl.where(beyond[None, :], 0.0, p)
-    values = _load(v, rows, columns, column_mask, row_stride, half, padded)
+    values = _load(v, rows, row_stride, half, padded)
     ds = p * (tl.dot(grad, tl.trans(values)) - delta[:, None])
     return tl.dot(ds.to(keys.dtype), keys, total)
 
@@ -66,13 +70,12 @@ def _attention_backward_queries(
     row_stride, out_stride = 6 * heads * half, 2 * heads * half
     q = qkv + head * (6 * half)
     k, v = q + 2 * half, q + 4 * half
-    columns, column_mask = _columns(half, padded)
     rows = first + tl.arange(0, own)
     inside = rows < end
     at = tl.minimum(rows, end - 1)
-    queries = _load(q, at, columns, column_mask, row_stride, half, padded)
-    grads = _load(grad + head * (2 * half), at, columns, column_mask, out_stride, half, padded)
-    outs = _load(out + head * (2 * half), at, columns, column_mask, out_stride, half, padded)
+    queries = _load(q, at, row_stride, half, padded)
+    grads = _load(grad + head * (2 * half), at, out_stride, half, padded)
+    outs = _load(out + head * (2 * half), at, out_stride, half, padded)
     deltas = tl.sum(outs.to(tl.float32) * grads.to(tl.float32), 1)
     tl.store(delta + head * tokens + rows, deltas, mask=inside)
     logsums = tl.load(logsum + head * tokens + at)
@@ -86,8 +89,6 @@ def _attention_backward_queries(
             v,
             start,
             end,
-            columns,
-            column_mask,
             row_stride,
             scale,
             logsums,
@@ -106,8 +107,6 @@ def _attention_backward_queries(
             v,
             whole,
             end,
-            columns,
-            column_mask,
             row_stride,
             scale,
             logsums,
@@ -139,8 +138,6 @@ def _keys_block(
     values,
     start,
     end,
-    columns,
-    column_mask,
     row_stride,
     out_stride,
     scale,
@@ -154,11 +151,11 @@ def _keys_block(
     masked: tl.constexpr,
 ):
     rows, beyond = _block_rows(start, end, other, masked)
-    queries = _load(q, rows, columns, column_mask, row_stride, half, padded)
+    queries = _load(q, rows, row_stride, half, padded)
     p = tl.math.exp2(tl.dot(keys, tl.trans(queries)) * scale - tl.load(logsum + rows)[None, :])
     if masked:
         p = tl.where(beyond[None, :], 0.0, p)
-    grads = _load(grad, rows, columns, column_mask, out_stride, half, padded)
+    grads = _load(grad, rows, out_stride, half, padded)
     dv = tl.dot(p.to(grads.dtype), grads, dv)
     ds = p * (tl.dot(values, tl.trans(grads)) - tl.load(delta + rows)[None, :])
     dk = tl.dot(ds.to(queries.dtype), queries, dk)
@@ -191,12 +188,11 @@ def _attention_backward_keys(
         return
     row_stride, out_stride = 6 * heads * half, 2 * heads * half
     q = qkv + head * (6 * half)
-    columns, column_mask = _columns(half, padded)
     rows = first + tl.arange(0, own)
     inside = rows < end
     at = tl.minimum(rows, end - 1)
-    keys = _load(q + 2 * half, at, columns, column_mask, row_stride, half, padded)
-    values = _load(q + 4 * half, at, columns, column_mask, row_stride, half, padded)
+    keys = _load(q + 2 * half, at, row_stride, half, padded)
+    values = _load(q + 4 * half, at, row_stride, half, padded)
     dk = tl.zeros((own, 2 * padded), tl.float32)
     dv = tl.zeros((own, 2 * padded), tl.float32)
     logsum, delta, grad = logsum + head * tokens, delta + head * tokens, grad + head * (2 * half)
@@ -209,8 +205,6 @@ def _attention_backward_keys(
             values,
             start,
             end,
-            columns,
-            column_mask,
             row_stride,
             out_stride,
             scale,
@@ -231,8 +225,6 @@ def _attention_backward_keys(
             values,
             whole,
             end,
-            columns,
-            column_mask,
             row_stride,
             out_stride,
             scale,
@@ -245,12 +237,7 @@ def _attention_backward_keys(
             other,
             True,
         )
-    mask = inside[:, None] & column_mask[None, :]
-    tl.store(
-        dqkv + head * (6 * half) + 4 * half + rows[:, None] * row_stride + columns[None, :],
-        dv.to(dqkv.dtype.element_ty),
-        mask=mask,
-    )
+    _store(dqkv + head * (6 * half) + 4 * half, dv, rows, inside, row_stride, half, padded)
     _store_rotated_back(
         dqkv + head * (6 * half) + 2 * half,
         dk * softmax_scale,

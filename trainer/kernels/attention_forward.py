@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trainer.kernels.attention_rows import _block_rows, _columns, _load, _tile
+from trainer.kernels.attention_rows import _block_rows, _load, _store, _tile
 
 
 @triton.jit
@@ -15,8 +15,6 @@ def _forward_block(
     v,
     start,
     end,
-    columns,
-    column_mask,
     row_stride,
     scale,
     total,
@@ -31,7 +29,7 @@ def _forward_block(
     softmax.
     """
     rows, beyond = _block_rows(start, end, other, masked)
-    keys = _load(k, rows, columns, column_mask, row_stride, half, padded)
+    keys = _load(k, rows, row_stride, half, padded)
     scores = tl.dot(q, tl.trans(keys))
     if masked:
         scores = tl.where(beyond[None, :], -float("inf"), scores)
@@ -39,7 +37,7 @@ def _forward_block(
     p = tl.math.exp2(scores * scale - higher[:, None])
     shrink = tl.math.exp2(top - higher)
     sums = sums * shrink + tl.sum(p, 1)
-    values = _load(v, rows, columns, column_mask, row_stride, half, padded)
+    values = _load(v, rows, row_stride, half, padded)
     total = tl.dot(p.to(values.dtype), values, total * shrink[:, None])
     return total, higher, sums
 
@@ -65,10 +63,9 @@ def _attention_forward(
     row_stride = 6 * heads * half
     q = qkv + head * (6 * half)
     k, v = q + 2 * half, q + 4 * half
-    columns, column_mask = _columns(half, padded)
     rows = first + tl.arange(0, own)
     inside = rows < end
-    queries = _load(q, tl.minimum(rows, end - 1), columns, column_mask, row_stride, half, padded)
+    queries = _load(q, tl.minimum(rows, end - 1), row_stride, half, padded)
     total = tl.zeros((own, 2 * padded), tl.float32)
     top = tl.full((own,), -float("inf"), tl.float32)
     sums = tl.zeros((own,), tl.float32)
@@ -80,8 +77,6 @@ def _attention_forward(
             v,
             start,
             end,
-            columns,
-            column_mask,
             row_stride,
             scale,
             total,
@@ -99,8 +94,6 @@ def _attention_forward(
             v,
             whole,
             end,
-            columns,
-            column_mask,
             row_stride,
             scale,
             total,
@@ -112,9 +105,5 @@ def _attention_forward(
             True,
         )
     tl.store(logsum + head * tokens + rows, top + tl.math.log2(sums), mask=inside)
-    at = out + rows[:, None] * (2 * heads * half) + head * (2 * half) + columns[None, :]
-    tl.store(
-        at,
-        (total / sums[:, None]).to(out.dtype.element_ty),
-        mask=inside[:, None] & column_mask[None, :],
-    )
+    x = total / sums[:, None]
+    _store(out + head * (2 * half), x, rows, inside, 2 * heads * half, half, padded)

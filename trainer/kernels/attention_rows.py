@@ -37,11 +37,22 @@ def _block_rows(start, end, other: tl.constexpr, masked: tl.constexpr):
 
 
 @triton.jit
-def _load(base, rows, columns, column_mask, row_stride, half: tl.constexpr, padded: tl.constexpr):
+def _load(base, rows, row_stride, half: tl.constexpr, padded: tl.constexpr):
+    """Return rows of a head, [rows, 2 × padded]."""
+    columns, column_mask = _columns(half, padded)
     at = base + rows[:, None] * row_stride + columns[None, :]
     if half == padded:
         return tl.load(at)
     return tl.load(at, mask=column_mask[None, :], other=0.0)
+
+
+@triton.jit
+def _store(base, x, rows, inside, row_stride, half: tl.constexpr, padded: tl.constexpr):
+    """Store x [rows, 2 × padded] as rows of a head, those that lie inside the sequence."""
+    columns, column_mask = _columns(half, padded)
+    at = base + rows[:, None] * row_stride + columns[None, :]
+    mask = inside[:, None] & column_mask[None, :]
+    tl.store(at, x.to(base.dtype.element_ty), mask=mask)
 
 
 @triton.jit
