@@ -38,9 +38,9 @@ from pipeline.build.task_markers import Outcome, forget
 from pipeline.build.task_results import HashResult, MapResult, PackResult
 from pipeline.build.tasks import Job, Task
 from pipeline.build.verify.check_shards import check_totals, verify_tasks
-from pipeline.executors.executor import Executor
+from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.processes import cores
-from pipeline.executors.registry import EXECUTORS, ExecutorRequest
+from pipeline.executors.registry import EXECUTORS
 from pipeline.storage.urls import is_url
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest

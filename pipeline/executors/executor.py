@@ -7,7 +7,10 @@ bytes that tasks write do not depend on the executor.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+from pipeline.storage.folder import Folder
 
 OnBytes = Callable[[int], None]
 """Called with the number of bytes read since the last call."""
@@ -49,6 +52,23 @@ class Executor(Protocol):
 
     def end(self) -> None:
         """Release workers in the background, because no task follows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutorRequest:
+    """Needs of a build.
+
+    out: the dataset's folder, which every worker has to see.
+    workers: tasks that may run at once on this machine: as many as --workers, cores and memory
+        allow.
+    asked_workers: --workers.
+    address: --ray-address.
+    """
+
+    out: Folder
+    workers: int
+    asked_workers: int | None
+    address: str | None
 
 
 class SerialExecutor:

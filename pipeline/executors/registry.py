@@ -11,25 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from pipeline.executors.executor import Executor
-    from pipeline.storage.folder import Folder
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExecutorRequest:
-    """Needs of a build.
-
-    out: the dataset's folder, which every worker has to see.
-    workers: tasks that may run at once on this machine: as many as --workers, cores and memory
-        allow.
-    asked_workers: --workers.
-    address: --ray-address.
-    """
-
-    out: Folder
-    workers: int
-    asked_workers: int | None
-    address: str | None
+    from pipeline.executors.executor import Executor, ExecutorRequest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,3 +27,17 @@ class Source:
     format: str
     compression: Compression
     piece: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputRange:
+    """Bytes `begin` to `end` of a source, all of it unless its format can be cut.
+
+    sequence_column, id_column: names of a table's columns.
+    """
+
+    source: Source
+    begin: int
+    end: int
+    sequence_column: str
+    id_column: str

@@ -29,8 +29,9 @@ from pipeline.build.spill.spill_kernel import pack
 from pipeline.build.task_results import MapResult
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.inputs.error_location import first_unknown
-from pipeline.inputs.formats.registry import FORMATS, InputRange
+from pipeline.inputs.formats.registry import FORMATS
 from pipeline.inputs.record_block import Blocks, RecordBlock
+from pipeline.inputs.source import InputRange
 from schemas.errors import InputError
 from schemas.records import STATUS_CODES, Status
 from schemas.vocabulary import ESM2

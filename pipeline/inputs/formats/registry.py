@@ -11,22 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from pipeline.inputs.record_block import Blocks
-    from pipeline.inputs.source import Source
+    from pipeline.inputs.source import InputRange
     from schemas.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputRange:
-    """Bytes `begin` to `end` of a source, all of it unless its format can be cut.
-
-    sequence_column, id_column: names of a table's columns.
-    """
-
-    source: Source
-    begin: int
-    end: int
-    sequence_column: str
-    id_column: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
