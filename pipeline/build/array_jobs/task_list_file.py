@@ -6,6 +6,7 @@ import msgspec
 
 from pipeline.build.build_plan import Plan, plan_digest
 from pipeline.build.options import PreprocessOptions
+from pipeline.inputs.formats.registry import FORMATS
 from pipeline.storage.signed_json import read_signed
 from schemas import __version__
 from schemas.code_digest import code_digest
@@ -55,9 +56,13 @@ def read_list(content: bytes, where: str) -> NotedList:
 
 
 def _consistent(planned: Plan) -> bool:
-    """Return whether every range lies in a source of the plan."""
+    """Return whether every format is known, and every range lies in a source of the plan."""
     ranges = (*planned.ranges, *planned.hashed)
-    return planned.partitions > 0 and all(
-        0 <= s < len(planned.sources) and 0 <= begin <= end <= planned.sources[s].bytes
-        for s, begin, end in ranges
+    return (
+        planned.partitions > 0
+        and all(source.format in FORMATS for source in planned.sources)
+        and all(
+            0 <= s < len(planned.sources) and 0 <= begin <= end <= planned.sources[s].bytes
+            for s, begin, end in ranges
+        )
     )
