@@ -1,4 +1,5 @@
-"""What all packages agree on: vocabulary, buckets, shard and records schemas, manifest, errors.
+"""Definitions that all packages share: vocabulary, buckets, shard and records schemas, manifest,
+errors.
 
 No I/O and no torch. Start at `manifest.py`.
 """

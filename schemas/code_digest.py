@@ -1,4 +1,5 @@
-"""A digest of the code that runs, for machines with the same version but different commits."""
+"""A digest of the running code, to tell apart machines with the same version but different
+commits."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def code_digest(*folders: str) -> str:
     """Return eight bytes in hexadecimal that change with the Python files in `folders`.
 
     The default folders are those that shape a dataset. Compiled kernels are left out, because
-    another compiler makes other bytes of the same source. It takes about 5 ms, once a process.
+    different compilers make different bytes from the same source. This takes about 5 ms, once per
+    process.
     """
     digest = xxhash.xxh3_64()
     root = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Errors that a user can cause. Each names the culprit and the rule."""
+"""Errors that a user can cause. Each message names the culprit and the rule."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from schemas.redact import without_credentials
 class ThdpackError(Exception):
     """Base of all errors that a user can cause and repair.
 
-    The command line prints one line and exits with 1. The message never holds credentials, whatever
-    URL or store's message it quotes.
+    The command line prints one line and exits with 1. Credentials are removed from the message,
+    even if it quotes a URL or a store's message.
     """
 
     def __str__(self) -> str:
@@ -20,7 +20,7 @@ class InputError(ThdpackError):
     """An input cannot be read: `source:line: message`, like a compiler.
 
     source: the file or URL as the user named it.
-    line: the line of the file, from 1; None if there is none to name.
+    line: the line of the file, from 1; None if no line can be named.
     """
 
     def __init__(self, message: str, *, source: str, line: int | None = None) -> None:
@@ -56,7 +56,7 @@ class ManifestError(DatasetError):
 
 
 class BuildError(ThdpackError):
-    """A build cannot continue: a full disk, a killed worker, or another build in its place."""
+    """A build cannot continue, because of a full disk, a killed worker, or another build."""
 
 
 class DamagedSpillError(BuildError):
@@ -77,7 +77,7 @@ class DamagedSpillError(BuildError):
 
 
 class CheckpointError(ThdpackError):
-    """A checkpoint is missing, damaged, or another run's."""
+    """A checkpoint is missing or damaged, or belongs to another run."""
 
 
 class StateError(DatasetError):

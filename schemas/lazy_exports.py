@@ -1,4 +1,4 @@
-"""Public names of a package, imported at first use: importing one of its modules loads no other."""
+"""Public names of a package, imported at first use, so that importing one module loads no other."""
 
 from __future__ import annotations
 

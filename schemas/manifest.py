@@ -1,4 +1,4 @@
-"""manifest.json: the one file that says what a dataset consists of.
+"""manifest.json, the file that lists the contents of a dataset.
 
 Its bytes depend on inputs, options and version alone: its keys are sorted, and it holds no time,
 host, user or absolute path.
@@ -94,8 +94,8 @@ class Manifest(SequenceLimits):
             text: content of manifest.json.
             where: its path or URL, for errors.
         Raises:
-            ManifestError: it is too large or not JSON, has an unknown version, a missing field, one
-                out of its range, fields that contradict each other, or another digest.
+            ManifestError: the text is too large or not JSON, has an unknown version, lacks a field
+                or has one out of range, contradicts itself, or does not match its digest.
         """
         head = _checked_head(text, where)
         try:

@@ -63,7 +63,8 @@ class PublishedRun:
 
 
 def longest_of_our_attention(head_size: int) -> int:
-    """Return the longest sequences, in tokens, for which backend te uses our attention kernel.
+    """Return the longest sequence length, in tokens, for which backend te uses our attention
+    kernel.
 
     Up to this length our kernel is faster than cuDNN's, which computes longer ones
     (benchmarks/training/attention.py measures both).

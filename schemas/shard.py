@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 1
 BATCH_BUCKETS: Final = 64
-"""Buckets in a record batch: about 1 MiB at 16,384 tokens, which a reader maps at a time."""
+"""Buckets in a record batch, which a reader maps at a time: about 1 MiB at 16,384 tokens per
+bucket."""
 
 SPLITS: Final = ("train", "valid")
 

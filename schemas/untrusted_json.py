@@ -16,7 +16,7 @@ MOST_TOKENS: Final = 1 << 24
 """Largest capacity of a bucket, in tokens."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
-"""A number that fits into int64, also when a few are added."""
+"""A number that is small enough for a sum of a few to fit into int64."""
 LargeCount = Annotated[int, Meta(ge=0)]
 """A number of any size."""
 Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS)]

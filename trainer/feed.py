@@ -1,8 +1,8 @@
 """Feed of rows: buckets are written into pinned memory, and copied to the device while it computes
 earlier ones.
 
-A row is one copy, into memory that keeps its address, so that a CUDA graph can read it. A ring of
-three stages in pinned memory limits the host to two rows ahead of the device. Cost on the host:
+A row takes one copy, into memory that keeps its address, so that a CUDA graph can read it. A ring
+of three stages in pinned memory limits the host to two rows ahead of the device. Cost on the host:
 docs/benchmarks.md.
 """
 
@@ -26,7 +26,7 @@ from trainer.model.esm2 import SequenceLayout
 
 RING: Final = 3
 _ALIGNMENT: Final = 256
-"""Bytes: kernels prefer pointers that are multiples of this."""
+"""Alignment in bytes. Kernels prefer pointers that are multiples of this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,9 +48,9 @@ class Feed:
     """This rank's rows, endlessly. Each row overwrites the previous one, in stream order with the
     device's work.
 
-    waited: seconds so far for which the device may have waited for rows: those that the host spent
-    on a row (reading, copying into pinned memory) if the device had finished all its work by then.
-    spent: seconds that the host spent on rows in any case, mostly while the device computed.
+    waited: seconds so far in which the device may have waited for rows. The host's time for a row
+    (reading, copying into pinned memory) counts if the device had finished all its work when the
+    row was ready. spent: all seconds that the host spent on rows, mostly while the device computed.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class Feed:
         started = time.perf_counter()
         bucket = next(self._rows)
         received_at = time.perf_counter()
-        self._copier.wait()  # this wait is for the device, which is behind, and not for data
+        # here the host waits for the device, which is behind, so this is no wait for data
+        self._copier.wait()
         free = time.perf_counter()
         row = self._copier.copy(bucket, bucket.position + self._places)
         spent = received_at - started + time.perf_counter() - free

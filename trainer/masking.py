@@ -26,7 +26,7 @@ _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
 STANDARD_RESIDUES: Final = "ACDEFGHIKLMNPQRSTVWY"
 IGNORED: Final = -100
-"""Label of unused index entries: the default of cross_entropy."""
+"""Label of unused index entries: the default ignore_index of cross_entropy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +35,7 @@ class Masked:
     parallelism the slice is the row.
 
     input_ids: int64[T], the whole row, as the model sees it.
-    index: int64[M], places in the slice of the tokens to predict, followed by zeros.
+    index: int64[M], positions in the slice of the tokens to predict, followed by zeros.
     labels: int64[M], the original tokens, followed by IGNORED.
     overflow: int64[], tokens to predict that had no room in `index`. With room for mean + 6σ this
     happens in one row of 10⁹.
@@ -74,7 +74,7 @@ class Masker:
         seed: any int64.
         probability: share of residues to predict.
         epoch_buckets: buckets of an epoch, from which the epoch of a position follows.
-        slices: slices of rows, over ranks.
+        slices: division of rows over ranks.
         """
         self._slices = slices or Slices()
         self._mask_id = vocabulary.id("<mask>")

@@ -39,12 +39,13 @@ def setting_of(options: TrainOptions, manifest: Manifest, topology: Topology) ->
 
 
 def check_memory(setting: Setting, *, available: float) -> str:
-    """Return how much of a GPU's memory a run will take, in words.
+    """Return a sentence about how much of a GPU's memory a run will take.
 
     Args:
         available: bytes.
     Raises:
-        ValueError: more than available; names the largest part, and what makes it smaller.
+        ValueError: the run needs more than is available. The message names the largest part, and
+            what makes it smaller.
     """
     parts = memory(setting)
     total = sum(parts.values())

@@ -1,5 +1,5 @@
-"""AdamW on fp32 masters. Normalisation, clipping and skipping of bad steps cost no pass over memory
-and no wait.
+"""AdamW on fp32 masters. Normalisation, clipping and skipping of bad steps need no additional pass
+over memory, and the host does not wait for them.
 
 Parameters in fp32 are their own masters, and torch's fused AdamW steps them; it takes the scale and
 the decision to skip as device tensors. Parameters in bf16 (backend te) and their masters are
@@ -40,7 +40,7 @@ class Optimizer:
         self._masters = {
             name: masters.get(name, parameter) for name, parameter in self._parameters.items()
         }
-        self._has_masters = bool(masters)  # either all parameters have masters or none has
+        self._has_masters = bool(masters)  # either all parameters have masters, or none do
         self._quantized: list[tuple[Any, Tensor]] = [
             (parameter, self._masters[name].detach())
             for name, parameter in self._parameters.items()
@@ -75,8 +75,8 @@ class Optimizer:
         self._kernel: Any = None
 
     def _make_kernel(self) -> Any:
-        """Create the kernel at the first step: until its first forward pass, FSDP2 may move what it
-        sharded.
+        """Create the kernel at the first step, because FSDP2 may move sharded parameters until the
+        first forward pass.
         """
         from trainer.kernels.adamw import FusedAdamW
 
@@ -104,8 +104,8 @@ class Optimizer:
     def accumulate(self) -> None:
         """Add the gradients of one of several micro-batches.
 
-        fp32 gradients add up where they are. bf16 gradients would lose the last ones in rounding,
-        so they are added to fp32 sums.
+        fp32 gradients add up in place. bf16 gradients are added to fp32 sums, because a sum in bf16
+        would round small contributions away.
         """
         if not self._has_masters:
             return
@@ -157,7 +157,7 @@ class Optimizer:
         """Do the host's part of `step`. To be called before `step` is captured in a CUDA graph."""
         for group in self._adam.param_groups:
             group["capturable"] = (
-                True  # not earlier: torch would warn of steps that are not captured
+                True  # not set earlier, because torch would warn of steps that are not captured
             )
         if self._kernel:
             self._kernel.locate(self._gradients())
@@ -202,8 +202,8 @@ class Optimizer:
             self._quantize()
 
     def _quantize(self) -> None:
-        """Write FP8 parameters from their masters. Also after a skipped step, because only the
-        device knows that it was skipped.
+        """Write FP8 parameters from their masters. This happens even after a skipped step, because
+        only the device knows that it was skipped.
         """
         for parameter, master in self._quantized:
             parameter.quantize_(master)
@@ -219,7 +219,7 @@ class Optimizer:
 
     @torch.no_grad()
     def restored(self, applied: int) -> None:
-        """Adopt what was written into the tensors of named_tensors() as the state after `applied`
+        """Adopt the values written into the tensors of named_tensors() as the state after `applied`
         steps.
         """
         self.applied.fill_(applied)

@@ -22,10 +22,10 @@ _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_i
 
 
 def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
-    """Return the options of a run that resumes, with its previous model and batch.
+    """Return the options of a resumed run, with its previous model and batch.
 
     Raises:
-        ValueError: the command line asks for others.
+        ValueError: the command line asks for another model or batch.
     """
     model, data, out = before.model, before.data, options.output.out
     if options.public().output.init_from not in ("", before.output.init_from):
@@ -59,8 +59,8 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
 
 
 def changes(options: TrainOptions, before: TrainOptions) -> str:
-    """Return what is trained differently from now on, in words; "" if nothing is. Both options are
-    resolved: without `auto`.
+    """Return the options that change how the run trains from now on, in words; "" if none do. Both
+    sets of options have `auto` resolved.
     """
     now, then = asdict(options.optimizer), asdict(before.optimizer)
     for name in _OF_COMPUTING:

@@ -1,4 +1,5 @@
-"""A training run: reader, model, optimizer and checkpoints, new or resumed. `train.py` steps it."""
+"""A training run, new or resumed: its reader, model, optimizer and checkpoints. `train.py` has the
+loop."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class TrainingRun:
     changes: options that differ from those before a resume, in words.
     memory: estimated memory of a GPU, in words.
     not_captured: why the step is not captured in a CUDA graph, although the options ask for it.
-    sound: the last validation, if there was one, was finite.
+    sound: the loss of the last validation, if there was one, was finite.
     """
 
     def __init__(self, options: TrainOptions, topology: Topology, stack: ExitStack) -> None:
@@ -75,12 +76,12 @@ class TrainingRun:
             options, initial = from_hugging_face(options, topology)
         self.reader, self.valid, options = open_readers(options, topology, stack)
         self.options = options = self._with_reshard(options)
-        # again, because `auto` may mean something else where hardware or packages differ
+        # again, because `auto` may resolve differently if hardware or packages have changed
         check_same(topology, options_of(options))
         self.changes = changes(options, before.options) if before else ""
         self.memory = memory_of(options, self.reader.manifest, topology)
 
-        # before the model: Transformer Engine's modules look for it when they are built
+        # before the model, because Transformer Engine's modules look for it when they are built
         self.statistics = stack.enter_context(layer_statistics(options, topology))
         self._build_model(initial)
         self.step, self.tokens = 0, 0
@@ -111,7 +112,7 @@ class TrainingRun:
         """Build model and optimizer.
 
         Args:
-            initial: tensors to start with, by name; the others are drawn.
+            initial: tensors to start with, by name; the others are initialized randomly.
         """
         compute, topology = self.options.compute, self.topology
         self.model = build(self.options.model, compute, topology.slices)
@@ -253,8 +254,8 @@ class TrainingRun:
         }
 
     def _optional_tensors(self) -> dict[str, Tensor]:
-        """Return tensors that another number of ranks or another precision does without: scaling
-        state, and states of random number generators.
+        """Return tensors that a checkpoint may lack if it has another number of ranks or another
+        precision: scaling state, and states of random number generators.
         """
         tensors = {
             f"scaling.{name}": tensor for name, tensor in precision.scaling_tensors(self.model)

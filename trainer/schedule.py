@@ -1,4 +1,4 @@
-"""Learning rate of each step, as a pure function: there is nothing to save or restore."""
+"""Learning rate of each step, as a pure function without state to save or restore."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ def last_state(options: TrainOptions, topology: Topology) -> RunState | None:
     none.
 
     Raises:
-        ValueError: there is one, but the options forbid its use.
-        CheckpointError: it is damaged; names one that is not, and says how to resume from it.
+        ValueError: there is a checkpoint, but the options forbid its use.
+        CheckpointError: the checkpoint is damaged. The message names one that is not, and says how
+            to resume from it.
     """
     out = Path(options.output.out)
     folder = out / CHECKPOINTS

@@ -1,8 +1,8 @@
 """One optimizer step: launched kernel by kernel, or captured once in CUDA graphs and replayed.
 
 There are two graphs, which share their memory: one of a micro-batch (masking, forward, backward)
-and one of the update (gradient norm, clipping, AdamW). Everything that they read from outside stays
-at its place on the device: the row that the feed fills, the learning rate, the state of optimizer
+and one of the update (gradient norm, clipping, AdamW). Everything that they read from outside keeps
+its address on the device: the row that the feed fills, the learning rate, the state of optimizer
 and scaling.
 """
 
@@ -25,14 +25,14 @@ from trainer.model.esm2 import Esm2
 from trainer.optimizer import Optimizer
 
 WARM_UP: Final = 3
-"""Calls before a capture, in which kernels are compiled and chosen, and state is created."""
+"""Ordinary calls before a capture. They compile and choose kernels, and create state."""
 
 Result = TypeVar("Result")
 
 
 class CaptureError(ThdpackError):
-    """A step could not be captured in a CUDA graph, for a reason that `why_not_captured` does not
-    know.
+    """A step could not be captured in a CUDA graph, for a reason that `why_not_captured` did not
+    foresee.
     """
 
 
@@ -74,10 +74,10 @@ class Step:
         backward_in_autocast: bool,
     ) -> None:
         """Args:
-        micro_batches: of this rank, in a step.
+        micro_batches: number of micro-batches of this rank in a step.
         reduced_once: reduce gradients over ranks only after the last micro-batch (`--reshard
             step`).
-        captured: replay CUDA graphs. Then all rows have to be the same object, filled anew.
+        captured: replay CUDA graphs. Then each row has to be the same object with new content.
         backward_in_autocast: as `precision.backward_in_autocast` says.
         """
         self._model, self._optimizer, self._masker, self._autocast, self._topology = (
@@ -152,8 +152,8 @@ class Step:
             self._micro_batch()
 
     def _update(self) -> tuple[Tensor, Tensor]:
-        # the only all-reduce, apart from those of gradients and of delayed scaling
-        # each copy has all gradients
+        # the only all-reduce of a step, apart from those of gradients and of delayed
+        # scaling each copy has all gradients
         square = self._optimizer.gradient_square().double().reshape(1) / self._topology.replicate
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
@@ -166,16 +166,16 @@ class Step:
 
 
 class GraphReplay(Generic[Result]):
-    """A function that launches the same kernels on the same memory each time: called a few times,
-    then captured, then replayed.
+    """A function that launches the same kernels on the same memory each time. It is called a few
+    times, then captured, then replayed.
     """
 
     def __init__(
         self, function: Callable[[], Result], pool: Any, *, before: Callable[[], None] | None = None
     ) -> None:
         """Args:
-        pool: memory of graphs that run one after the other.
-        before: called before the capture.
+        pool: memory pool shared by graphs that run one after the other.
+        before: function called before the capture.
         """
         self._function, self._pool, self._before = function, pool, before
         self._calls = 0
@@ -206,7 +206,7 @@ class GraphReplay(Generic[Result]):
                 self._result = self._function()
         except (
             RuntimeError
-            # torch raises this for everything that CUDA refuses, too little memory included
+            # torch raises this for every error of CUDA, lack of memory included
         ) as error:
             reason = str(error).partition("\n")[0]
             raise CaptureError(

@@ -71,7 +71,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
                 if line.bad_in_a_row >= options.optimizer.max_bad_steps:
                     _give_up(run, line)
             if validating:
-                saving |= run.validate(log)  # the best model so far gets a checkpoint
+                saving |= run.validate(log)  # save a checkpoint of the best model so far
             if saving:
                 run.save(wait=last)
             if validating or saving:

@@ -21,7 +21,8 @@ from trainer.masking import Masker
 from trainer.model.esm2 import Esm2
 
 MASK_SEED: Final = 0
-"""Not the run's seed, so that runs with different seeds are measured in the same way."""
+"""Seed of the masks. It is not the run's seed, so that runs with different seeds use the same
+masks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +61,8 @@ def validate(
     sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
     copier = RowCopier(topology.device)
     for first in range(0, len(reader), topology.data_ranks):
-        # All ranks run the model equally often, because its layers are gathered from all of them.
-        # Buckets beyond the end are not counted.
+        # All ranks run the model equally often, because its layers are gathered from all
+        # ranks. Buckets beyond the end are not counted.
         number = min(first + topology.data_rank, len(reader) - 1)
         copier.wait()
         row = copier.copy(reader[number], np.array([number], dtype=np.int64))

@@ -131,7 +131,8 @@ class Checkpoints:
             if self._topology.is_main:
                 self._lock.check()
                 publish_checkpoint(self._folder, name)
-        except (Exception, dcp.api.CheckpointException) as error:  # the latter is a BaseException
+        except (Exception, dcp.api.CheckpointException) as error:
+            # CheckpointException is a BaseException
             raise CheckpointError(
                 f"{self._folder / name} could not be written: {error}; the previous checkpoint is "
                 "complete"
@@ -142,7 +143,7 @@ class Checkpoints:
     def load(
         self, name: str, tensors: Mapping[str, Tensor], *, optional: Mapping[str, Tensor]
     ) -> None:
-        """Read tensors in place, whatever number of ranks saved them.
+        """Read tensors in place. Any number of ranks may have saved them.
 
         Args:
             optional: tensors to read if the checkpoint has them.
@@ -214,7 +215,7 @@ def _check_shapes(
 
 def _remove(checkpoint: Path) -> None:
     dead = checkpoint.with_name(checkpoint.name + PARTIAL)
-    os.replace(checkpoint, dead)  # a folder that is removed in part must not look complete
+    os.replace(checkpoint, dead)  # a folder that is only partly removed must not look complete
     shutil.rmtree(dead)
 
 

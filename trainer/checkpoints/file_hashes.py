@@ -4,8 +4,8 @@
         "digest": "…"}
 
 All files are compared with it before any is read. `digest` is the xxh3_128 of the canonical JSON of
-the rest. This finds damage, not malice: an attacker who can write the files can write the hashes.
-Each rank compares a share of the files, in threads.
+the rest. This detects damage, not tampering: an attacker who can write the files can write the
+hashes. Each rank compares a share of the files, in threads.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def damage(folder: Path, topology: Topology) -> str:
     reads a share of the files.
 
     Returns:
-        description of the damage, the same on all ranks; "" if there is none.
+        Description of the damage, the same on all ranks; "" if there is none.
     """
     try:
         files: dict[str, FileHash] = run_on_main(topology, partial(read_hashes, folder))

@@ -49,7 +49,8 @@ _OF_METADATA: Final = frozenset(
         ),
     }
 )
-"""All names that the metadata of our checkpoints refers to. None of them has side effects."""
+"""All names that the metadata of our checkpoints refers to. Calling any of them has no side
+effects."""
 
 
 class HashedWriter(FileSystemWriter):
@@ -58,7 +59,7 @@ class HashedWriter(FileSystemWriter):
     """
 
     def __init__(self, folder: Path, others: Mapping[str, bytes]) -> None:
-        """others: files beside the tensors, by name; rank 0 writes its own."""
+        """others: content of the files beside the tensors, by name; only rank 0 writes them."""
         super().__init__(folder, sync_files=True)
         self._folder, self._others = folder, others
         self.fs = self._files = _HashedFiles()
@@ -88,8 +89,8 @@ class HashedWriter(FileSystemWriter):
 
 
 class CheckedReader(FileSystemReader):
-    """Reads files whose hashes were compared. shapes: of all tensors, by name, after metadata was
-    read.
+    """Reads files whose hashes were compared. shapes: shape of each tensor by name, once metadata
+    was read.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -126,7 +127,7 @@ class _Results(list[Any]):
 
 
 class _HashedFiles(FileSystem):
-    """The local file system. hashes: of the files written so far, by name."""
+    """The local file system. hashes: hash of each file written so far, by name."""
 
     def __init__(self) -> None:
         self.hashes: dict[str, FileHash] = {}
@@ -162,7 +163,8 @@ class _HashedFile:
         self._file.flush()
 
     def fileno(self) -> int:
-        """Return the descriptor that torch fsyncs. torch does not flush the metadata before."""
+        """Flush, and return the descriptor that torch fsyncs. torch does not flush the metadata
+        itself."""
         self._file.flush()
         return int(self._file.fileno())
 

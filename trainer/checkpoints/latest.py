@@ -16,7 +16,8 @@ from trainer.distributed.topology import Topology
 
 LATEST: Final = "latest"
 _NEXT: Final = "latest.next"
-"""Next and current content of `latest`. The file exists while a checkpoint is published."""
+"""Name of the file with the next and the current content of `latest`. It exists while a checkpoint
+is being published."""
 _NAME: Final = re.compile(r"step-\d{8,}")
 
 
@@ -34,7 +35,7 @@ def read_latest(folder: Path) -> str:
     if following.exists():
         name, _, before = following.read_text(errors="replace").partition("\n")
         published = _NAME.fullmatch(name) and (folder / name).is_dir()
-        # otherwise a user has chosen another checkpoint since
+        # otherwise a user has chosen another checkpoint meanwhile
         if published and before == _content(folder):
             write(folder / LATEST, name + "\n")
         following.unlink()
@@ -42,8 +43,8 @@ def read_latest(folder: Path) -> str:
 
 
 def publish_checkpoint(folder: Path, name: str) -> None:
-    """Rename a checkpoint that is on the disk, and let `latest` name it. After a crash in between,
-    the next start completes this.
+    """Rename a checkpoint that is on the disk, and write its name into `latest`. After a crash in
+    between, the next start completes this.
     """
     write(folder / _NEXT, f"{name}\n{_content(folder)}")
     publish(folder / (name + PARTIAL), folder / name)
@@ -64,8 +65,8 @@ def check_latest(folder: Path, latest: str, topology: Topology) -> None:
     be called by all ranks.
 
     Raises:
-        CheckpointError: they differ; names the newest complete checkpoint, and says how to resume
-            from it.
+        CheckpointError: a file differs. The message names the newest complete checkpoint, and says
+            how to resume from it.
     """
     wrong = (
         damage(folder / latest, topology)

@@ -2,9 +2,9 @@
 time is the holder's heartbeat.
 
 A holder on this machine is alive if its process is. A holder on another machine is alive if its
-heartbeat continues. A heartbeat that is old by the storage's own clock is dead at once; otherwise
-this process waits for the next one. So a requeued job never waits for a process of the same
-machine, and at most STALE_SECONDS for one of another.
+heartbeat continues. If the last heartbeat is old by the storage's own clock, the holder is dead;
+otherwise this process waits for the next heartbeat. So a requeued job never waits for a process of
+the same machine, and at most STALE_SECONDS for one of another.
 
 The file system has to create files exclusively. flock is used where it works, but the lock does not
 depend on it, because many shared mounts lack it.
@@ -37,7 +37,8 @@ LOCK: Final = "lock"
 EVERY_SECONDS = 10.0
 """Time between heartbeats."""
 STALE_SECONDS = 120.0
-"""Age at which a heartbeat is dead. NFS clients may see a file's time a minute late."""
+"""Age of the last heartbeat at which a holder counts as dead. NFS clients may see a file's time a
+minute late."""
 _LOOK_SECONDS: Final = 0.5
 _LONGEST: Final = 8192
 """Bytes of a lock file to read."""
@@ -51,7 +52,7 @@ class LockError(ThdpackError):
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Process of rank 0 that holds a folder.
 
-    machine: identifies the running system and its process ids; "" where that is not known.
+    machine: identifies the running system and its process ids; "" if that is unknown.
     started: start time of the process, in ticks of that machine.
     folder: the folder that it holds. A copied folder contains a copy of the lock.
     """
@@ -65,8 +66,8 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: str
 
     def lives(self, folder: Path) -> bool | None:
-        """Return whether the process is alive and holds this folder; None if that cannot be seen
-        from here.
+        """Return whether the process is alive and holds this folder; None if this machine cannot
+        tell.
         """
         if not self.machine or self.machine != _machine():
             return None
@@ -84,7 +85,8 @@ class RunLock:
     """A folder that is held by this process or, on other ranks, by rank 0's."""
 
     def __init__(self, path: Path, content: bytes = b"") -> None:
-        """content: of the lock file; empty on ranks that hold nothing themselves."""
+        """content: content of the lock file; empty on ranks other than 0, which hold nothing
+        themselves."""
         self._path, self._content = path, content
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="thdpack-lock", daemon=True)
@@ -104,7 +106,7 @@ class RunLock:
         if self._content:
             self._ended.set()
             self._thread.join(timeout=EVERY_SECONDS)
-            # the storage is gone: the heartbeat ends too, which has the same effect
+            # the storage is gone. The heartbeat ends too, which frees the folder in the same way.
             with suppress(OSError):
                 if _read(self._path)[0] == self._content:
                     self._path.unlink()
@@ -116,8 +118,8 @@ class RunLock:
                     say(0, self._lost())
                     os._exit(1)  # at once: two runs must not write into one folder
                 os.utime(self._path)
-            # The storage may come back. If it does not, another run takes over, and a later
-            # heartbeat finds that.
+            # The storage may come back. If it does not, another run takes over, which
+            # a later heartbeat notices.
             except OSError:
                 continue
 
@@ -189,7 +191,7 @@ def take(out: Path) -> bytes:
 
 def _lives(path: Path, content: bytes) -> bool:
     """Return whether the holder that a lock file names is alive. Takes up to STALE_SECONDS for a
-    holder that cannot be seen from here.
+    holder on another machine.
     """
     holder = _parsed(content)
     seen = holder.lives(path.parent) if holder else None
@@ -253,7 +255,9 @@ def _parsed(content: bytes) -> Holder | None:
     try:
         return decoded(content, Holder)
     except ValueError:
-        return None  # it is being written, or another version wrote it: its heartbeat decides
+        # it is being written, or another version wrote it; only its heartbeat shows if the holder
+        # is alive
+        return None
 
 
 def _named(content: bytes) -> str:
@@ -272,7 +276,8 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return the start time of a process, in ticks since boot; "" if no such process is alive."""
+    """Return the start time of a process, in clock ticks since boot; "" if no such process is
+    alive."""
     try:
         state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

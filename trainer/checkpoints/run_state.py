@@ -27,11 +27,11 @@ class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class RunState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """State of a run after a number of steps.
 
-    tokens: without padding, so far.
+    tokens: tokens so far, without padding.
     applied: steps that were not skipped.
-    sound: the last validation, if there was one, was finite.
+    sound: the loss of the last validation, if there was one, was finite.
     reader: `state_dict` of the reader.
-    options: with `auto` resolved.
+    options: options of the run, with `auto` resolved.
     """
 
     version: int = STATE_VERSION
@@ -51,8 +51,8 @@ def read_state(checkpoint: Path) -> RunState:
     """Read state.json of a checkpoint.
 
     Raises:
-        CheckpointError: it cannot be read, has another version, or a field has a wrong type; says
-            which.
+        CheckpointError: the file cannot be read, has another version, or has a field of a wrong
+            type, which the message names.
     """
     path = checkpoint / STATE
     try:

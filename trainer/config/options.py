@@ -67,7 +67,7 @@ class DataOptions:
         """Return the micro-batches of one rank in a step.
 
         Args:
-            data_ranks: ranks, or groups of ranks, that read buckets of their own.
+            data_ranks: number of ranks, or groups of ranks, that read different buckets.
         """
         return self.buckets_per_step // (data_ranks * self.buckets_per_micro_batch)
 

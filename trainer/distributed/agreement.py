@@ -1,5 +1,5 @@
-"""Agreement of ranks: values of rank 0 on all ranks, and facts that have to be equal before a run
-starts.
+"""Agreement of ranks: send values of rank 0 to all ranks, and check facts that have to be equal
+before a run starts.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return versions of packages, and a digest of our source code, which says more than its
+    """Return versions of packages, and a digest of our source code, which may differ at the same
     version.
     """
     return {

@@ -1,11 +1,11 @@
-"""Lost ranks: when ranks stop hearing from each other, each finds out which ranks do not answer,
-says so, and ends.
+"""Lost ranks: when a collective fails, each rank finds out which ranks do not answer, prints a
+message that names them, and ends.
 
-A thread of each rank looks at the last vote (stop_signals.py), which fails when a process dies and
-times out when one hangs. It also looks at a note in torchrun's store, which says that the vote of
-another rank failed. Then the ranks hold a roll call in the store. Threads answer even if their main
-thread, or its GPU, waits in a collective. Only processes that are gone, stopped, or cut off are
-silent.
+A thread of each rank watches the last vote (stop_signals.py), which fails when a process dies and
+times out when one hangs. It also watches for a note in torchrun's store that the vote of another
+rank has failed. Then the ranks hold a roll call in the store. The threads answer even if the main
+thread, or its GPU, waits in a collective. Only processes that are gone, stopped, or cut off from
+the network do not answer.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ class Watch:
     """One rank's watch over the other ranks."""
 
     def __init__(self, store: Any, rank: int, world_size: int) -> None:
-        """store: where ranks leave notes for each other; used by this start of the job only."""
+        """store: store in which ranks leave notes for each other, used by this start of the job
+        only."""
         self._store, self._rank, self._world_size = store, rank, world_size
         self._vote: Any = None
         self._main_waits = threading.Event()
         self._called, self._ended = threading.Event(), threading.Event()
-        # held by the thread of this rank that reports who is lost
+        # held by the thread of this rank that reports the lost ranks
         self._speaker = threading.Lock()
         self._said = ""  # the message that names the lost ranks, once they are known
         self._thread = threading.Thread(target=self._run, name="thdpack-watch", daemon=True)
@@ -57,7 +58,7 @@ class Watch:
         self._thread.join(timeout=10)
 
     def vote(self, work: Any) -> None:
-        """Look at this collective, in which all ranks take part, from now on."""
+        """Watch this collective, in which all ranks take part, from now on."""
         self._vote = work
 
     @contextmanager
@@ -76,7 +77,7 @@ class Watch:
             while not self._called.wait(timeout=_ROLL_CALL_SECONDS) and self._thread.is_alive():
                 pass
             if not self._speaker.acquire(blocking=False):
-                self._thread.join()  # that thread is reporting, and ends this process
+                self._thread.join()  # the watching thread is reporting, and will end this process
             if not self._said:
                 raise
             raise LostRankError(self._said) from error
@@ -90,8 +91,8 @@ class Watch:
                     break
             else:
                 return
-        # torchrun's store is gone, and with it the torchrun of rank 0's node, which ends when one
-        # of its ranks does
+        # torchrun's store is gone, so torchrun has ended on rank 0's node. It does so if
+        # one of its ranks ends.
         except dist.DistError:
             self._said = (
                 "the node of rank 0 does not answer: a rank on it was killed or ended with an "
@@ -102,7 +103,7 @@ class Watch:
             blocking=False
         ):
             return
-        # the main thread waits for the others, perhaps on a GPU, and would wait for ever
+        # the main thread waits for the other ranks, perhaps on a GPU, and would wait for ever
         message = (
             self._said
             or f"a collective failed, though all ranks answer: the first error says why. {_RESUME}"

@@ -1,4 +1,4 @@
-"""Messages of single ranks on standard error."""
+"""Print messages of single ranks to standard error."""
 
 from __future__ import annotations
 

@@ -14,20 +14,20 @@ import torch.distributed as dist
 
 _EVERY_SECONDS: Final = 0.02
 JOIN_MINUTES: Final = 10.0
-"""Shortest time that ranks wait for each other to start. Importing torch takes seconds on an idle
-machine and minutes on a busy one or over a network file system, whatever --timeout-minutes says
-about ranks that already run.
+"""Shortest time that ranks wait for each other to start. It does not depend on --timeout-minutes,
+which is for running ranks: importing torch takes seconds on an idle machine, and minutes on a busy
+one or over a network file system.
 """
 
 
 def this_start(store: Any, rank: int, world_size: int, *, timeout: timedelta) -> Any:
     """Return the store, under a prefix that belongs to this start of the job.
 
-    Rank 0 draws the prefix. Every other rank recognises the answer to itself by a random number of
-    its own.
+    Rank 0 draws the prefix. Every other rank draws a random number, by which it recognises the
+    answer to its own request.
 
     Args:
-        timeout: longest that running ranks wait for each other. Ranks that start have at least
+        timeout: longest time that running ranks wait for each other. Starting ranks have at least
             JOIN_MINUTES.
     Raises:
         DistNetworkError: ranks are missing for longer than that.

@@ -2,8 +2,8 @@
 current step, on all ranks.
 
 Ranks get a signal at different steps, but have to stop after the same one. So each rank votes at
-each step, in an all-reduce on the CPU that runs beside the step and is read one step later: nothing
-waits.
+each step. The vote is an all-reduce on the CPU that runs beside the step and is read one step
+later, so that nothing waits for it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopRequest:
-    """Signal handler that tells all ranks at the same step whether to stop. A second Ctrl-C
-    interrupts at once.
+    """Signal handler by which all ranks learn, after the same step, whether to stop. A second
+    Ctrl-C interrupts at once.
     """
 
     def __init__(self, topology: Topology) -> None:

@@ -31,8 +31,8 @@ from trainer.distributed.lost_ranks import Watch
 from trainer.distributed.rendezvous import this_start
 
 _NCCL_GRACE: Final = timedelta(minutes=1)
-"""NCCL ends a process without finding out which rank is lost, so the watch gets this much time
-before.
+"""NCCL ends a process without finding out which rank is lost. So NCCL's timeout is this much longer
+than that of the watch.
 """
 
 
@@ -41,13 +41,13 @@ class Topology:
     """Process topology: rank, world size, device, and how ranks share parameters and buckets.
 
     Ranks that share a bucket (context parallelism) are neighbours. So are ranks that share a copy
-    of the parameters; a copy has whole groups of the former.
+    of the parameters; a copy consists of whole groups of ranks that share a bucket.
 
     checkpoint_group, vote_group: gloo process groups of all ranks.
-    timeout: longest that ranks wait for each other.
+    timeout: longest time that ranks wait for each other.
     watch: looks for lost ranks; None if there is only one rank.
     replicate: copies of the parameters.
-    slices: slices of each bucket, over ranks.
+    slices: division of each bucket over ranks.
     """
 
     rank: int
@@ -64,7 +64,7 @@ class Topology:
         """Return the topology with ranks divided as the options say. To be called by all ranks.
 
         Raises:
-            ValueError: they cannot be divided so; says what to change.
+            ValueError: the ranks cannot be divided so; the message says what to change.
         """
         check_arrangement(options, self.world_size)
         if options.context_parallel == 1:
@@ -99,9 +99,7 @@ class Topology:
 
     @property
     def data_ranks(self) -> int:
-        """Number of ranks, or of groups of ranks that share buckets, that read buckets of their
-        own.
-        """
+        """Number of ranks, or groups of ranks that share buckets, that read different buckets."""
         return self.world_size // self.slices.ranks
 
     @property
@@ -123,8 +121,8 @@ class Topology:
     def exit_process(self, code: int) -> NoReturn:
         """End this process after an error.
 
-        One of several ranks ends at once, because its process groups and threads would wait for
-        ranks that wait for it.
+        With several ranks it ends at once, because process groups and threads would wait for other
+        ranks, which wait for this one.
         """
         sys.stdout.flush()
         sys.stderr.flush()
@@ -150,8 +148,8 @@ class Topology:
         gathered as they are used.
 
         Gradients are reduced in fp32 and summed, not averaged: the optimizer normalises the loss
-        over the global batch. Forward inputs are not cast: the angles of rotary embeddings would
-        become bf16.
+        over the global batch. Forward inputs are not cast, because that would make the angles of
+        rotary embeddings bf16.
 
         Args:
             reshard, gather_ahead: as in the options.
@@ -182,7 +180,7 @@ def check_arrangement(options: ComputeOptions, world_size: int) -> None:
     """Check that this many ranks can be divided as the options say.
 
     Raises:
-        ValueError: they cannot; says what to change.
+        ValueError: they cannot be divided so; the message says what to change.
     """
     if world_size % options.replicate:
         raise ValueError(

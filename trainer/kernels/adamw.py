@@ -40,8 +40,8 @@ def _update(
     beta2: tl.constexpr,
     epsilon: tl.constexpr,
 ):
-    """Update one block. w: masters. p: parameters, written if `stored`. inside: mask of what is
-    within the tensor, or None.
+    """Update one block. w: masters. p: parameters, written if `stored`. inside: mask of the
+    elements within the tensor, or None.
     """
     grad = tl.load(g + at, mask=inside).to(tl.float32) * scale
     moment = tl.load(m + at, mask=inside)
@@ -106,7 +106,8 @@ def _step(
     size = tl.load(sizes + i)
     decay = rate * tl.load(decays + i)
     at = start + tl.arange(0, block)
-    if start + block <= size:  # no mask: complete blocks are read and written 16 bytes at a time
+    if start + block <= size:
+        # without a mask, complete blocks are read and written 16 bytes at a time
         _update(
             g, p, w, m, v, at, None, stored, scale, step_size, root, decay, beta1, beta2, epsilon
         )
@@ -131,8 +132,8 @@ def _step(
 
 
 class FusedAdamW:
-    """Steps bf16 parameters and their masters. Tensors keep their addresses; gradients may be other
-    tensors each time, all bf16 or all fp32.
+    """Steps bf16 parameters and their masters. Parameters and state keep their addresses. Gradients
+    may be different tensors in each step; all are bf16 or all are fp32.
     """
 
     def __init__(
@@ -170,8 +171,8 @@ class FusedAdamW:
         self._grads = torch.empty(0, dtype=torch.int64)
 
     def locate(self, grads: Sequence[Tensor]) -> None:
-        """Tell the device the addresses of gradients, if they have changed. Impossible while a CUDA
-        graph is captured.
+        """Copy the addresses of gradients to the device, if they have changed. This is impossible
+        while a CUDA graph is being captured.
         """
         where = [grad.data_ptr() for grad in grads]
         if where != self._where:

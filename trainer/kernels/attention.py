@@ -1,5 +1,5 @@
-"""Attention of packed sequences by Triton kernels, with the rotary embedding; made for many short
-sequences in a row.
+"""Attention of packed sequences by Triton kernels, with the rotary embedding. The kernels are made
+for rows of many short sequences.
 
 cuDNN's THD attention is made for long sequences. On a row of 16,384 tokens in sequences of 350 it
 spends more time outside its two main kernels than in them: it fills gradients, converts dQ, and
@@ -28,11 +28,11 @@ LOG2_E: Final = 1.4426950408889634
 
 
 BLOCK: Final = 64
-"""Rows of a program's own block."""
+"""Rows of the block that a program computes."""
 FORWARD_BLOCK: Final = 64
 BACKWARD_BLOCK: Final = 32
-"""Rows of the blocks that a program iterates over. These, and the numbers of warps and stages, were
-the best of all that were tried for heads of 16 to 64, within a few percent.
+"""Rows of the blocks that a program iterates over. Of all values tried for heads of 16 to 64, these
+and the numbers of warps and stages were within a few percent of the best.
 """
 WARPS: Final = 4
 STAGES: Final = 3
@@ -59,7 +59,7 @@ class Attention(torch.autograd.Function):
     """Rotary embedding and attention of fused QKV [T, H, 3, R], which is rotated in place; output
     [T, H, R].
 
-    The operation that made QKV must not need it for its backward pass; linear maps do not.
+    The operation that computed QKV must not need QKV in its backward pass; linear maps do not.
 
     cos, sin: float32[T, R / 2].
     of_tiles: `tiles` of sequences that cover the row. Tokens outside of all sequences would get no

@@ -8,8 +8,8 @@ import triton.language as tl
 
 @triton.jit
 def _columns(half: tl.constexpr, padded: tl.constexpr):
-    """Return the columns of a head, whose halves are padded to powers of two, and a mask of those
-    that exist.
+    """Return the columns of a head, with each half padded to a power of two, and a mask of the
+    columns that exist.
     """
     c = tl.arange(0, 2 * padded)
     if half == padded:

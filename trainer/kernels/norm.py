@@ -19,7 +19,7 @@ from torch import Tensor
 
 _MULTIPROCESSORS: Final = 132
 _PROGRAMS: Final = 16 * _MULTIPROCESSORS
-"""Most programs of the backward pass; each has sums of its own."""
+"""Largest number of programs of the backward pass; each computes its own sums."""
 
 
 @triton.jit

@@ -58,7 +58,8 @@ def rotate_(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> 
 class RotateQKV(torch.autograd.Function):
     """Q, K and V as views of one [T, H, 3, R], rotated in place.
 
-    The operation that made that tensor must not need it for its backward pass; linear maps do not.
+    The operation that computed that tensor must not need it in its backward pass; linear maps do
+    not.
     """
 
     @staticmethod
@@ -70,8 +71,8 @@ class RotateQKV(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, None, None]:
-        # Attention returns the three gradients as views of one tensor if it got Q, K and V so. Then
-        # nothing has to be copied.
+        # Attention returns the three gradients as views of one tensor if Q, K and V were
+        # such views. Then nothing has to be copied.
         tokens, heads, size = dq.shape
         strides, step = (3 * heads * size, 3 * size, 1), size * dq.element_size()
         together = (

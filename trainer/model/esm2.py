@@ -30,8 +30,8 @@ from trainer.distributed.context_parallel import Slices
 
 VOCABULARY: Final = len(ESM2)
 PADDED_VOCABULARY: Final = 64
-"""The matrix product of the decoder needs a multiple of 16. Logits of tokens that do not exist are
--inf.
+"""Vocabulary size after padding. The matrix product of the decoder needs a multiple of 16. Logits
+of tokens that do not exist are -inf.
 """
 NORM_EPSILON: Final = 1e-5
 MASK_RATIO_OF_TRAINING: Final = 0.15 * 0.8
@@ -69,7 +69,7 @@ class Esm2(nn.Module):
     """The masked language model.
 
     layer: module of the backend, trainer.model.layer_te or trainer.model.layer_torch.
-    slices: slices of a row, over ranks.
+    slices: division of a row over ranks.
     """
 
     inv_freq: Tensor
@@ -109,7 +109,8 @@ class Esm2(nn.Module):
         Args:
             input_ids_T, sequences: of the whole row.
         """
-        # span_T counts the spans that end at or before a token: the number of the token's own span
+        # span_T counts the spans that end at or before a token, which is the index of the token's
+        # own span
         tokens_T = torch.arange(input_ids_T.numel(), dtype=torch.int32, device=input_ids_T.device)
         span_T = torch.searchsorted(sequences.cu_seqlens[1:], tokens_T, right=True)
         x_tD = self._embed(input_ids_T, sequences, span_T)

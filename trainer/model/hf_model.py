@@ -9,8 +9,8 @@
     model.save_pretrained("mine")
     model = AutoModelForMaskedLM.from_pretrained("mine")
 
-For fine-tuning in a Hugging Face program. `trainer.train` exports a plain EsmForMaskedLM, which
-needs none of this.
+Use it for fine-tuning in a Hugging Face program. `trainer.train` exports a plain EsmForMaskedLM,
+which needs none of this.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ThdpackEsmConfig(PreTrainedConfig):
 
 
 class ThdpackEsmForMaskedLM(PreTrainedModel):
-    """ESM-2 on padded rows, or on one packed row. With Transformer Engine, on a GPU only."""
+    """ESM-2 on padded rows, or on one packed row. With Transformer Engine it runs on a GPU only."""
 
     config_class = ThdpackEsmConfig
     config: ThdpackEsmConfig
@@ -74,7 +74,7 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
             ComputeOptions(backend=config.backend, precision="fp32"), target
         )
         self.model = build(config.options, compute)
-        # from_pretrained builds models on it, and gives them values itself
+        # from_pretrained builds models on the meta device, and fills in values itself
         if device.type != "meta":
             fill(
                 self.model,
@@ -85,7 +85,7 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]  # transformers has no types here
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Give values to tensors that a checkpoint lacks."""
+        """Initialize tensors that a checkpoint lacks."""
         if module is self.model:
             for name, tensor in self.model.named_tensors():
                 if not getattr(tensor, "_is_hf_initialized", False):

@@ -2,8 +2,8 @@
 neither transformers nor a network.
 
 A folder that `export` writes loads with plain transformers (5.17 and newer), without remote code.
-`load` reads safetensors only, because they execute nothing. All values stay unchanged, also
-`inv_freq`, which published checkpoints carry rounded to fp16.
+`load` reads safetensors only, because they execute nothing. All values stay unchanged. That
+includes `inv_freq`, which published checkpoints have rounded to fp16.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
             parts = torch.stack(
                 [tensors[f"{layer}attention.self.{part}.{kind}"].float() for part in _QKV]
             )
-            # [3, H × R, …] → [H, 3, R, …]: a head's query, key and value stand together
+            # [3, H × R, …] → [H, 3, R, …], so that query, key and value of a head are adjacent
             by_head = parts.unflatten(1, (options.heads, options.head_size)).transpose(0, 1)
             ours[f"layers.{i}.layernorm_qkv.{kind}"] = by_head.flatten(0, 2).contiguous()
-    # One for the model, one per layer, or one with a literal "*" for the layer, depending on the
-    # version of transformers.
+    # Depending on the version of transformers there is one inv_freq for the model, one per
+    # layer, or one whose name has a literal "*" for the layer.
     rotary = [
         tensors[name].float()
         for name in sorted(tensors)
@@ -133,8 +133,8 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
     """Return shape and tensors (ours, float32, on the CPU) of an EsmForMaskedLM in a folder.
 
     Raises:
-        InputError: the folder has no such model or no safetensors, or the model is not ESM-2; says
-            what to do.
+        InputError: the folder has no such model or no safetensors, or the model is not ESM-2. The
+            message says what to do.
     """
     folder = Path(folder)
     source = str(folder)
@@ -273,7 +273,7 @@ def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:
         "intermediate_size": options.ffn_size,
         "is_folding_model": False,
         "max_position_embeddings": max_seq_len
-        + 2,  # Learned positions start at 2. Nothing here depends on it.
+        + 2,  # learned positions start at 2; this model has none
         "num_attention_heads": options.heads,
         "num_hidden_layers": options.layers,
         "dtype": "float32",

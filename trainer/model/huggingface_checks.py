@@ -1,5 +1,5 @@
-"""Checks of a Hugging Face folder: everything that ESM-2 computes differently is refused by name,
-and nothing is silently left out.
+"""Check a Hugging Face folder. A model that computes something differently from ESM-2 is refused
+with an error that names the difference, and no tensor is silently left out.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def options_of(config: Any, source: str) -> ModelOptions:
     """Return the shape of the model in config.json.
 
     Raises:
-        InputError: it is not ESM-2's; names the key.
+        InputError: the shape is not ESM-2's. The message names the key.
     """
     if not isinstance(config, dict):
         raise InputError("config.json holds no object", source=source)
@@ -135,7 +135,7 @@ def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
 def check_tensors(
     tensors: Mapping[str, Tensor], used: set[str], config: Mapping[str, Any], source: str
 ) -> None:
-    """Check that no tensor that the model computes with is left out, and that all are finite.
+    """Check that the import uses all tensors that the model computes with, and that all are finite.
 
     Args:
         used: names of the tensors that are imported.
@@ -209,7 +209,7 @@ def check_shapes(
 
 
 def check_name(name: Any, folder: Path) -> str:
-    """Return a file name of an index, if it names a file of the folder.
+    """Return a file name from an index, after a check that it names a file in the folder.
 
     Raises:
         InputError: it does not.

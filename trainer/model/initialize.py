@@ -1,8 +1,9 @@
 """Build a model: on the meta device, then sharded, then given values that depend only on the seed
 and the name of a tensor.
 
-Each tensor is drawn whole, on its device, and then cut: if shards were drawn, values would depend
-on the number of ranks. The largest tensor of the 15B model takes 0.4 GB meanwhile.
+Each tensor is drawn whole, on its device, and then sharded. If each shard were drawn separately,
+values would depend on the number of ranks. The largest tensor of the 15B model briefly takes 0.4
+GB.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None 
 
     Args:
         compute: its backend is te or torch.
-        slices: slices of rows, over ranks.
+        slices: division of rows over ranks.
     Raises:
         ImportError: backend te without Transformer Engine or without a GPU.
     """
@@ -70,7 +71,7 @@ def draw(
 def fill(
     model: Esm2, values: Mapping[str, Tensor], *, seed: int, topology: Topology
 ) -> dict[str, Tensor]:
-    """Give a model on the meta device memory and values, on the device of `topology`.
+    """Move a model from the meta device to the device of `topology`, and give it values.
 
     Args:
         values: imported tensors by name, float32, whole, on rank 0, which sends them to the others.

@@ -1,5 +1,5 @@
-"""Transformer layer for NVIDIA GPUs: linear maps of Transformer Engine, in all its precisions, and
-kernels of ours between them.
+"""Transformer layer for NVIDIA GPUs: Transformer Engine's linear maps, in all its precisions, and
+our own kernels between them.
 
 Transformer Engine cannot be imported without a GPU. docs/decisions/0006-speed.md says which of its
 parts were replaced, and what that gained.
@@ -71,8 +71,8 @@ class Context:
 
 
 def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
-    """Return whether our attention kernel takes this QKV [T, H, 3, R]; otherwise Transformer
-    Engine's does.
+    """Return whether our attention kernel is used for this QKV [T, H, 3, R], rather than
+    Transformer Engine's.
     """
     fits = (
         sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS
@@ -96,8 +96,8 @@ class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no 
     def forward(
         self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor | None = None
     ) -> tuple[Tensor, Any]:
-        """Return x + update + bias, and the linear map of its norm. With `return_bias`, the latter
-        is a pair: output, and bias still to be added.
+        """Return x + update + bias, and the linear map of its norm. With `return_bias`, the linear
+        map is a pair: output, and bias still to be added.
         """
         x_tD, normal_tD = AddNorm.apply(
             x_tD, update_tD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON

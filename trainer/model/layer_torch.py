@@ -57,7 +57,7 @@ class Context:
 
         cu_seqlens, longest = self.sequences.cu_seqlens, self.sequences.max_seqlen
         out = varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
-        return cast(Tensor, out)  # a pair only if asked for
+        return cast(Tensor, out)  # it is a pair only on request
 
     # Not compiled, for the same reason.
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types here
@@ -72,7 +72,7 @@ class Context:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, scale=1.0)
             return out.transpose(1, 2).flatten(0, 1)
         if not self.lengths:
-            # on a GPU in fp32: this waits for the GPU, once per row
+            # on a GPU in fp32, this waits for the GPU once per row
             self.lengths = self.sequences.cu_seqlens.diff().tolist()
         each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
         # With a batch dimension of one: without it, torch writes out all scores, 4 GB per head for

@@ -187,7 +187,7 @@ def _initialize(folder: Path, collected: LayerStatistics) -> None:
         AssertionError,
         TypeError,
         yaml.YAMLError,
-    ) as error:  # raised for a file that a user has changed
+    ) as error:  # such errors come from a file that a user has changed
         raise ValueError(
             f"{config}: {error}; correct the file, or remove it to have it written again"
         ) from error

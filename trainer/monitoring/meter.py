@@ -65,7 +65,7 @@ class Meter:
         self._clock = _Clock(topology.device)
         self._waited = 0.0
         self._pending: tuple[int, float, float, Tensor] | None = (
-            None  # step, learning rate, seconds waited, numbers that are being copied to the host
+            None  # step, learning rate, seconds waited, and the numbers being copied to the host
         )
 
     def step(
@@ -82,7 +82,7 @@ class Meter:
             counts: float64[4] over all ranks: predicted tokens, overflow, tokens, Σ length² (over
                 sequences).
             waited: seconds for which the feed has waited so far.
-            flush: the run does something else than a step next.
+            flush: the run does not continue with a step next.
         """
         self._sums += counts
         self._worst = torch.maximum(self._worst, scalars[3])
@@ -91,7 +91,7 @@ class Meter:
             numbers = torch.cat([scalars[:3], self._worst.reshape(1), self._sums])
             self._sums, self._worst = torch.zeros_like(self._sums), torch.zeros_like(self._worst)
             self._pending = (step, rate, waited, numbers.to("cpu", non_blocking=True))
-            # after the copy: when this mark is reached, the host has the numbers
+            # after the copy, so that the host has the numbers when this mark is reached
             self._clock.mark()
         return [*lines, *self._read()] if flush else lines
 
@@ -150,8 +150,8 @@ class _Clock:
         self._now = self._read()
 
     def lap(self) -> float:
-        """Return the seconds between the last two marks. Waits until the device has reached the
-        second one, and has finished the copies before it.
+        """Return the seconds between the last two marks. This waits until the device has reached
+        the second one, and has finished the copies before it.
         """
         if self._on_gpu:
             self._now.synchronize()

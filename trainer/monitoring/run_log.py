@@ -20,8 +20,8 @@ from trainer.validate import Validation
 
 
 class RunLog:
-    """Writes metrics and messages to the terminal, to OUT/metrics.jsonl, and to TensorBoard and
-    Weights & Biases on request.
+    """Writes metrics and messages to the terminal and OUT/metrics.jsonl, and on request to
+    TensorBoard and Weights & Biases.
 
     Every rank has a log; only that of rank 0 writes.
     """

@@ -12,7 +12,7 @@ from trainer.precision.low_precision import is_low
 
 
 def stored_dtype(options: ComputeOptions) -> torch.dtype:
-    """Return the dtype of parameters between steps, or the one that FP8 parameters report.
+    """Return the dtype of parameters between steps; for FP8 parameters, the dtype that they report.
 
     If it is not fp32, the optimizer keeps fp32 masters.
     """

@@ -24,7 +24,7 @@ def scaling_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """
     for name, module in model.named_modules():
         if next(module.parameters(recurse=False), None) is None:
-            continue  # attention has state too, and never uses it: it runs in bf16
+            continue  # attention has state too, but never uses it, because it runs in bf16
         for direction in ("scaling_fwd", "scaling_bwd"):
             state: Any = getattr(module, "fp8_meta", {}).get(direction)
             if hasattr(state, "amax_history"):
@@ -50,10 +50,10 @@ def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
 
 @contextmanager
 def preserve_scaling(model: nn.Module) -> Iterator[None]:
-    """Restore scales and histories on leaving: the largest values of a validation are not those of
-    a step.
+    """Restore scales and histories on leaving, so that largest values of a validation do not enter
+    them.
 
-    Transformer Engine advances histories only where gradients are computed, but its kernels note
+    Transformer Engine advances histories only where gradients are computed, but its kernels record
     largest values in any forward pass, in the newest row of the history. State that is created
     inside this context starts with zeros, as it would in a step.
     """

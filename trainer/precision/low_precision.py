@@ -19,7 +19,7 @@ Capability = tuple[int, int]
 class LowPrecision:
     """Requirements of a low precision.
 
-    first, end: compute capabilities, from the first to below the end, if it has one.
+    first, end: range of compute capabilities, from first to below end; None if there is no end.
     available: function of Transformer Engine that checks further requirements, such as a version of
     CUDA.
     multiple: sizes of matrices have to be multiples of this.
@@ -61,8 +61,8 @@ def low_layers(compute: ComputeOptions, layers: int) -> list[bool]:
     No layer does if the precision is not low.
 
     Raises:
-        ValueError: --precision-layers cannot be understood, names layers that do not exist, or
-            leaves none.
+        ValueError: --precision-layers cannot be parsed, names layers that do not exist, or leaves
+            none.
     """
     if not is_low(compute.precision):
         return [False] * layers

@@ -33,8 +33,8 @@ def quantize_parameters(model: nn.Module) -> None:
 
     All weights have to have memory on a GPU.
     """
-    # Without gradients the weights would lack the transposes that a backward pass reads, and each
-    # forward pass would compute them.
+    # With gradients disabled, the weights would lack the transposes that a backward pass
+    # reads, and each forward pass would compute them.
     with torch.enable_grad():
         modules: Iterator[Any] = model.modules()
         for module in modules:
@@ -42,7 +42,8 @@ def quantize_parameters(model: nn.Module) -> None:
                 module.reset_parameters(defer_init=False)
     for name, tensor in scaling_tensors(model):
         if name.endswith("amax_history"):
-            tensor.zero_()  # These are the largest of those random values, which are replaced next.
+            # these are largest values of the random weights, which are replaced next
+            tensor.zero_()
 
 
 def is_quantized(parameter: Tensor) -> bool:

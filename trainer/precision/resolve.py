@@ -21,7 +21,7 @@ _GENERATIONS: Final = (
 
 
 def resolve(options: ComputeOptions, device: torch.device) -> ComputeOptions:
-    """Return the options with `auto` replaced by what this machine has.
+    """Return the options with `auto` replaced by the backend and precision that suit this machine.
 
     Raises:
         ValueError: options that do not go together, or not on this machine; names a remedy.
@@ -137,7 +137,7 @@ def check_model(
         data: URL of the dataset, for messages.
         slice_tokens: tokens of a bucket, or of the slice of it that each rank holds.
     Raises:
-        ValueError: it cannot; says what to change.
+        ValueError: it cannot be trained; the message says what to change.
     """
     low_layers(compute, model.layers)
     if compute.quantized_init and world_size > 1:
