@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 SCHEMA: Final = 1
-"""Version of the JSON. Removing a key or changing its meaning increases it; a new key does not."""
+"""Version of the JSON. It increases when a key is removed or changes its meaning, not for a new
+key."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

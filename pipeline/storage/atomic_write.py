@@ -87,7 +87,7 @@ class Finisher:
 
 
 def finish_by(finisher: Finisher | None, how: Callable[[], None]) -> None:
-    """Run in a finisher's threads, or at once without a finisher."""
+    """Run a function in a finisher's threads, or at once without a finisher."""
     if finisher is None:
         how()
     else:
@@ -105,14 +105,14 @@ def written_atomically(
         scratch: folder on the same file system.
         durable: fsync before the rename. The name itself survives a power cut only after
             `sync_folder`, which one call does for many files.
-        finisher: does both later; the file exists when the finisher's context ends.
+        finisher: fsyncs and renames later; the file exists when the finisher's context ends.
     Raises:
         BuildError: the disk is full or cannot be written.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    # unique to this process, whichever machines share the folder
+    # unique to this process, even if several machines share the folder
     own = f"{os.uname().nodename}.{os.getpid()}"
-    # with the folder, because shards of different splits have equal names
+    # includes the folder, because shards of different splits have equal names
     temporary = scratch / f"{final.parent.name}.{final.name}.{own}.tmp"
     with _unfinished(temporary, final):
         file = open(temporary, "wb", buffering=0)  # noqa: SIM115 (it may be finished later)

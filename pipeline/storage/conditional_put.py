@@ -11,17 +11,18 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 _LOST: Final = 412
-"""Precondition failed. A 409 conflicts with a write that may still fail: AWS asks for a retry."""
+"""Status "precondition failed". A 409 instead means a conflict with a write that may still fail;
+AWS asks for a retry."""
 
 
 def put_if(fs: AbstractFileSystem, path: str, content: bytes, version_tag: str | None) -> bool:
     """Write an object if its version is still the expected one; return whether it was written.
 
-    On s3 the store itself decides at the moment of the write. On a store without conditions, and on
-    gs when an object is replaced, the version is compared just before the write.
+    On s3 the store itself checks the condition during the write. On a store without conditional
+    writes, and on gs when an object is replaced, the version is compared just before the write.
 
     Args:
-        version_tag: tag of the expected version; None if no object is expected.
+        version_tag: tag of the expected version; None if no object should exist.
     """
     fs.invalidate_cache()
     found = _found(fs, path)

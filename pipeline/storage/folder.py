@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from pipeline.storage.atomic_write import Finisher, HashingWriter
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # the driver of a build starts without it
+    # not imported at run time, because the driver of a build starts without it
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Part:
 class Folder(Protocol):
     """Files by name, with `/` between folders.
 
-    local: whether small reads at many places cost nothing.
+    local: whether small reads at many places are cheap.
     """
 
     @property
@@ -58,7 +59,7 @@ class Folder(Protocol):
         ...
 
     def sync(self, names: Sequence[str]) -> None:
-        """Make files survive a power cut that were written without `durable`."""
+        """Make files that were written without `durable` survive a power cut."""
         ...
 
     def content(self, name: str) -> bytes | None:

@@ -1,6 +1,7 @@
 """Ctrl-C for every thread of the process.
 
-Only the main thread gets the exception, and other threads may be waiting for a store.
+Python raises KeyboardInterrupt only in the main thread, but other threads may be waiting for a
+store.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 def interrupts_deferred() -> Iterator[None]:
     """Let only `raise_if_interrupted` raise in this context.
 
-    An exception between any two instructions may leave a lock of the standard library taken for
-    good.
+    An exception between any two instructions could leave a lock of the standard library locked for
+    ever.
 
     Raises:
         KeyboardInterrupt: on leaving, if an interrupt came that was not raised inside.

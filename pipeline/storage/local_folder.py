@@ -60,15 +60,17 @@ class LocalFolder:
         found = []
         for part in wanted:
             with pa.memory_map(self.where(part.name)) as file:
-                file.seek(min(part.begin, file.size()))  # a truncated file gives fewer bytes
+                # past the end of a truncated file, fewer bytes are returned
+                file.seek(min(part.begin, file.size()))
                 size = None if part.end is None else part.end - part.begin
-                found.append(file.read_buffer(size))  # outlives the file
+                # the buffer stays valid after the file is closed
+                found.append(file.read_buffer(size))
         return found
 
     def buffer(self, name: str) -> pa.Buffer:
         import pyarrow as pa
 
-        # the mapping outlives the file, whose descriptor is closed
+        # the mapping stays valid after the file's descriptor is closed
         with pa.memory_map(self.where(name)) as file:
             return file.read_buffer()
 
@@ -87,7 +89,8 @@ class LocalFolder:
         return self.version_tag(name)
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Compare the content: after a power cut, size and time alone may be right."""
+        """Compare the content, because after a power cut size and time may be right and the content
+        wrong."""
         path = self.path / name
         try:
             found = path.lstat()  # a build never writes a link

@@ -1,9 +1,9 @@
 """A prefix of an object store as a folder.
 
 A file is spooled to a local temporary file, hashed, and uploaded whole. An upload ends with a
-complete object or with none: large objects go in parts, which the store joins at the end. Failures
-are retried (see pipeline.storage.retries). Temporary files are in TMPDIR, each about as large as a
-shard.
+complete object or with none. Large objects are uploaded in parts, which the store joins at the end.
+Failures are retried (see pipeline.storage.retries). Temporary files are in TMPDIR, each about as
+large as a shard.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LostRaceError(BuildError):
 
 
 _just_written: dict[str, str] = {}
-"""Version tags of this process's uploads by URL, as the store gave them. Each is used once."""
+"""Version tags, from the store, of this process's uploads by URL. Each is used once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class ObjectFolder:
         """Upload a file; the object appears complete or not at all.
 
         Raises:
-            BuildError: it failed for good.
+            BuildError: all attempts failed.
         """
         fs, path = self._reached(name)
         options = {"chunksize": part_bytes(size)} if {"s3", "gs"} & protocols(fs) else {}
@@ -112,7 +112,7 @@ class ObjectFolder:
             except FileNotFoundError as error:
                 if answer_of(error)[1] != "NoSuchUpload":
                     raise
-                # it may be complete, and the answer that said so lost
+                # the upload may be complete, and only the answer was lost
                 raise ConnectionError("the store no longer knows the upload") from error
             fs.invalidate_cache()
             found = fs.info(path)
@@ -251,7 +251,8 @@ class ObjectFolder:
                 lambda: put_if(fs, path, content, version_tag), len(content)
             ),
         )
-        # an earlier attempt may have won and its answer been lost, or an equal build has won
+        # an earlier attempt may have won without its answer arriving, or a build of the same plan
+        # has won
         if not won and self.content(name) != content:
             raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
 
@@ -278,5 +279,5 @@ def part_bytes(size: int) -> int:
 
 
 def _at_once(fs: AbstractFileSystem) -> dict[str, int]:
-    """Return options to read a small object by one request, where s3fs would first get its size."""
+    """Return options to read a small object by one request, without asking for its size first."""
     return {"max_concurrency": 1} if "s3" in protocols(fs) else {}

@@ -11,7 +11,8 @@ from pipeline.storage.urls import SILENCE_SECONDS, file_system, is_missing, is_u
 from schemas.errors import InputError
 
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
-"""Libraries whose errors are no OSErrors, by name, because none need be installed."""
+"""Libraries whose errors are not OSErrors. They are named as text, because they may not be
+installed."""
 
 
 @contextmanager
@@ -19,7 +20,7 @@ def open_input(url: str, *, at: int = 0, until: int | None = None) -> Iterator[B
     """Open a local path or URL for reading bytes, starting at byte `at`.
 
     Args:
-        until: byte at which the reader will stop, about; nothing beyond it is prefetched.
+        until: approximate byte at which the reader will stop; nothing beyond it is prefetched.
     Raises:
         InputError: it cannot be opened or read; the message says why.
     """
@@ -58,7 +59,7 @@ def input_errors(source: str) -> Iterator[None]:
         raise InputError("no such file", source=source) from error
     except PermissionError as error:
         raise InputError("permission denied", source=source) from error
-    except TimeoutError as error:  # fsspec's own has no message
+    except TimeoutError as error:  # fsspec's own TimeoutError has no message
         raise InputError(
             f"cannot be read: {str(error) or f'nothing came for {SILENCE_SECONDS:g} s'}",
             source=source,

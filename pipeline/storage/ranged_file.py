@@ -1,6 +1,7 @@
 """An object of a store as a readable file, fetched in ranges, with prefetch and retries.
 
-A range that failed or came short is retried alone. It takes up to three ranges of memory.
+A range that failed or was incomplete is retried alone. The file takes memory for up to three
+ranges.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 RANGE: Final = 16 << 20
 _AHEAD: Final = 2
 _SMALL: Final = 1 << 12
-"""Reads up to this size look at a file's head or foot, or a table's. They start no prefetch."""
+"""Reads up to this size, such as those of the head or foot of a file, start no prefetch."""
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ class RangedFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer unless the object ends.
 
-        A reader such as Arrow's takes a short read for the end of the file.
+        A reader such as Arrow's treats a short read as the end of the file.
         """
         view = memoryview(buffer).cast("B")
         wanted = min(len(view), max(0, self._size - self._position))
@@ -94,7 +95,7 @@ class RangedFile(io.RawIOBase):
         super().close()
 
     def _reading_on(self, wanted: int) -> memoryview:
-        """Return up to `wanted` bytes from here, all of one range."""
+        """Return up to `wanted` bytes from the current position, all of one range."""
         first = self._position // RANGE
         near = range(first, first + _AHEAD + 1)
         self._ahead = {
@@ -129,7 +130,7 @@ def request_with_retries(remote: RemoteStore, ask: Callable[[], T], size: int) -
     """Return a store's answer about an input, with retries.
 
     Args:
-        size: bytes of the answer, about, or bytes that take as long.
+        size: approximate bytes of the answer, or bytes that would take as long.
     Raises:
         FileNotFoundError, PermissionError: as for any other file.
         InputError: the last attempt failed.

@@ -44,7 +44,8 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
 
 
 def _bounded(pieces: Iterator[bytes]) -> bytes:
-    """Join pieces up to the size of the largest manifest: a server may send without end."""
+    """Join pieces up to the size of the largest manifest, because a server might never stop
+    sending."""
     found = bytearray()
     for piece in pieces:
         found += piece

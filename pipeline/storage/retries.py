@@ -1,8 +1,8 @@
 """Retries and deadlines for stores that stall, break off and recover.
 
 A request is tried ATTEMPTS times, with jittered pauses that double and sum to about a minute. A
-read fails if it gives no piece of 4 MiB for STALL_SECONDS. A missing or forbidden file fails at
-once.
+read fails if it delivers no piece of 4 MiB for STALL_SECONDS. A missing or forbidden file is not
+retried.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ LONGEST_PAUSE: Final = 30.0
 STALL_SECONDS: Final = 60.0
 """A store that sends nothing for this long has failed."""
 SLOWEST: Final = 1 << 20
-"""Bytes a second below which a transfer counts as stalled, after STALL_SECONDS."""
+"""A transfer that is slower than this, in bytes per second, counts as stalled after
+STALL_SECONDS."""
 
 AT_ONCE: Final = 32
-"""Small requests that are sent at once: they spend more time waiting than reading."""
+"""Number of small requests that are sent at once, because they mostly wait."""
 
 _HOPELESS: Final = frozenset(
     {
@@ -46,17 +47,18 @@ _HOPELESS: Final = frozenset(
         "ValueError",
     }
 )
-"""Errors of AWS's library about its own configuration, by name, because it may not be installed."""
+"""Errors of AWS's library about its own configuration. They are named as text, because the library
+may not be installed."""
 _PIECE: Final = 4 << 20
 _TICK: Final = 0.1
 _LOG: Final = logging.getLogger("thdpack")
-_CHANCE: Final = random.Random()  # leaves the user's random state alone
+_CHANCE: Final = random.Random()  # does not disturb the user's random state
 
 T = TypeVar("T")
 
 
 class ClosedError(ValueError):
-    """The reader was closed, or Ctrl-C came."""
+    """The reader was closed, or the user pressed Ctrl-C."""
 
     def __init__(self) -> None:
         super().__init__("the reader is closed")
@@ -94,10 +96,10 @@ class RemoteStore:
         """Return the result of `fetch`, which is retried while it fails.
 
         Args:
-            doing: what `fetch` does with the store, for messages.
+            doing: description of what `fetch` does, for messages.
         Raises:
-            DatasetError: the last attempt failed; names the file, the URL and the cause.
-            CacheError: passed on, because no retry repairs it.
+            DatasetError: the last attempt failed; the message names file, URL and cause.
+            CacheError: raised at once, because retrying would not help.
             ClosedError: the reader was closed.
         """
         for attempt in range(ATTEMPTS):
@@ -128,7 +130,8 @@ class RemoteStore:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the cause of an error; fsspec's HTTP calls a refused connection a missing file."""
+    """Return the cause of an error, because fsspec's HTTP reports a refused connection as a missing
+    file."""
     cause = (
         error.__cause__
         if isinstance(error, FileNotFoundError) and error.__cause__ is not None
@@ -138,7 +141,7 @@ def _reason(error: BaseException) -> str:
 
 
 def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:
-    """See RemoteStore.pieces. A thread does the reading, and is left behind if the store stalls."""
+    """See RemoteStore.pieces. A thread reads, and is abandoned if the store stalls."""
     pieces: Queue[bytes | BaseException] = Queue(maxsize=2)
     abandoned = threading.Event()
 
@@ -180,17 +183,17 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
             deadline = time.monotonic() + STALL_SECONDS
     finally:
         abandoned.set()
-        reading.join(timeout=0.2)  # it may be stuck in the store
+        reading.join(timeout=0.2)  # the thread may hang in a request
 
 
 def call_with_deadline(
     work: Callable[[], T], size: int, stopped: threading.Event = INTERRUPTED
 ) -> T:
-    """Return the result of `work`, run in a thread that is left behind if the store stalls.
+    """Return the result of `work`, run in a thread that is abandoned if the store stalls.
 
     Raises:
         TimeoutError: `size` bytes took longer than any working store needs.
-        ClosedError: `stopped` was set, or Ctrl-C came.
+        ClosedError: `stopped` was set, or the user pressed Ctrl-C.
     """
     outcome: list[Any] = []
     done = threading.Event()
@@ -213,10 +216,10 @@ def call_with_deadline(
 
 
 def _came(event: threading.Event, seconds: float, stopped: threading.Event) -> bool:
-    """Whether an event came within `seconds`.
+    """Whether an event was set within `seconds`.
 
     Raises:
-        ClosedError: `stopped` was set before, or Ctrl-C came.
+        ClosedError: `stopped` was set before, or the user pressed Ctrl-C.
     """
     deadline = time.monotonic() + seconds
     while not event.wait(max(0.0, min(_TICK, deadline - time.monotonic()))):

@@ -1,4 +1,4 @@
-"""URLs: their fsspec file systems, and what a store says about an object."""
+"""URLs: their fsspec file systems, and facts about an object from its store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 SILENCE_SECONDS: Final = 60.0
-"""A web server that sends nothing for this long has failed. One that sends may take any time."""
+"""A web server that sends nothing for this long has failed. One that keeps sending may take any
+time."""
 
 
 _TAGS: Final = ("ETag", "etag")
@@ -25,8 +26,8 @@ _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "cre
 def version_tag_of(info: Mapping[str, Any]) -> str:
     """Return a tag of an object's version: its size and etag, or its times if it has no etag.
 
-    An etag is equal in a listing and in the answer about one object. Times are not: some stores
-    list milliseconds and answer seconds.
+    An etag is equal in a listing and in the answer about one object. Times may differ, because some
+    stores list milliseconds but answer seconds.
 
     Args:
         info: the object's entry as fsspec returns it.
@@ -69,7 +70,7 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
 
 
 def _patience(url: str) -> dict[str, Any]:
-    """Return options of a web file system, whose requests would all fail after five minutes."""
+    """Return options of a web file system that lift its limit of five minutes for every request."""
     if not url.startswith(("http://", "https://")) or find_spec("aiohttp") is None:
         return {}
     import aiohttp
@@ -89,7 +90,8 @@ def protocols(fs: AbstractFileSystem) -> set[str]:
 
 
 def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
-    """Whether a file is missing in a store; fsspec says so, too, when HTTP could not connect."""
+    """Whether a file is really missing in a store. fsspec says so, too, if HTTP could not
+    connect."""
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__
@@ -100,7 +102,7 @@ def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
 
 
 def answer_of(error: BaseException) -> tuple[int | None, str, str]:
-    """Return HTTP status, code and message of the answer behind an error of s3fs."""
+    """Return HTTP status, code and message of the store's answer that caused an error of s3fs."""
     response = getattr(error.__cause__, "response", None)  # of botocore
     if not isinstance(response, dict):
         return None, "", ""

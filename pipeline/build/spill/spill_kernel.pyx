@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Pack residue tokens at 5 bits each, for spill files.
 
-The packed tokens take 0.63 of the bytes. Packing is faster than writing the remaining 0.37 would
-be.
+The packed tokens take 0.63 of the bytes. Packing is faster than copying the remaining 0.37.
 
 Eight tokens become five bytes, little-endian, in three steps that merge neighbours; each record
 starts at a byte of its own.
@@ -44,8 +43,8 @@ def pack(
             while k + 8 <= size:
                 memcpy(&group, source + k, 8)
                 group = _pack(group)
-                #                 # stores eight bytes, because a store of five is slow; the next
-                #                 group overwrites the other three
+                # stores eight bytes, because a store of five is slow; the next group overwrites the
+                # other three
                 memcpy(target, &group, 8)
                 target += 5
                 k += 8
@@ -73,8 +72,8 @@ def unpack(const unsigned char[::1] packed, const long long[::1] sizes, unsigned
             k = 0
             while k + 8 <= size:
                 if source <= last:
-                    #                     # loads eight bytes and masks out the upper three, because
-                    #                     a load of five is slow
+                    # loads eight bytes and masks out the upper three, because a load of five is
+                    # slow
                     memcpy(&group, source, 8)
                 else:
                     group = 0

@@ -42,8 +42,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
         texts: list[str] = []
         number = size = 0
         try:
-            for record in SeqIO.parse(cast(TextIO, lines), source.format):
-                # type: ignore[no-untyped-call]
+            for record in SeqIO.parse(cast(TextIO, lines), source.format):  # type: ignore[no-untyped-call]
                 ids.append(identifier(record.id))
                 texts.append(residues_of(str(record.seq), comments=False))
                 size += len(texts[-1])

@@ -22,7 +22,7 @@ from pipeline.report.render.printable import printable
 from schemas.errors import ThdpackError
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Forbidden first letters of a cell. Some spreadsheets take full-width forms for the same."""
+"""Forbidden first letters of a cell. Some spreadsheets treat their full-width forms alike."""
 
 
 def to_json(report: Report | Comparison) -> str:
@@ -125,8 +125,8 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a number, or text that no spreadsheet takes for a formula."""
-    if not isinstance(value, str) or value == "-":  # the residue of that name is no formula
+    """Return a number, or text that no spreadsheet treats as a formula."""
+    if not isinstance(value, str) or value == "-":  # a lone "-" is a residue, not a formula
         return value
     text = re.sub(r"[\t\n\r]", lambda found: f"\\x{ord(found.group()):02x}", printable(value))
     return f"'{text}" if value[:1] in _FORMULA or text.lstrip()[:1] in _FORMULA else text

@@ -1,7 +1,7 @@
 """Numbers for people: 186.7 M, 66.3 %, 2.4 h.
 
-Only a share of exactly 1 is written as 100 %, and only 0 as 0 %. A number and its unit are joined
-by a no-break space.
+Only a share of exactly 1 is written as 100 %, and only a share of 0 as 0 %. A number and its unit
+are joined by a no-break space.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def about(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share with one decimal, or as many as tell it from 0 and 1."""
+    """Write a share with one decimal, or with as many as distinguish it from 0 and 1."""
     if share in (0.0, 1.0):
         return f"{100 * share:.0f}\u00a0%"
     for digits in (1, 2, 3, 4):

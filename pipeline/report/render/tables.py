@@ -81,7 +81,8 @@ def batching(report: Report) -> Table:
 
 
 def budget_sources(report: Report) -> list[str]:
-    """Return the sources of tokens/s; the last column of `budget` counts them from 1."""
+    """Return the sources of tokens/s. The last column of `budget` refers to them by number, from
+    1."""
     return list(dict.fromkeys(row.source for row in report.budget.rows))
 
 

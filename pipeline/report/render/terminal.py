@@ -75,7 +75,7 @@ def _title(text: str) -> Rule:
 
 
 def _drawn(table: Table, *, bars: Sequence[float] = ()) -> Iterable[_Part]:
-    """Draw a table, numbers aligned to the right; a narrow terminal cuts off text, not numbers.
+    """Draw a table with numbers aligned to the right. A narrow terminal cuts off text, not numbers.
 
     bars: shares, drawn in a last column
     """
@@ -193,7 +193,8 @@ def _composition(report: Report) -> Iterable[_Part]:
 
 
 def _splits(report: Report) -> Iterable[_Part]:
-    """Draw the splits as columns: as rows they would not fit into 80 columns."""
+    """Draw each split as a column of the table, because as rows they would not fit into 80
+    columns."""
     table = tables.splits(report)
     mean = (f"{split.sequences / max(split.buckets, 1):.1f}" for split in report.splits)
     columns = zip(table.head, *table.rows, strict=True)
@@ -202,7 +203,8 @@ def _splits(report: Report) -> Iterable[_Part]:
 
 
 def _budget(report: Report) -> Iterable[_Part]:
-    """Draw the budget with its sources below: their column would not fit into 80 columns."""
+    """Draw the budget with its sources below, because a column for them would not fit into 80
+    columns."""
     *head, _ = tables.budget(report).head
     yield from _drawn(Table(tuple(head), [row[:-1] for row in tables.budget(report).rows], words=2))
     presets: dict[str, dict[str, None]] = {}
