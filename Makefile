@@ -125,7 +125,7 @@ test-long: $(VENV)/dev ## run the tests with more kills and larger inputs
 	@echo 'running $(TESTS), long (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
-soak: $(VENV)/dev ## run the tests under everything that must not matter: hours
+soak: $(VENV)/dev ## run the tests under conditions that must not change their outcome: hours
 	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
 
 bench: $(VENV)/dev ## time the packers and a build of FASTA; docs/benchmarks.md has more

@@ -47,5 +47,5 @@ def _arrangement(run: TrainingRun) -> str:
         shards = topology.world_size // topology.replicate
         found += f", sharded over {shards}, gathered for a {run.options.compute.reshard}"
     if topology.slices.ranks > 1:
-        found += f", {topology.slices.ranks} to a bucket"
+        found += f", {topology.slices.ranks} ranks per bucket"
     return found

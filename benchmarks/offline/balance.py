@@ -44,7 +44,7 @@ def main() -> None:
     )
     parser.add_argument("datasets", nargs="+")
     parser.add_argument("--preset", default="esm2-650m", choices=list(PRESETS))
-    parser.add_argument("--buckets", type=int, default=60, help="to time, at most")
+    parser.add_argument("--buckets", type=int, default=60, help="most buckets to time")
     parser.add_argument("--json", default="", help="file for the rows")
     arguments = parser.parse_args()
     rows = []

@@ -33,9 +33,9 @@ def main() -> None:
     parser.add_argument("dataset")
     parser.add_argument("--preset", default="esm2-650m", choices=list(PRESETS))
     parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--buckets", type=int, default=4, help="of a micro-batch")
+    parser.add_argument("--buckets", type=int, default=4, help="buckets of a micro-batch")
     parser.add_argument("--micro-batches", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=8, help="of a block")
+    parser.add_argument("--steps", type=int, default=8, help="steps of a block")
     parser.add_argument("--blocks", type=int, default=3, help="blocks of each kind")
     parser.add_argument(
         "--interval", type=int, default=500, help="steps between checkpoints, for the share"

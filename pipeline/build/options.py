@@ -207,8 +207,8 @@ def parse_bytes(text: str) -> int:
         value = float(number[:-1] if scale > 1 else number)
     except ValueError as error:
         raise ValueError(
-            f"--memory {text!r} is no size, expected something like 512M or 2G"
+            f"--memory {text!r} is not a size, expected something like 512M or 2G"
         ) from error
     if value <= 0:
-        raise ValueError(f"--memory {text!r} is no size, expected something like 512M or 2G")
+        raise ValueError(f"--memory {text!r} is not a size, expected something like 512M or 2G")
     return int(value * scale)

@@ -61,7 +61,7 @@ def run_commit(options: CommitOptions) -> int:
         listed = load_task_list(options.dataset, options.plan)
         if listed is None:
             built = Built(manifest=read_manifest(options.dataset), fresh=False)
-            known = "no plan is here, but its dataset is"
+            known = "the plan is gone, but its dataset is complete"
             print_built(built, options.dataset, as_json=options.log_json, known=known)
         else:
             built = commit(listed, options.workers, report)

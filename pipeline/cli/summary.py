@@ -45,7 +45,7 @@ def summary_lines(manifest: Manifest) -> Iterator[tuple[str, str]]:
     bucket = f"a bucket of {manifest.capacity:,} tokens"
     yield "slots", f"{manifest.slots} (at most {most} sequences in {bucket})"
     waste = f"{100 * padding_waste(manifest):.1f} % of tokens"
-    padded = f"were each sequence padded to {manifest.max_seq_len:,} (BSHD)"
+    padded = f"compared with padding each sequence to {manifest.max_seq_len:,} (BSHD)"
     yield "padding avoided", f"{waste}, {padded}"
 
 

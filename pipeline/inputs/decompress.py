@@ -124,7 +124,7 @@ class _Blocks:
             and self._head[12:14] == b"BC"
             and self._tail != _BGZF_END
         ):
-            raise NoEndBlockError("the empty block is missing that bgzip writes at the end")
+            raise NoEndBlockError("the empty block that bgzip writes at the end is missing")
         return count
 
     def read(self, size: int) -> bytes:
@@ -218,12 +218,12 @@ class _Parts(io.RawIOBase):
             if "too much memory" in message or "Memory usage limit" in message:
                 raise ArchiveNeedsError(
                     "unpacking it takes more memory than is allowed (a window of 128 MiB; "
-                    "xz: 256 MiB); give it unpacked, or through a pipe, as in "
+                    "xz: 256 MiB); unpack it first, or use a pipe, as in "
                     "zstd -dc --long=31 FILE | thdpack preprocess -"
                 ) from error
             if "Dictionary mismatch" in message:
                 raise ArchiveNeedsError(
-                    "packed with a zstd dictionary, which is not in the file; give it unpacked"
+                    "packed with a zstd dictionary, which is not in the file; unpack it first"
                 ) from error
             raise DamagedArchiveError("" if message in _UNSPECIFIC else message) from error
 
@@ -243,8 +243,8 @@ class _Parts(io.RawIOBase):
             return False
         if not self._rest.startswith(self._kind.magics):
             raise DamagedArchiveError(
-                "what follows a complete part of it is no such archive: damaged there, "
-                "or something was appended"
+                "what follows a complete part of it is not an archive of this kind: it is damaged "
+                "there, or something was appended"
             )
         self._decoder = self._kind.new()
         return True

@@ -74,7 +74,7 @@ def archive_errors(source: Source) -> Iterator[None]:
             reason = str(error)
             if _NOT_GZIP in reason:
                 reason = (
-                    "what follows a complete part of it is no gzip: damaged there, "
+                    "what follows a complete part of it is not gzip: it is damaged there, "
                     "or something was appended"
                 )
             in_brackets = f" ({reason})" if reason else ""

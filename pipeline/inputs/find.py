@@ -68,7 +68,7 @@ def find_sources(
     for url, name in names.items():
         if as_text(name) != name:
             raise InputError(
-                "its name is not UTF-8, and the manifest is; rename it, "
+                "its name is not UTF-8, which names in the manifest have to be; rename it, "
                 "or give it as standard input",
                 source=as_text(url),
             )

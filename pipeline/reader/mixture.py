@@ -121,7 +121,7 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
     shares = [share // math.gcd(*shares) for share in shares]
     if sum(shares) > MAX_RUN:
         raise ValueError(
-            f"weights {list(weights)} come out exactly only after {sum(shares)} buckets, "
+            f"weights {list(weights)} are exact only over runs of {sum(shares)} buckets, and "
             f"the limit is {MAX_RUN}: round them, or write 1/3 as '1/3'"
         )
     return tuple(shares)

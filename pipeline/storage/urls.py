@@ -52,7 +52,7 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
 
     if "http://" not in url and "https://" not in url and holds_secret(url):
         raise InputError(
-            "credentials do not belong into a store's URL: "
+            "credentials do not belong in a store's URL: "
             "set them in the environment or in its own configuration file",
             source=url,
         )

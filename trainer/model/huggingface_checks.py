@@ -86,7 +86,7 @@ def options_of(config: Any, source: str) -> ModelOptions:
         InputError: the shape is not ESM-2's. The message names the key.
     """
     if not isinstance(config, dict):
-        raise InputError("config.json holds no object", source=source)
+        raise InputError("config.json is not a JSON object", source=source)
     for key, expected in REQUIRED.items():
         if config.get(key) != expected:
             raise InputError(
@@ -215,5 +215,7 @@ def check_name(name: Any, folder: Path) -> str:
         InputError: it does not.
     """
     if not isinstance(name, str) or Path(name).name != name:
-        raise InputError(f"its index names {name!r}, no file of the folder", source=str(folder))
+        raise InputError(
+            f"its index names {name!r}, which is not a file of the folder", source=str(folder)
+        )
     return name

@@ -39,7 +39,7 @@ def unknown_letter_warnings(
         if count > _REFUSE_SHARE * total and options.on_invalid is None:
             raise InputError(
                 f"{share}: is it a file of qualities, a table, or another alphabet? To read it "
-                "all the same, give --on-invalid unk; to skip records with such letters, "
+                "anyway, give --on-invalid unk; to skip records with such letters, give "
                 "--on-invalid skip",
                 source=source.url,
             )

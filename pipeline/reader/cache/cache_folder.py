@@ -137,8 +137,8 @@ class CacheFolder:
                     return
             if time.monotonic() > deadline:
                 raise CacheError(
-                    f"{self.path}: no room for {name}: {missing} bytes too little, the rest is "
-                    "in use by this or other processes; raise cache_bytes "
+                    f"{self.path}: no room for {name}: {missing} bytes are missing, because this "
+                    "and other processes use the rest; raise cache_bytes "
                     f"(now {self._limit}) or give each job a cache_dir of its own"
                 )
             if self._stopped.wait(_TICK):

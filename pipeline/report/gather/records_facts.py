@@ -71,7 +71,8 @@ def _check_counts(url: str, manifest: Manifest, fates: pl.DataFrame) -> None:
     residues = int(fates["residues"].sum())
     if by_status != dict(manifest.records_by_status) or residues != manifest.residues_in:
         raise DatasetError(
-            f"{url}: records/ hold other records than the manifest counts: damaged, build it again"
+            f"{url}: records/ do not hold the records that the manifest counts: "
+            "damaged, build it again"
         )
 
 

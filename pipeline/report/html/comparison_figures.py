@@ -152,7 +152,7 @@ def waste(both: Comparison) -> Figure | None:
     return Figure(
         key="waste",
         title=f"Padding each row would waste {a} and {b}",
-        words="A whole row is all that a GPU computes on; its coloured part is real.",
+        words="The length of a row is what a GPU computes; its coloured part is real tokens.",
         plot=waste_bars(bars),
         legend=(
             ("area", "c1", "real tokens of A"),

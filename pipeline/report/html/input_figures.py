@@ -31,11 +31,11 @@ def lengths(report: Report) -> Figure:
     """Show residues of the records, the crop, and percentiles."""
     found = report.lengths
     if not found.records:
-        return Figure(key="lengths", title="No records", words="Nothing came in.", wide=True)
+        return Figure(key="lengths", title="No records", words="The input has none.", wide=True)
     p = found.percentiles
     title = f"Half of the records have {p['25']:,} to {p['75']:,} residues"
     words = (
-        f"Residues of all {found.records:,} records that came in: {found.shortest:,} to "
+        f"Residues of all {found.records:,} input records: {found.shortest:,} to "
         f"{found.longest:,}, {found.mean:,.1f} on average. {longer_records(report)}"
     )
     axis = _lengths_axis(found.histogram.edges)
@@ -97,7 +97,7 @@ def composition(report: Report) -> Figure:
     if ratios and any(letter.count for letter in letters):
         furthest = max(ratios, key=lambda letter: abs(ratios[letter]))
         title = f"Composition: furthest from Swiss-Prot is {furthest}, {change(ratios[furthest])}"
-    where = "in buckets" if report.composition.over == "buckets" else "that came in"
+    where = "in buckets" if report.composition.over == "buckets" else "of all input records"
     return Figure(
         key="composition",
         title=title,

@@ -42,8 +42,8 @@ def waste(report: Report) -> Figure | None:
         key="waste",
         title=f"Padding to {report.settings.max_seq_len:,} would waste {share['bshd']} of all "
         f"tokens; this packing wastes {share['packed']}",
-        words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. A whole row "
-        "is all that a GPU computes on; its coloured part is real.",
+        words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. The length of "
+        "a row is what a GPU computes; its coloured part is real tokens.",
         plot=waste_bars(bars),
         legend=(("rest", "", "padding"),),
     )
@@ -128,8 +128,8 @@ def fill(report: Report) -> Figure | None:
     return Figure(
         key="fill",
         title=title,
-        words="Buckets by the share of their tokens that are real; columns grow with the logarithm "
-        "of the count, so that a single bucket shows.",
+        words="Buckets by the share of their tokens that are real. The height of a column is the "
+        "logarithm of the count, so that a single bucket is visible.",
         counted="buckets",
         plot=Histogram(
             series=[series],
@@ -152,8 +152,8 @@ def sequences(report: Report) -> Figure | None:
     return Figure(
         key="sequences",
         title=title,
-        words="Sequences in each bucket. Their offsets take one array of fixed size, so that a "
-        "step fits a CUDA graph; kernels pay for its slots.",
+        words="Number of sequences in each bucket. Their offsets are in an array with a fixed "
+        "number of slots, which CUDA graphs need. More slots make kernels slower.",
         counted="buckets",
         plot=Histogram(
             series=[area(values, "c1", "buckets", (" sequences", "bucket"))],

@@ -15,7 +15,7 @@ RELATED: Final = {
     "same": "Both are the same build.",
     "child": "The second was made from the first.",
     "parent": "The first was made from the second.",
-    "none": "Nothing says that one was made from the other.",
+    "none": "Their manifests do not say that one was made from the other.",
 }
 """Meaning of `Comparison.related`."""
 

@@ -58,7 +58,7 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     yield from _composition(report)
     yield _title("splits" if report.kind == "dataset" else "splits, as a build would make them")
     yield from _splits(report)
-    yield _title("padding, were these sequences batched otherwise")
+    yield _title("padding of these sequences in other ways of batching")
     yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
     train = about(report.budget.tokens)
     yield _title(f"training on {train} tokens of train, time of one {report.budget.gpu}")
@@ -138,7 +138,7 @@ def _overview(report: Report) -> Iterable[Text]:
     )
     found = report.prediction
     if found is not None and not kept:
-        yield Text("a build would keep nothing, and refuse", style="bold")
+        yield Text("a build would keep no record, and end with an error", style="bold")
     elif found is not None:
         yield Text(
             f"a build would make {plural(found.buckets, 'bucket')} in "

@@ -68,7 +68,7 @@ def of_other_counts(dataset: Path) -> str:
             manifest, records_by_status={**manifest.records_by_status, "kept": 7}
         ),
     )
-    return "other records than the manifest counts"
+    return "do not hold the records that the manifest counts"
 
 
 def of_other_tokens(dataset: Path) -> str:

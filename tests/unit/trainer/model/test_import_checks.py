@@ -138,7 +138,7 @@ def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
             "do not have the shapes|config.json means",
         ),
         (configured(num_hidden_layers=10**12), "is missing"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "holds no object"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "is not a JSON object"),
         (
             lambda folder: (folder / "config.json").write_text("[" * 100_000),
             "no readable config.json",
@@ -147,8 +147,8 @@ def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
             lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 100),
             "cannot be read",
         ),
-        (indexed("../other.safetensors"), "no file of the folder"),
-        (indexed(3), "no file of the folder"),
+        (indexed("../other.safetensors"), "not a file of the folder"),
+        (indexed(3), "not a file of the folder"),
         (
             lambda folder: (folder / "model.safetensors.index.json").write_text("3"),
             "index.json cannot be read",
