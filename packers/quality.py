@@ -14,7 +14,7 @@ class Quality:
 
     buckets: buckets counted
     fill: tokens / (buckets × capacity)
-    spread: coefficient of variation of Σ length² over buckets, the cost of attention
+    spread: coefficient of variation of a bucket's attention cost, Σ length²
     peak: largest Σ length² / its mean; all ranks wait for the one with the largest
     max_seqs: most sequences in a bucket
     """

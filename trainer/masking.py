@@ -37,8 +37,8 @@ class Masked:
     input_ids: int64[T], the whole row, as the model sees it.
     index: int64[M], positions in the slice of the tokens to predict, followed by zeros.
     labels: int64[M], the original tokens, followed by IGNORED.
-    overflow: int64[], tokens to predict that had no room in `index`. With room for mean + 6σ this
-    happens in one row of 10⁹.
+    overflow: int64[], tokens to predict that had no room in `index`. Because `index` has room for
+    the mean + 6σ, this happens in one row of 10⁹.
     """
 
     input_ids: Tensor
@@ -48,8 +48,8 @@ class Masked:
 
 
 def index_size(tokens: int, probability: float) -> int:
-    """Return M: room for mean + 6σ of Binomial(tokens, probability), a multiple of 16, at most
-    `tokens`.
+    """Return M, the mean + 6σ of Binomial(tokens, probability), rounded up to a multiple of 16 and
+    at most `tokens`.
     """
     room = tokens * probability + 6 * math.sqrt(tokens * probability * (1 - probability))
     return min(tokens, math.ceil(room / 16) * 16)

@@ -1,9 +1,10 @@
 """The global order of buckets, a pure function of bucket counts, seed, epoch and position.
 
 An epoch permutes the shards. It then permutes the buckets inside windows of WINDOW_SHARDS
-consecutive shards, so that a reader needs few shards at a time. Its tables have one entry per shard
-and epoch. A bucket's place inside its window is computed, never stored, so every position is found
-in the same time. That takes about 0.2 µs a bucket for 8,192 positions at a time, 0.5 µs for 1,024.
+consecutive shards, so that a reader needs few shards at a time. The tables of an epoch have one
+entry per shard. A bucket's place inside its window is computed, never stored, so every position is
+found in the same time. That takes about 0.2 µs a bucket for 8,192 positions at a time, 0.5 µs for
+1,024.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from trainer.config import TrainOptions, flag
 from trainer.distributed.topology import Topology
 
 _OF_A_NODE: Final = ("data", "cache_dir", "out")
-"""Paths, which may differ between nodes. The dataset's manifest and the run's folder are compared
-by content.
+"""Options that are paths, which may differ between nodes. The dataset's manifest and the run's
+folder are compared by content instead.
 """
 _PACKAGES: Final = ("schemas", "pipeline", "trainer")
 

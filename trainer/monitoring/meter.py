@@ -22,8 +22,8 @@ from trainer.validate import perplexity
 class StepMetrics:
     """One line of metrics.
 
-    loss, perplexity and grad_norm are those of the step; the other numbers cover the steps since
-    the line before.
+    loss, perplexity and grad_norm are those of the last step; the other numbers cover all steps
+    since the previous line.
 
     tokens: of the run so far, without padding.
     data_wait: share of time in which the device of rank 0 may have waited for buckets (see Feed).
@@ -56,7 +56,7 @@ class Meter:
     def __init__(
         self, options: TrainOptions, topology: Topology, *, step: int, tokens: int
     ) -> None:
-        """step, tokens: of the run so far."""
+        """step, tokens: number of steps and tokens of the run so far."""
         self._options, self._topology = options, topology
         self._peak = peak_flops(options, topology.device)
         self._begun, self._tokens = step, tokens
@@ -82,7 +82,7 @@ class Meter:
             counts: float64[4] over all ranks: predicted tokens, overflow, tokens, Σ length² (over
                 sequences).
             waited: seconds for which the feed has waited so far.
-            flush: the run does not continue with a step next.
+            flush: return the metrics at once, because something other than a step follows.
         """
         self._sums += counts
         self._worst = torch.maximum(self._worst, scalars[3])

@@ -48,7 +48,7 @@ REST_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class LeftOver:
-    """Sequences of one split that filled no bucket.
+    """Sequences of one split that did not fill a bucket.
 
     split: index into SPLITS
     row:   int64[N], row of each sequence's record in its partition
@@ -108,7 +108,7 @@ def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences
 
 
 def _rest_table(part: LeftOver, rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:
-    """Return a rest's rows; `rows` has the record of each sequence."""
+    """Return the rows of a rest. `rows` has one row for each sequence, with its record."""
     sequences = part.sequences
     begin, end = sequences.begin, sequences.begin + sequences.residues
     columns = [
