@@ -35,9 +35,9 @@ class Options:
     """Time the same build by two checkouts, in turns."""
 
     before: Annotated[Path, tyro.conf.Positional]
-    """Checkout to compare with."""
+    """Folder of the checkout to compare with."""
     after: Annotated[Path, tyro.conf.Positional]
-    """Checkout to compare."""
+    """Folder of the checkout to compare."""
     fasta: Path
     """Input of the build."""
     workers: int = 2

@@ -61,7 +61,7 @@ def print_built(
 
     Args:
         seconds: duration of the whole build, if one process did it.
-        known: why nothing was built, if nothing was.
+        known: reason to print if nothing was built.
     """
     manifest, dataset = built.manifest, without_credentials(dataset)
     size = sum(entry.bytes for entry in manifest.inputs)

@@ -81,7 +81,7 @@ class RayExecutor:
     def end(self) -> None:
         """Leave the cluster in a thread, because no task follows.
 
-        The cluster learns of it at once. Ray then waits 0.25 s for a thread of its own.
+        The cluster is told at once. After that Ray waits 0.25 s for one of its own threads.
         """
         if self._leaving is not None:
             return

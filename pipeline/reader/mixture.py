@@ -5,9 +5,10 @@
     with Mixture([("data/uniref50", 0.7), ("data/metagenomes", 0.3)], seed=1) as reader:
         ...
 
-Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 positions then holds
-exactly 7 and 3 buckets. Their order in a run is a permutation with a key of (seed, run), so that no
-rank always draws from the same dataset. Each dataset keeps its own order and its own epochs.
+Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 positions then holds exactly
+7 buckets of the first dataset and 3 of the second. Their order in a run is a permutation with a key
+of (seed, run), so that no rank always draws from the same dataset. Each dataset keeps its own order
+and its own epochs.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def _common_shape(splits: Sequence[SplitReader]) -> BucketShape:
             if ours != theirs:
                 raise ValueError(
                     f"{other.url} has {field} {theirs!r}, {splits[0].url} has {ours!r}; "
-                    "datasets of a mixture have the same"
+                    "the datasets of a mixture need the same"
                 )
     return BucketShape(
         capacity=splits[0].shape.capacity,

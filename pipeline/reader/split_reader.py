@@ -111,7 +111,7 @@ class SplitReader:
 
     @property
     def bytes_fetched(self) -> int:
-        """Bytes that came from the store so far."""
+        """Bytes fetched from the store so far."""
         return self._cache.bytes_fetched if self._cache else 0
 
     def working_set(self, step: int) -> int:

@@ -31,7 +31,7 @@ def interrupts_deferred() -> Iterator[None]:
     ever.
 
     Raises:
-        KeyboardInterrupt: on leaving, if an interrupt came that was not raised inside.
+        KeyboardInterrupt: on leaving, if an interrupt was received and not raised inside.
     """
     global _deferred
     _deferred = True
@@ -46,7 +46,7 @@ def raise_if_interrupted() -> None:
     """Raise a deferred interrupt.
 
     Raises:
-        KeyboardInterrupt: an interrupt came.
+        KeyboardInterrupt: an interrupt was deferred.
     """
     if INTERRUPTED.is_set():
         raise KeyboardInterrupt

@@ -156,7 +156,7 @@ class ObjectFolder:
                 size,
             )
             if part.end is not None and len(data) != size:
-                raise ConnectionError(f"{len(data)} of {size} bytes came")
+                raise ConnectionError(f"{len(data)} of {size} bytes arrived")
             return data
 
         return pa.py_buffer(self._reading(part.name, get))

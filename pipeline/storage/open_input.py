@@ -61,7 +61,7 @@ def input_errors(source: str) -> Iterator[None]:
         raise InputError("permission denied", source=source) from error
     except TimeoutError as error:  # fsspec's own TimeoutError has no message
         raise InputError(
-            f"cannot be read: {str(error) or f'nothing came for {SILENCE_SECONDS:g} s'}",
+            f"cannot be read: {str(error) or f'nothing arrived for {SILENCE_SECONDS:g} s'}",
             source=source,
         ) from error
     except OSError as error:

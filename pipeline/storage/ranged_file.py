@@ -120,7 +120,7 @@ class RangedFile(io.RawIOBase):
         def get() -> bytes:
             data: bytes = self._fs.cat_file(self._path, start=begin, end=end)
             if len(data) != end - begin:
-                raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
+                raise ConnectionError(f"{len(data)} of {end - begin} bytes arrived")
             return data
 
         return request_with_retries(self._remote, get, end - begin)

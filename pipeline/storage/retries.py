@@ -85,7 +85,7 @@ class RemoteStore:
         """Yield a file's bytes in pieces.
 
         Raises:
-            TimeoutError: nothing came for STALL_SECONDS.
+            TimeoutError: nothing arrived for STALL_SECONDS.
             ClosedError: the reader was closed.
             Exception: any error of the store.
         """

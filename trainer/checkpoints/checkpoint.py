@@ -59,7 +59,7 @@ class Checkpoints:
         _check_shared(folder, topology)
 
     def set_aside_after(self, step: int) -> None:
-        """Move checkpoints of later steps into a folder of their own: the run resumes from this
+        """Move checkpoints of later steps into a separate folder, because the run resumes from this
         step and will use their names again.
         """
         if self._topology.is_main:

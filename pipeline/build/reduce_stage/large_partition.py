@@ -9,8 +9,8 @@ It is read twice, run by run:
 3. Second pass: for each run, mark duplicates and the record that each one repeats, copy split,
    shard and bucket to kept records, and yield a row for every record, with its id.
 
-Memory: the residues of unique sequences, about 200 bytes for each kept record, and about 250 MB for
-any partition. With `--dedup none` every copy is kept, and takes 200 bytes.
+Memory is the sum of three parts: the residues of unique sequences, about 200 bytes for each kept
+record, and about 250 MB for any partition. With `--dedup none` every copy counts as a kept record.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class LargePartition(Partition):
         """Read a run in the first pass, and append the residues of its new sequences to `residues`.
 
         Returns:
-            Kept records, without ids; int64[N], where their residues begin; HASH[M], of the first
-            pieces of long ones.
+            Kept records, without ids; int64[N], where their residues begin; HASH[M], hashes of the
+            first pieces of long records.
         """
         options, rows = self._options, run.rows
         tokens, edges = run.tokens()
@@ -211,7 +211,8 @@ class LargePartition(Partition):
 
 
 def _without_ids(rows: RecordRows, chosen: NDArray[np.int64]) -> RecordRows:
-    """Return the rows at `chosen`, int64[M], with empty ids: all ids together may be gigabytes."""
+    """Return the rows at `chosen`, int64[M], with empty ids, because all ids together may take
+    gigabytes."""
     columns: dict[str, Any] = {name: getattr(rows, name)[chosen] for name in _COLUMNS}
     return RecordRows(id=_empty_ids(chosen.size), **columns)
 

@@ -8,7 +8,7 @@
 4. Pack the sequences of each split into buckets, and write the buckets as shards (`write_shards`).
 5. Write each record's row to records/, with the shard and bucket of its first sequence
    (`write_records`).
-6. Save the sequences that filled no bucket, with their records, as a rest (`rests`).
+6. Save the sequences that did not fill a bucket, with their records, as a rest (`rests`).
 
 Rest tasks then repeat steps 4 to 6 for the rests of many partitions together, and at last for
 everything left over, with part-filled buckets allowed. So each split ends with at most one
@@ -69,7 +69,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
 def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
     """Write the shards and records of rests; return what the manifest needs.
 
-    Unless the task is final, sequences that fill no bucket are saved as a smaller rest.
+    Unless the task is final, sequences that do not fill a bucket are saved as a smaller rest.
 
     Raises:
         BuildError: a file cannot be written.
@@ -100,7 +100,8 @@ def _pack_and_write(
             sequence, and only the rows of first sequences are written.
         sequences: in shuffled order.
         row: int64[N], the row of each sequence.
-        rest: name of the file for sequences that fill no bucket; None to write part-filled buckets.
+        rest: name of the file for sequences that do not fill a bucket; None to write part-filled
+            buckets.
     """
     job = task.job
     with Finisher() as finisher:

@@ -34,7 +34,7 @@ class WrittenSplit:
     """Result of packing one split's N sequences.
 
     entries:       manifest entries of the shards
-    left_over:     bool[N], sequences that filled no bucket
+    left_over: bool[N], sequences that did not fill a bucket
     shard, bucket: int64[N], where each sequence went: index into `entries`, and row in that shard
     token_counts:  int64[256], how often each token id occurs in the shards
     """
@@ -86,7 +86,8 @@ def _placement(bucket: NDArray[np.int32], cuts: list[int], options: DatasetOptio
     """Compute the shard and row of each sequence, before any shard is written.
 
     Args:
-        bucket: int32[N], bucket of each sequence in its split; -1 for one that filled no bucket.
+        bucket: int32[N], bucket of each sequence in its split; -1 for one that did not fill a
+            bucket.
         cuts: first bucket of each shard, and the number of buckets.
     """
     shard = np.searchsorted(cuts, bucket, side="right").astype(np.int64) - 1
@@ -129,7 +130,8 @@ class _PackedSplit:
     def batch(self, first: int, last: int, result: WrittenSplit) -> tuple[pa.RecordBatch, int]:
         """Return buckets `first` … `last` - 1 as a record batch, and its number of real tokens.
 
-        They are added to the statistics of `result`. The next call overwrites the batch's ids.
+        The buckets are added to the statistics of `result`. The next call overwrites the batch's
+        ids.
         """
         edges, buckets = self.edges[first : last + 1], last - first
         part = slice(int(edges[0]), int(edges[-1]))

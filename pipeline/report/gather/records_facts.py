@@ -19,7 +19,8 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 
 _FILES_TOGETHER: Final = 32
-"""records/ files whose duplicates are counted at once: about 4 million rows."""
+"""Number of records/ files whose duplicates are counted together. They have about 4 million
+rows."""
 _NOTE: Final = ("ordinal", "id", "source", "residues", "status")
 
 
@@ -99,7 +100,8 @@ def _duplicates(
 ) -> tuple[NDArray[np.uint32], tuple[DuplicateFlow, ...]]:
     """Count the duplicates of each record, and those between each pair of inputs.
 
-    Takes a few files at a time: a table of all originals would need more memory than all the rest.
+    Takes a few files at a time, because a table of all originals would need more memory than
+        everything else.
 
     Returns:
         uint32[records] by ordinal, [0] if the dataset has no duplicates; and the flows, in the

@@ -44,7 +44,7 @@ def overlap(both: Comparison) -> Figure:
 
 
 def _names(both: Comparison) -> tuple[str, str]:
-    """Return names for plots that differ even if the reports are called alike."""
+    """Return names for plots, which differ even if the reports have the same name."""
     return f"A {shortened(both.a.name, 28)}", f"B {shortened(both.b.name, 28)}"
 
 

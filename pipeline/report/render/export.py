@@ -1,7 +1,8 @@
 """A report as JSON, and its tables as CSV. Numbers are written in full.
 
 In JSON, names are unchanged. A spreadsheet executes a cell that starts with `=`, `+`, `-` or `@`,
-as an id may: CSV has a `'` before such text, and control characters are written as `\\x1b`.
+and an id may start so. In CSV a `'` therefore precedes such text, and control characters are
+written as `\\x1b`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_a_server_that_stops_answering_is_reported_as_such(
         monkeypatch.setattr(f"pipeline.storage.{module}.SILENCE_SECONDS", 0.2)
     # aiohttp's message if the first answer is late
     with pytest.raises(
-        InputError, match=r"x.fasta: cannot be read: (nothing came for 0.2 s|.*Timeout)"
+        InputError, match=r"x.fasta: cannot be read: (nothing arrived for 0.2 s|.*Timeout)"
     ):
         hash_file(f"{server}/x.fasta")
 
