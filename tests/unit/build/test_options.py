@@ -58,7 +58,7 @@ def test_sizes_are_parsed(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "lots", "-1G", "0"])
 def test_invalid_sizes_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no size"):
+    with pytest.raises(ValueError, match="not a size"):
         parse_bytes(text)
 
 
