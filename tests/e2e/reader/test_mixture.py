@@ -19,7 +19,7 @@ from pipeline.reader.mixture import assigned, whole_shares
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError, StateError
 from tests.helpers.data.corpus import fasta, made_records
-from tests.helpers.data.many_shards import CAPACITY
+from tests.helpers.data.many_shards import CAPACITY, MAX_SEQ_LEN
 from tests.helpers.processes.command_line import Run, preprocess
 
 
@@ -107,7 +107,7 @@ def test_a_mixture_keeps_the_order_of_each_dataset_for_any_number_of_ranks(
             ]
             assert inside[drawn == i].tolist() == list(range(len(mine)))
     assert len({bucket.cu_seqlens.shape for bucket in one}) == 1
-    assert {bucket.max_seqlen for bucket in one} == {256}
+    assert {bucket.max_seqlen for bucket in one} == {MAX_SEQ_LEN}
     for world in (2, 3, 4, 6, 8):
         mixtures = [
             Mixture(mix, seed=3, rank=rank, world_size=world, buckets_per_step=24)
