@@ -56,13 +56,17 @@ def close_gaps(
 def place_rest(
     lengths: NDArray[np.int64],
     rest: NDArray[np.int64],
-    capacity: int,
     max_seqs: int,
     bucket_of: NDArray[np.int32],
     first_bucket: int,
+    opened: int,
+    free: NDArray[np.int64],
+    count: NDArray[np.int64],
 ) -> None:
-    """Place the few sequences that no window could use by best-fit decreasing.
+    """Place sequences that found no room by best-fit decreasing, in new buckets where they must.
 
     Args:
         rest: int64[R], by falling length.
+        opened: buckets that exist, the first `opened` of `free` and `count`.
+        free, count: int64[opened + R], free tokens and sequences of each bucket, new ones included.
     """

@@ -249,14 +249,14 @@ cdef inline long long _distance(long long a, long long b) noexcept nogil:
 def place_rest(
     const long long[::1] lengths,
     const long long[::1] rest,
-    long long capacity,
     long long max_seqs,
     int[::1] bucket_of,
     long long first_bucket,
+    Py_ssize_t opened,
+    long long[::1] free,
+    long long[::1] count,
 ):
-    cdef Py_ssize_t i, b, opened = 0, chosen
-    cdef long long[::1] free = np.full(rest.shape[0], capacity, dtype=np.int64)
-    cdef long long[::1] count = np.zeros(rest.shape[0], dtype=np.int64)
+    cdef Py_ssize_t i, b, chosen
     cdef long long length
     with nogil:
         for i in range(rest.shape[0]):

@@ -2,9 +2,9 @@
 
     python -m benchmarks.offline.packing --fasta swissprot.fasta --plot docs/images/packing.png
 
-Lengths are capped at 1,024 tokens and shuffled, in one stream. The last window (512 buckets) is
-left out, because an endless stream has none. Spread is the coefficient of variation of Σ length²
-(the attention cost) over buckets.
+Lengths are capped at 1,024 tokens and shuffled, in one stream. Every bucket counts, also those at
+the end of the stream. Spread is the coefficient of variation of Σ length² (the attention cost) over
+buckets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import tyro
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from packers import PACKERS
-from packers.balanced import WINDOW_BUCKETS
-from packers.quality import Quality, measure
+from packers.quality import measure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +47,6 @@ def token_lengths(fasta: Path, seed: int) -> np.ndarray:
     return lengths
 
 
-def judged(lengths: np.ndarray, buckets: np.ndarray, capacity: int) -> Quality:
-    """Return the quality of all windows but the last, or of the only window."""
-    count = int(buckets.max()) + 1
-    whole = (count - 1) // WINDOW_BUCKETS * WINDOW_BUCKETS
-    return measure(lengths, buckets, capacity=capacity, last=whole or count)
-
-
 def main(options: Options) -> None:
     lengths = token_lengths(options.fasta, options.seed)
     print(f"{lengths.size:,} sequences, {lengths.sum():,} tokens\n")
@@ -71,19 +63,16 @@ def main(options: Options) -> None:
             seconds = []
             for _ in range(options.runs):
                 started = time.perf_counter()
-                buckets = packer(lengths, capacity=capacity, max_seqs=bound, final=False)
+                buckets = packer(lengths, capacity=capacity, max_seqs=bound)
                 seconds.append(time.perf_counter() - started)
-            if buckets.max() < 0:
-                continue
-            q = judged(lengths, buckets, capacity)
+            q = measure(lengths, buckets, capacity=capacity)
             speed = lengths.size / statistics.median(seconds) / 1e6
             print(
                 f"| {capacity:,} | {name} | {100 * q.fill:.3f} % | {q.spread:.4f} | {q.peak:.3f} "
                 f"| {q.max_seqs} | {speed:.1f} |"
             )
-            placed = buckets >= 0
             costs.setdefault(capacity, {})[name] = np.bincount(
-                buckets[placed], weights=lengths[placed].astype(float) ** 2
+                buckets, weights=lengths.astype(float) ** 2
             )
     if options.plot is not None:
         draw(costs[options.capacities[len(options.capacities) // 2]], options.plot)

@@ -161,7 +161,7 @@ class Build:
         parts = list(parts)
         reduces = reduce_tasks(job, self._plan.partitions)
         tasks: list[Task[PackResult]] = [*reduces]
-        for level in rest_levels(job, [task.rest for task in reduces]):
+        for level in rest_levels(job, [task.rest for task in reduces if not task.final]):
             parts += self._phase("pack the rest" if level[0].final else "pack the rests", level, 0)
             tasks += level
         manifest = manifest_of(self._options, map_outcome.build, map_outcome.inputs, parts)

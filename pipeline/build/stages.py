@@ -55,6 +55,8 @@ def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
 
     Each level packs the rests of the level before. The last level is one task.
     """
+    if not rests:
+        return
     level = 0
     while len(rests) > RESTS_TOGETHER:
         groups = [

@@ -180,7 +180,8 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
         return (
             shards
             and result.records.name == f"records/{stem}.parquet"
-            and (result.rest is None or result.rest.name == task.rest)
+            and (None if result.rest is None else result.rest.name)
+            == (None if task.final else task.rest)
         )
     return True
 

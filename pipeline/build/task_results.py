@@ -49,7 +49,7 @@ class HashResult:
 class PackResult:
     """Result of a task that packs sequences: shards and statistics of each split, records/, rest.
 
-    rest: file of the sequences that did not fill a bucket; None if a part-filled bucket holds them.
+    rest: file of the sequences that the packer left out; None if it placed all.
     token_counts: how often each token id occurs in the shards.
     """
 

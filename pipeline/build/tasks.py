@@ -171,6 +171,11 @@ class ReduceTask(_PackingTask):
     partitions: int
 
     @property
+    def final(self) -> bool:
+        """Whether this task packs everything: no rest is left if there is one partition only."""
+        return self.partitions == 1
+
+    @property
     def name(self) -> str:
         return f"reduce-{self.partition:06d}"
 

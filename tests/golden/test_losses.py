@@ -28,8 +28,8 @@ BOUND = 2e-5
 """Largest difference of a loss from its golden value.
 
 Initial weights are float32 normal draws, whose last digit depends on the CPU's vector
-instructions. That moves the steepest loss, the 15th, by 4e-6 and the others by 1e-7. Another mask,
-order or schedule moves losses by 1e-3 and more.
+instructions. That moved a loss by up to 4e-6. Another mask, order or schedule moves losses by 1e-3
+and more.
 """
 
 

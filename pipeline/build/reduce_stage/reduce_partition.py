@@ -8,11 +8,10 @@
 4. Pack the sequences of each split into buckets, and write the buckets as shards (`write_shards`).
 5. Write each record's row to records/, with the shard and bucket of its first sequence
    (`write_records`).
-6. Save the sequences that did not fill a bucket, with their records, as a rest (`rests`).
+6. Save the sequences that the packer left out, with their records, as a rest (`rests`).
 
-Rest tasks then repeat steps 4 to 6 for the rests of many partitions together, and at last for
-everything left over, with part-filled buckets allowed. So each split ends with at most one
-part-filled bucket.
+Rest tasks then repeat steps 4 to 6 for the rests of many partitions together. The last one packs
+everything that is left over. If there is one partition only, it leaves no rest.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
     sequences, row = shuffled_sequences(
         rows.residues, rows.status, rows.hash, rows.ordinal, partition.begin, options
     )
-    packed = _pack_and_write(task, partition, sequences, row, rest=task.rest)
+    packed = _pack_and_write(task, partition, sequences, row)
     return ReduceResult(
         rest=packed.rest,
         records=packed.records,
@@ -78,9 +77,7 @@ def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
     partition, sequences = load_rests(task.work, task.rests)
     on_bytes(partition.tokens.size)
     order = shuffle_order(sequences)
-    return _pack_and_write(
-        task, partition, sequences.take(order), order, rest=None if task.final else task.rest
-    )
+    return _pack_and_write(task, partition, sequences.take(order), order)
 
 
 def _pack_and_write(
@@ -88,8 +85,6 @@ def _pack_and_write(
     partition: Partition,
     sequences: Sequences,
     row: NDArray[np.int64],
-    *,
-    rest: str | None,
 ) -> PackResult:
     """Pack sequences; write shards, records and rest.
 
@@ -100,14 +95,10 @@ def _pack_and_write(
             sequence, and only the rows of first sequences are written.
         sequences: in shuffled order.
         row: int64[N], the row of each sequence.
-        rest: name of the file for sequences that do not fill a bucket; None to write part-filled
-            buckets.
     """
     job = task.job
     with Finisher() as finisher:
-        written, left_over = _write_splits(
-            task, partition, sequences, row, final=rest is None, finisher=finisher
-        )
+        written, left_over = _write_splits(task, partition, sequences, row, finisher)
         to_write = _rows_to_write(len(partition.rows), sequences, row, left_over)
         left_over_rows = np.concatenate([part.row for part in left_over])
         records = write_records(
@@ -117,9 +108,9 @@ def _pack_and_write(
             out=job.out,
             finisher=finisher,
         )
-        rest_file = None if rest is None else save_rest(job.work, rest, left_over, partition)
+        rest = None if task.final else save_rest(job.work, task.rest, left_over, partition)
     return PackResult(
-        rest=rest_file,
+        rest=rest,
         records=records,
         shards={split: tuple(result.entries) for split, result in written.items()},
         statistics={split: result.statistics for split, result in written.items()},
@@ -134,8 +125,6 @@ def _write_splits(
     partition: Partition,
     sequences: Sequences,
     row: NDArray[np.int64],
-    *,
-    final: bool,
     finisher: Finisher,
 ) -> tuple[dict[str, WrittenSplit], list[LeftOver]]:
     """Pack and write each split, and set shard and bucket of its records; return what is left."""
@@ -150,7 +139,7 @@ def _write_splits(
             task.job.options,
             split=split,
             stem=task.stem,
-            final=final,
+            final=task.final,
             out=task.job.out,
             finisher=finisher,
         )

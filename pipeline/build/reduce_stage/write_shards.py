@@ -62,7 +62,7 @@ def write_split(
 
     Args:
         tokens: uint8[T], residue tokens that `sequences.begin` points into.
-        final: write the last, part-filled bucket too.
+        final: place all sequences, although not all buckets can be full then.
         out: the dataset's folder; the shards appear there when the finisher has ended.
     Raises:
         BuildError: a shard cannot be written.

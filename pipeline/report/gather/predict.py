@@ -109,7 +109,7 @@ def predict(
             options,
         )
         valid = in_valid(records.cropped[chosen], options.valid_fraction)[row]
-        rests.append(_pack(_Left(sequences, valid), found, options, final=False))
+        rests.append(_pack(_Left(sequences, valid), found, options, final=partitions == 1))
     while len(rests) > RESTS_TOGETHER:
         rests = [
             _pack(_joined(rests[i : i + RESTS_TOGETHER]), found, options, final=False)
@@ -125,10 +125,11 @@ def records_bytes(records: int, ids: bytes, id_bytes: int, partitions: int) -> i
     Args:
         ids: a sample, to see how ids compress.
         id_bytes: of all ids.
-        partitions: number of records/ files, less one.
+        partitions: each writes a file, and so does the rest if there are several.
     """
     share = len(pa.compress(ids, codec="lz4_raw")) / len(ids) if ids else 0
-    return round((partitions + 1) * _FILE_BYTES + records * _RECORD_BYTES + share * id_bytes)
+    files = partitions + (partitions > 1)
+    return round(files * _FILE_BYTES + records * _RECORD_BYTES + share * id_bytes)
 
 
 def _joined(rests: Sequence[_Left]) -> _Left:

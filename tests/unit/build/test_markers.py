@@ -63,7 +63,8 @@ def tasks_of(place: Path) -> list[Task[Any]]:
     from pipeline.build.array_jobs.listed_results import map_outcome_of
     from pipeline.build.stages import reduce_tasks
 
-    return [listed.maps[0], reduce_tasks(listed.job(map_outcome_of(listed).build), 1)[0]]
+    job = listed.job(map_outcome_of(listed).build)
+    return [listed.maps[0], reduce_tasks(job, listed.plan.partitions)[0]]
 
 
 class Seen:
