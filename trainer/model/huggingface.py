@@ -242,7 +242,11 @@ def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     )
     for name, part in zip(names, parts, strict=True):
         partial = folder / f"{name}{PARTIAL}"
+        partial.unlink(missing_ok=True)
+        partial.touch()
+        mode = partial.stat().st_mode  # as the umask has it; safetensors makes files of mode 0600
         save_file(part, partial, metadata={"format": "pt"})
+        partial.chmod(mode)
         sync_files([partial])
         publish(partial, folder / name)
     if len(parts) > 1:

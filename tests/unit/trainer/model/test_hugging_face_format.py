@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,17 @@ def test_models_other_than_esm2_are_refused_with_a_remedy(
     spoil(folder)
     with pytest.raises(InputError, match=message):
         huggingface.load(folder)
+
+
+def test_the_umask_decides_who_may_read_an_export(tmp_path: Path) -> None:
+    (tmp_path / "esm").mkdir()
+    (tmp_path / "esm" / "model.safetensors.partial").touch(0o600)  # of a run that was killed
+    before = os.umask(0o027)
+    try:
+        folder = exported(tmp_path)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
 
 
 def test_large_exports_are_split_into_several_files(
