@@ -47,7 +47,7 @@ IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch
 	playwright.sync_api, polars, pyarrow.dataset, pyarrow.parquet, pytest_timeout, \
 	ray.cluster_utils, rich.progress, s3fs, tyro, xdist.remote, xdist.workermanage
 COMPILE_IMPORTED := $(VENV)/bin/python -c "import $(IMPORTED_BY_TESTS)" > /dev/null 2>&1 || true
-COMPILE_THDPACK := $(VENV)/bin/python -m compileall -q schemas packers pipeline trainer
+COMPILE_THDPACK := $(VENV)/bin/python -m compileall -q thdpack.py schemas packers pipeline trainer
 
 # $(call install,WHAT,EXTRAS,SECONDS)
 define install
@@ -109,7 +109,7 @@ $(OUT)/manifest.json:
 	$(MAKE) preprocess
 
 train: $(VENV)/train $(OUT)/manifest.json ## train PRESET on the dataset OUT into RUN; by default a tiny model on the sample
-	$(VENV)/bin/python -m trainer.train $(PRESET) --data $(OUT) --out $(RUN) $(OPTS)
+	$(VENV)/bin/thdpack train $(PRESET) --data $(OUT) --out $(RUN) $(OPTS)
 
 check: $(VENV)/dev ## run ruff, mypy --strict and import-linter
 	$(VENV)/bin/ruff check .

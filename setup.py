@@ -1,8 +1,11 @@
-"""The compiled kernels. Everything else is in pyproject.toml."""
+"""The compiled kernels, and where a wheel installs the packages. The rest is in pyproject.toml."""
+
+from pathlib import Path
 
 import pyarrow
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.install_lib import install_lib
 
 KERNELS = (
     "packers.balanced_kernel",
@@ -13,8 +16,33 @@ KERNELS = (
     "pipeline.build.spill.spill_kernel",
 )
 INCLUDE = [pyarrow.get_include()]  # for xxhash.h; see hash_kernel.pyx
+FOLDER = "thdpack_packages"  # thdpack.py looks for it
+
+
+class InstallLib(install_lib):
+    """Install the packages into a folder of their own; editable installs do not use this.
+
+    Directly in site-packages, another project's `trainer` would overwrite ours, or be overwritten.
+    See docs/decisions/0016-import-names.md.
+    """
+
+    def install(self) -> list[str]:
+        """Copy what was built, and write the .pth file that puts the folder on sys.path."""
+        built, site = Path(self.build_dir), Path(self.install_dir)
+        packages = sorted({name.partition(".")[0] for name in self.distribution.packages})
+        copied = [
+            file
+            for package in packages
+            for file in self.copy_tree(str(built / package), str(site / FOLDER / package))
+        ]
+        command, _ = self.copy_file(str(built / "thdpack.py"), str(site))
+        path_file = site / "thdpack.pth"
+        path_file.write_text(f"{FOLDER}\n")
+        return [*copied, command, str(path_file)]
+
 
 setup(
+    cmdclass={"install_lib": InstallLib},
     ext_modules=cythonize(
         [
             Extension(

@@ -1,6 +1,6 @@
 """`python -m pipeline` is `thdpack`."""
 
-from pipeline.cli.main import main
+from thdpack import main
 
 if __name__ == "__main__":
     main()

@@ -1,8 +1,9 @@
 """Train an ESM-2 on shards, in one process or in as many as torchrun starts.
 
-    python -m trainer.train esm2-8m --data data/uniref50
-    torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50
+    thdpack train esm2-8m --data data/uniref50
+    torchrun --nproc-per-node 8 -m thdpack train esm2-650m --data s3://bucket/uniref50
 
+`python -m trainer.train` is the same as `thdpack train`, if no other `trainer` is in the way.
 `train` is the training loop. `run.py` sets up the run that the loop steps, and `step.py` is one
 optimizer step.
 """

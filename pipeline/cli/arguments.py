@@ -18,6 +18,7 @@ from pipeline.cli.subcommand_options import (
     PreprocessArguments,
     RunTaskOptions,
     StatsOptions,
+    TrainArguments,
     VerifyOptions,
 )
 from schemas.option_help import with_flowing_help
@@ -33,6 +34,7 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "inspect": (InspectOptions, "Show a dataset's summary, one bucket, or one record's fate."),
     "stats": (StatsOptions, "Report on a dataset or raw sequences; compare two."),
     "plan": (PlanOptions, "Predict memory, time and the fastest flags of a training run."),
+    "train": (TrainArguments, "Train an ESM-2 on a dataset. Needs the extra `train`."),
     "bench-reader": (BenchReaderOptions, "Measure how fast a dataset can be read."),
     "plan-tasks": (PlanTasksArguments, "Cut a build into tasks for a scheduler, such as Slurm."),
     "run-task": (RunTaskOptions, "Run one task of a planned build."),
@@ -76,7 +78,8 @@ def _read(arguments: list[str]) -> Any:
     ]
     description = (
         "Turn protein FASTA into packed, tokenized Arrow shards, once, "
-        "and verify, inspect and read them. `thdpack COMMAND --help` explains a command."
+        "verify, inspect and read them, and train on them. `thdpack COMMAND --help` explains a "
+        "command, `thdpack --version` prints the version."
     )
     return tyro.cli(
         subcommands, prog="thdpack", description=description, args=arguments, config=config

@@ -149,4 +149,11 @@ def _subcommand(options: Any) -> int:
             from pipeline.cli.plan import run_plan
 
             return run_plan(options)
+        case a.TrainArguments():
+            from pipeline.cli.arguments import UsageError
+
+            raise UsageError(
+                "train runs only as `thdpack train …` or `python -m thdpack train …`; "
+                "if you typed that, install thdpack again"
+            )
     raise AssertionError(f"no subcommand takes {options!r}")

@@ -237,6 +237,11 @@ class BenchReaderOptions:
     """Print one JSON line instead of text."""
 
 
+@dataclass(frozen=True, slots=True)
+class TrainArguments:
+    """Train an ESM-2. thdpack.py runs this subcommand; here it is an entry of `thdpack --help`."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
     """Predict a training run: memory, tokens/s, time and GPU-hours, and the fastest flags.

@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import connection, parent_process
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 from pipeline.executors.executor import OnBytes, TaskT, Work
 from pipeline.executors.worker_memory import keep_memory
@@ -22,6 +24,7 @@ _KILLED = (
     "run the same command to resume"
 )
 _CONTEXT = multiprocessing.get_context("forkserver")
+_PACKAGES_FOLDER: Final = str(Path(__file__).parents[2])
 
 
 def preload(*modules: str) -> None:
@@ -29,10 +32,38 @@ def preload(*modules: str) -> None:
 
     If this is called first, the user does not have to wait for the imports.
     """
+    _CONTEXT.set_forkserver_preload([__name__, *modules])
+    _start_fork_server()
+
+
+def _start_fork_server() -> None:
+    """Start the process that forks workers, unless it runs."""
     from multiprocessing import forkserver
 
-    _CONTEXT.set_forkserver_preload([__name__, *modules])
-    forkserver.ensure_running()
+    with _safe_path():
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Make Python processes that start meanwhile import our packages, wherever they start.
+
+    Python 3.11 does not hand sys.path to the fork server, which imports modules from the current
+    folder first. A user's folder or file `schemas` there would replace ours.
+    """
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (_PACKAGES_FOLDER, before["PYTHONPATH"]))
+    )
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 class ProcessExecutor:
@@ -43,6 +74,7 @@ class ProcessExecutor:
     """
 
     def __init__(self, workers: int) -> None:
+        _start_fork_server()
         self._bytes = _CONTEXT.Value("q", 0)
         self._pool = ProcessPoolExecutor(
             workers, mp_context=_CONTEXT, initializer=_start_worker, initargs=(self._bytes,)

@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import BuildError
@@ -89,13 +90,29 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
     handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
-            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own
+            address=address or "local",
+            job_config=_job_config(ray, address),
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **own,
         )
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
         raise BuildError(f"--ray-address {address}: no cluster answers ({error})") from error
     finally:
         # replaces Ray's handler, which exits at once where ours stops cleanly
         signal.signal(signal.SIGTERM, handler)
+
+
+def _job_config(ray: Any, address: str | None) -> Any:
+    """Return settings with which workers import our packages, not those of the current folder.
+
+    Ray puts the driver's current folder first on its workers' sys.path unless `_client_job` is set.
+    None where Ray has settings of its own: for its client, and for submitted jobs.
+    """
+    if (address or "").startswith("ray://") or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
+        return None
+    folder = str(Path(__file__).parents[2])
+    return ray.job_config.JobConfig(_client_job=True, _py_driver_sys_path=[folder])
 
 
 def _refuse_unanswered(address: str) -> None:

@@ -52,7 +52,7 @@ class Candidate:
         return sum(memory(self.setting).values()) / 2**30
 
     def flags(self) -> list[str]:
-        """Return the flags of `trainer.train`; default values are left out."""
+        """Return the flags of `thdpack train`; default values are left out."""
         setting = self.setting
         data_ranks = setting.ranks // setting.context_parallel
         flags = [

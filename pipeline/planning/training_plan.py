@@ -60,16 +60,16 @@ class TrainingPlan:
         flags += [*self.best.flags(), "--steps", str(self.steps)]
         if self.steps < _SHORT_RUN:
             flags += ["--warmup-steps", str(self.steps // 10)]
-        return " ".join([self._launcher, "-m trainer.train", self.model, *flags])
+        return " ".join([self._launcher, "train", self.model, *flags])
 
     @property
     def _launcher(self) -> str:
         cluster = self.cluster
         if cluster.number == 1:
-            return "python"
+            return "thdpack"
         rendezvous = "--rdzv-backend c10d --rdzv-endpoint NODE0:29500"
         nodes = f"--nnodes {cluster.nodes} {rendezvous} " if cluster.nodes > 1 else ""
-        return f"torchrun {nodes}--nproc-per-node {cluster.gpus_per_node}"
+        return f"torchrun {nodes}--nproc-per-node {cluster.gpus_per_node} -m thdpack"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as `thdpack plan --log-json` prints it."""

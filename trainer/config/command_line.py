@@ -19,7 +19,7 @@ from trainer.config.options import (
 )
 from trainer.config.presets import PRESETS
 
-_PROG: Final = "python -m trainer.train"
+_PROG: Final = "thdpack train"
 
 
 def parse(arguments: Sequence[str]) -> TrainOptions:

@@ -242,8 +242,8 @@ class OutputOptions:
 class TrainOptions:
     """Train an ESM-2 on a dataset that `thdpack preprocess` wrote.
 
-    Examples: python -m trainer.train esm2-8m --data data/uniref50
-    torchrun --nproc-per-node 8 -m trainer.train esm2-650m --data s3://bucket/uniref50 --out
+    Examples: thdpack train esm2-8m --data data/uniref50
+    torchrun --nproc-per-node 8 -m thdpack train esm2-650m --data s3://bucket/uniref50 --out
     runs/first
     """
 

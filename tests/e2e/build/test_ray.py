@@ -25,6 +25,7 @@ from pipeline.storage.local_folder import LocalFolder
 from schemas.errors import BuildError
 from tests.conftest import REPO, Run, command, environment, preprocess
 from tests.helpers.data.corpus import digest, fasta, made_records
+from tests.helpers.data.decoys import write_decoys
 from tests.helpers.stores.object_store import (
     ObjectStore,
     digests,
@@ -115,7 +116,8 @@ def start(corpus: object, out: object, address: str | None) -> subprocess.Popen[
     return subprocess.Popen(
         arguments,
         cwd=here,
-        env={**environment(), "PYTHONPATH": str(REPO)},
+        # safe: like the installed command, it does not search the current folder
+        env={**environment(), "PYTHONPATH": str(REPO), "PYTHONSAFEPATH": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
@@ -243,6 +245,7 @@ def test_a_broken_input_is_the_same_error_on_ray(
     tmp_path: Path,
     short: Path,
 ) -> None:
+    write_decoys(tmp_path)  # workers must not import from the driver's current folder
     broken = tmp_path / "broken.fasta"
     broken.write_bytes(short.read_bytes() + b">last\nMK\0T\n")
     process = start(broken, tmp_path / "out", cluster.address)

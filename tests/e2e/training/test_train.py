@@ -10,11 +10,13 @@ import torch
 
 from pipeline.reader import ShardReader
 from schemas.vocabulary import ESM2
+from tests.helpers.data.decoys import write_decoys
 from tests.helpers.data.many_shards import CAPACITY
 from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import (
     ROUNDING,
     STEPS,
+    arguments,
     losses,
     train,
 )
@@ -35,6 +37,17 @@ from transformers import AutoModelForMaskedLM
 AutoModelForMaskedLM.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2])
 """
 """Program that loads and saves a model; importing our packages is an error in it."""
+AS_MODULE = """
+import os, runpy, sys
+for name in list(sys.modules):
+    if name.partition(".")[0] in ("trainer", "pipeline", "packers", "schemas"):
+        del sys.modules[name]
+os.chdir(sys.argv[1])
+sys.path.insert(0, sys.argv[1])
+sys.argv = ["thdpack", "train", *sys.argv[2:]]
+runpy.run_module("thdpack", run_name="__main__", alter_sys=True)
+"""
+"""What `python -m thdpack train` does in the folder that the first argument names."""
 
 
 def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> None:
@@ -55,6 +68,15 @@ def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> 
     assert 0 <= line["data_wait"] < 1
     assert line["overflow"] == line["skipped"] == 0
     assert line["perplexity"] == pytest.approx(2.718281828459045 ** line["loss"])
+
+
+def test_two_ranks_train_in_a_folder_that_has_packages_of_the_same_names(
+    many_shards: Path, tmp_path: Path
+) -> None:
+    write_decoys(tmp_path)
+    words = arguments(many_shards, tmp_path / "run", "--warmup-steps", "0", steps=1)
+    Job(AS_MODULE, [str(tmp_path), *words], ranks=2).finish()
+    assert list(losses(tmp_path / "run")) == [1]
 
 
 def test_merged_micro_batches_change_nothing(

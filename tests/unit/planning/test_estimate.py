@@ -110,8 +110,8 @@ def test_a_plan_names_flags_that_the_trainer_takes(
 ) -> None:
     words = ("plan", "--data", dataset, "--model", "esm2-3b", "--gpus", "4xH200")
     said = json.loads(run_process(*words, "--log-json").stdout)
-    launcher, _, flags = said["command"].partition("trainer.train ")
-    assert launcher == "torchrun --nproc-per-node 4 -m "
+    launcher, _, flags = said["command"].partition(" train ")
+    assert launcher == "torchrun --nproc-per-node 4 -m thdpack"
     options = parse(flags.split())
     assert options.model == PRESETS["esm2-3b"][1].model
     assert options.data.buckets_per_step % (4 * options.data.buckets_per_micro_batch) == 0
@@ -165,7 +165,7 @@ def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gp
 ) -> None:
     plan = plan_training(str(dataset), "esm2-650m", gpus, precision="bf16", tokens=0)
     assert (plan.cluster.nodes, plan.cluster.gpus_per_node) == (nodes, of_a_node)
-    options = parse(plan.command.partition("trainer.train ")[2].split())
+    options = parse(plan.command.partition(" train ")[2].split())
     assert (
         options.data.buckets_per_step % (plan.cluster.number * options.data.buckets_per_micro_batch)
         == 0
@@ -176,7 +176,7 @@ def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gp
     )
     assert ("--nnodes" in plan.command) == (nodes > 1)
     short = plan_training(str(dataset), "esm2-650m", gpus, precision="bf16", tokens=10**8)
-    assert parse(short.command.partition("trainer.train ")[2].split()).optimizer.steps < 60
+    assert parse(short.command.partition(" train ")[2].split()).optimizer.steps < 60
 
 
 def test_replicas_stay_inside_nodes(sample: Path, run: Run, tmp_path: Path) -> None:

@@ -28,8 +28,9 @@ def test_the_slurm_script_starts_torchrun_with_options_that_exist() -> None:
         .split()
     )
     assert parsed.signals_to_handle == "SIGTERM,SIGINT,SIGUSR1"
-    assert parsed.training_script == "trainer.train"
-    parse([word.replace("$STEPS", "5000") for word in parsed.training_script_args])
+    assert parsed.training_script == "thdpack"
+    assert parsed.training_script_args[0] == "train"
+    parse([word.replace("$STEPS", "5000") for word in parsed.training_script_args[1:]])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""Packages of other projects that have the names of ours: in the current folder, and installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.decoys import write_decoys
+from tests.helpers.processes.command_line import REPO, environment
+
+PACKAGES = ("packers", "pipeline", "schemas", "trainer")
+BUILD_WHEEL = """
+import sys
+import Cython.Build
+Cython.Build.cythonize = lambda modules: []
+sys.argv = ["setup.py", "bdist_wheel"]
+exec(compile(open("setup.py").read(), "setup.py", "exec"))
+"""
+"""Program that builds a wheel without the kernels, whose compilation takes a minute."""
+
+
+def python(*words: object, where: Path, found: Path = REPO) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder. found: folder in which it finds thdpack.py."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=where,
+        env={**environment(), "PYTHONPATH": str(found)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_commands_work_in_a_folder_that_has_packages_of_the_same_names(
+    tmp_path: Path, sample: Path
+) -> None:
+    write_decoys(tmp_path)
+    for line in (
+        f"preprocess {sample} --out made --workers 2",
+        "verify made --workers 2",
+        "stats made",
+        "plan --data made --model esm2-8m --gpus 1xH200",
+    ):
+        done = python("-m", "thdpack", *line.split(), where=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif("THDPACK_LONG" not in os.environ, reason="takes 15 seconds of CPU")
+def test_torchrun_works_in_a_folder_that_has_packages_of_the_same_names(
+    tmp_path: Path, many_shards: Path
+) -> None:
+    write_decoys(tmp_path)
+    line = (
+        "-P -m torch.distributed.run --nproc-per-node 2 -m thdpack train esm2-tiny --steps 1 "
+        f"--warmup-steps 0 --buckets-per-step 2 --layers 1 --data {many_shards} --out run"
+    )
+    done = python(*line.split(), where=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "export" / "model.safetensors").exists()
+
+
+def test_training_without_torch_is_one_line_that_names_the_extra(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['torch'] = None; import thdpack; thdpack.main()"
+    done = python("-c", program, "train", "esm2-8m", where=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == 'thdpack: training needs torch: pip install "thdpack[train]"\n'
+
+
+def test_another_package_that_was_imported_first_is_an_error_that_names_both(
+    tmp_path: Path,
+) -> None:
+    theirs = tmp_path / "schemas" / "__init__.py"
+    theirs.parent.mkdir()
+    theirs.write_text("")
+    done = python("-c", "import schemas, thdpack", where=tmp_path)
+    assert done.returncode == 1
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("ImportError")]
+    assert str(theirs) in error
+    assert str(REPO / "schemas" / "__init__.py") in error
+    ours = "import thdpack, schemas; print(schemas.__file__)"
+    assert python("-c", ours, where=tmp_path).stdout.strip() == str(
+        REPO / "schemas" / "__init__.py"
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a wheel without kernels, from a copy of the repo that has one generated C file."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "setup.py", "thdpack.py", "README.md", "LICENSE"):
+        shutil.copy(REPO / name, folder)
+    for package in (*PACKAGES, "tests"):
+        left_out = shutil.ignore_patterns("__pycache__", "*.so", "*.c")
+        shutil.copytree(REPO / package, folder / package, ignore=left_out)
+    (folder / "packers" / "balanced_kernel.c").write_text("generated")
+    done = python("-c", BUILD_WHEEL, where=folder, found=folder)
+    assert done.returncode == 0, done.stderr
+    [path] = (folder / "dist").glob("*.whl")
+    return path
+
+
+def test_a_wheel_has_the_packages_in_a_folder_of_their_own_and_no_generated_c(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        assert archive.read("thdpack.pth") == b"thdpack_packages\n"
+    files = [path for package in PACKAGES for path in (REPO / package).rglob("*.*")]
+    expected = {
+        f"thdpack_packages/{path.relative_to(REPO)}"
+        for path in files
+        if path.suffix in (".py", ".pyi", ".typed", ".jinja", ".css")
+    }
+    assert names == {"thdpack.py", "thdpack.pth", *expected}
+
+
+def test_an_installed_wheel_serves_programs_and_yields_to_nobody_elses_package(
+    wheel: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (site / "trainer.py").write_text("")
+    program = (
+        f"import site; site.addsitedir({str(site)!r})\n"
+        "{}import pipeline, trainer; print(pipeline.__file__, trainer.__file__)"
+    )
+    ours = site / "thdpack_packages"
+    for first, trainer in (
+        ("", site / "trainer.py"),
+        ("import thdpack; ", ours / "trainer" / "__init__.py"),
+    ):
+        done = python("-c", program.format(first), where=tmp_path, found=tmp_path)
+        assert done.stdout.split() == [str(ours / "pipeline" / "__init__.py"), str(trainer)]

@@ -1,0 +1,15 @@
+"""Modules of other projects that have the names of our packages, and of one that we import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def write_decoys(folder: Path) -> Path:
+    """Write packages and modules whose import is an error; return the folder."""
+    packages = ("schemas/__init__.py", "packers/__init__.py", "pipeline.py", "trainer.py")
+    for name in (*packages, "numpy.py"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("raise RuntimeError(f'imported a decoy: {__file__}')\n")
+    return folder

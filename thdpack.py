@@ -1,0 +1,77 @@
+"""The command `thdpack`, also as `python -m thdpack` and `torchrun … -m thdpack train`.
+
+Importing this module puts the folder of our four packages first on sys.path. Otherwise another
+project's `trainer`, or a `schemas` folder in the current folder, might be imported instead.
+docs/decisions/0016-import-names.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+_PACKAGES: Final = ("packers", "pipeline", "schemas", "trainer")
+_HERE: Final = os.path.dirname(os.path.abspath(__file__))
+_INSTALLED: Final = os.path.join(_HERE, "thdpack_packages")
+"""Where a wheel has the packages (see setup.py); they are beside this file in the repository."""
+FOLDER: Final = _INSTALLED if os.path.isdir(_INSTALLED) else _HERE
+"""Folder that holds our packages."""
+
+
+def _search_our_folder_first() -> None:
+    if __name__ == "__main__" and not sys.flags.safe_path:
+        del sys.path[0]  # the current folder, which `python -m` has put there
+    sys.path[:] = [FOLDER, *(folder for folder in sys.path if folder != FOLDER)]
+
+
+def _refuse_other_packages() -> None:
+    """Check that no other project's package has been imported under a name of ours.
+
+    Raises:
+        ImportError: one has; the message names both files.
+    """
+    for name in _PACKAGES:
+        module = sys.modules.get(name)
+        if module is None:
+            continue
+        ours = os.path.join(FOLDER, name, "__init__.py")
+        # a folder without __init__.py has only a path
+        found = getattr(module, "__file__", None) or next(iter(module.__path__))
+        if os.path.realpath(found) != os.path.realpath(ours):
+            raise ImportError(
+                f"thdpack needs {ours}, but {found} has already been imported as {name!r}: "
+                "import thdpack first, and do not use both packages in one program"
+            )
+
+
+_search_our_folder_first()
+_refuse_other_packages()
+
+
+def main() -> None:
+    """Run the command of this process.
+
+    `pipeline` must not import the trainer, so that `train` branches off here.
+    """
+    if sys.argv[1:2] == ["train"]:
+        _train(sys.argv[2:])
+        return
+    from pipeline.cli.main import main as run_pipeline  # found only with the new sys.path
+
+    run_pipeline()
+
+
+def _train(arguments: Sequence[str]) -> None:
+    try:
+        from trainer.train import main as train  # torch takes seconds to import
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        sys.exit(f'thdpack: training needs {error.name}: pip install "thdpack[train]"')
+    train(arguments)
+
+
+if __name__ == "__main__":
+    main()
