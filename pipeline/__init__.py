@@ -1,1 +1,4 @@
-"""FASTA → shards → reader. Torch-free; `python -m pipeline` is the `thdpack` command."""
+"""Turn protein FASTA into shards, and read shards. Nothing here imports torch.
+
+`python -m pipeline` runs the `thdpack` command.
+"""

@@ -1,4 +1,4 @@
-"""`python -m pipeline` is `thdpack`."""
+"""Run the `thdpack` command as `python -m pipeline`."""
 
 from thdpack import main
 

@@ -1,6 +1,6 @@
-"""The offline stage: map, reduce and commit, as tasks that any executor runs.
+"""Build a dataset in three stages: map, reduce and commit. Any executor can run their tasks.
 
-Start at `build_dataset.py`; `map_stage/` and `reduce_stage/` do the work.
+Start reading at `build_dataset.py`. The tasks' work is in `map_stage/` and `reduce_stage/`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""A build from its inputs to its manifest, in three stages: map, reduce, commit.
+"""Build a dataset, from the inputs to the manifest, in three stages: map, reduce, commit.
 
 1. Map: read ranges of the inputs, tokenize, sort records into partitions (`map_stage/`).
 2. Reduce: for each partition drop duplicates, shuffle, pack, write shards (`reduce_stage/`).
-3. Commit: pack what partitions could not fill, verify all files, replace manifest.json.
+3. Commit: pack the sequences that partitions left over, verify all files, replace manifest.json.
 
 A folder is a dataset only once it has a manifest; intermediate files are in DATASET/.build. After a
 crash at any point the same command resumes the build.
@@ -50,7 +50,7 @@ from schemas.redact import without_credentials
 Result = TypeVar("Result")
 
 WORKER_BYTES: Final = 400 << 20
-"""Memory that a worker may need; with --memory, as many workers run as fit."""
+"""Memory that a worker may need, in bytes. Limits the number of workers that run at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,7 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
 
 
 def workers_of(options: PreprocessOptions) -> int:
-    """Return how many worker processes fit --workers, the cores and the memory."""
+    """Return the number of worker processes, which --workers, cores and memory limit."""
     if options.memory is not None:
         memory = parse_bytes(options.memory)
     else:
@@ -118,7 +118,7 @@ class Build:
         self._report = report
 
     def run(self, existing: Manifest | None) -> Built:
-        """Build, unless the existing dataset is the one that the options ask for.
+        """Build the dataset, unless the existing dataset is the one that the options ask for.
 
         Raises:
             DatasetError: the existing dataset is damaged or has other inputs, and --overwrite was
@@ -151,7 +151,7 @@ class Build:
         return self.finish(job, map_outcome, parts)
 
     def finish(self, job: Job, map_outcome: MapOutcome, parts: Sequence[PackResult]) -> Built:
-        """Commit: pack the rests, verify, replace the manifest.
+        """Commit the dataset: pack left-over sequences, verify all files, replace the manifest.
 
         Args:
             parts: results of all reduce tasks, in order.
@@ -207,7 +207,7 @@ class Build:
     def _map(self) -> MapOutcome:
         maps = map_tasks(self._plan, self._options.of_dataset, self._work)
         hashes = hash_tasks(self._plan, self._work)
-        # bytes of tables, which are read twice
+        # hash tasks read the tables a second time
         hashed = sum(task.end - task.begin for task in hashes)
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
@@ -237,9 +237,10 @@ class Build:
         """Read every file back before the commit.
 
         Args:
-            tasks: all tasks that wrote files; `parts` has their results.
+            tasks: all tasks that wrote files.
+            parts: their results.
         Raises:
-            BuildError: a file is damaged; the next run of the build writes it again.
+            BuildError: a file is damaged. The next run of the build writes it again.
         """
         checks = verify_tasks(manifest, self._out, self._work)
         found = self._phase("verify", checks, sum(entry.bytes for entry in manifest.files()))
@@ -255,6 +256,6 @@ class Build:
         for task, part in zip(tasks, parts, strict=True):
             forget(task, part, damaged, self._out)
         raise BuildError(
-            "the dataset does not verify, and nothing was committed; "
+            "files of the dataset are damaged, and nothing was committed; "
             "run the same command to write these files again:\n" + "\n".join(problems)
         )

@@ -22,13 +22,14 @@ from schemas import __version__
 from schemas.manifest import Manifest
 
 PLAN: Final = ".build/plan.json"
-"""Name of the task list of a scheduler's array, in the dataset's folder."""
+"""Name of the file in the dataset's folder that holds the task list of an array job."""
 UNREADABLE: Final = "unreadable"
-"""Replaces the digest of a task list that is damaged or of another version."""
+"""Stands for the digest of a task list that is damaged or of another version."""
 PARTITION_BYTES: Final = 56 << 20
-"""Approximate FASTA in a partition. A reduce task holds that in memory; it makes about a shard."""
+"""Approximate bytes of FASTA in a partition. A reduce task holds one partition in memory, and
+writes about one shard."""
 _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
-"""Assumed ratio of FASTA to its archive; decides the number of partitions only."""
+"""Assumed ratio of decompressed to compressed size. Only the number of partitions depends on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,15 +38,15 @@ class Plan:
 
     sources: tuple[Source, ...]
     passed_over: tuple[str, ...]
-    """One line for each file in a named folder that is skipped, with the reason."""
+    """Skipped files of the input folders: one line for each file, with the reason."""
     ranges: tuple[tuple[int, int, int], ...]
-    """(source index, begin, end) of each map task."""
+    """(index of the source, begin, end) of each map task."""
     hashed: tuple[tuple[int, int, int], ...]
-    """(source index, begin, end) of each hash task. Only tables have them: map tasks read a table
-    by columns, so they cannot hash its bytes."""
+    """(index of the source, begin, end) of each hash task. Only tables have hash tasks: map tasks
+    read a table by columns, so they cannot hash its bytes."""
     partitions: int
-    """It depends only on the sizes of the inputs, because the number changes the bytes of the
-    dataset."""
+    """Number of partitions. It depends only on the sizes of the inputs, because another number
+    would change the bytes of the dataset."""
 
     @property
     def input_bytes(self) -> int:
@@ -62,7 +63,7 @@ def fasta_bytes(sources: Sequence[Source]) -> int:
 
 
 def absolute(planned: Plan) -> Plan:
-    """Return the plan with absolute paths, for tasks that start in other folders."""
+    """Return the plan with absolute paths, for tasks that run in another working directory."""
     return replace(
         planned,
         sources=tuple(
@@ -72,7 +73,7 @@ def absolute(planned: Plan) -> Plan:
 
 
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
-    """Return the name of a plan: 16 hexadecimal digits for its dataset, 16 for files and ranges."""
+    """Return a plan's name: 16 hexadecimal digits for its dataset, then 16 for files and ranges."""
     files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
     dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
     return f"{dataset}-{xxhash.xxh3_64_hexdigest(files.encode())}"
@@ -81,8 +82,8 @@ def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
 def dataset_digest(
     shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__
 ) -> str:
-    """Return a digest of the facts in both plan and manifest: options, inputs (name, size),
-    version."""
+    """Return a digest of options, inputs (names, sizes) and version, which a plan and a manifest
+    both hold."""
     return xxhash.xxh3_64_hexdigest(
         json.dumps([shape, list(inputs), version], sort_keys=True).encode()
     )
@@ -95,7 +96,7 @@ class _Planned(msgspec.Struct):
 
 
 def planned_here(out: Folder) -> str | None:
-    """Return the digest of the unfinished task list in a dataset's folder; None without one."""
+    """Return the digest of the unfinished task list in a dataset's folder; None if it has none."""
     content = out.content(PLAN)
     task_list = read_signed(content, _Planned)
     return None if content is None else UNREADABLE if task_list is None else task_list.digest
@@ -104,7 +105,7 @@ def planned_here(out: Folder) -> str | None:
 def comes_of(manifest: Manifest, plan: str) -> bool:
     """Return whether a manifest has the options, version and inputs (names, sizes) of a plan.
 
-    plan: its digest.
+    plan: digest of the plan.
     """
     return plan.partition("-")[0] == dataset_digest(
         manifest.options, ((entry.name, entry.bytes) for entry in manifest.inputs), manifest.version

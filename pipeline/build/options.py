@@ -1,7 +1,7 @@
 """Options of `thdpack preprocess`, checked here once; the rest of the pipeline trusts them.
 
-`DatasetOptions` decide what a dataset holds, and enter its digest. `PreprocessOptions` add those
-that only decide how a build runs.
+`DatasetOptions` determine the content of a dataset, and its digest includes them.
+`PreprocessOptions` adds options that affect only how a build runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipeline.inputs.formats.registry import Format
 from schemas.shard import SequenceLimits
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, which two base classes cannot both have
+@dataclass(frozen=True, kw_only=True)  # no slots: two base classes cannot both have them
 class _Places:
     """Inputs and destination of a build."""
 
@@ -25,11 +25,12 @@ class _Places:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions(SequenceLimits):
-    """Options that shape the bytes of a dataset; every one of them enters its digest."""
+    """Options that determine the bytes of a dataset. The dataset's digest includes all of them."""
 
     capacity: int = 16_384
-    """Tokens per bucket, <cls> and <eos> included. A bucket is one row of a training step: 16384
-    suits one GPU at 650M parameters; take more for small models, less if memory is short."""
+    """Tokens per bucket, <cls> and <eos> included. A bucket is one row of a training step. 16384
+    suits one GPU and a model of 650M parameters. Choose more for a smaller model, and less if
+    memory is short."""
     max_seq_len: int = 1_024
     """Longest sequence in tokens, <cls> and <eos> included. ESM-2 was trained with 1024."""
     long: Literal["truncate", "split", "drop"] = "truncate"
@@ -46,26 +47,26 @@ class DatasetOptions(SequenceLimits):
     drops records that are the same after --long truncate. `none` keeps all."""
     valid_fraction: float = 0.01
     """Share of records that go to the valid split. The choice depends on the hash of a record's
-    first max-seq-len - 2 residues. So the order of inputs does not matter, and records that look
-    the same to training are never in both splits."""
+    first max-seq-len - 2 residues. So the order of inputs does not matter, and records that are
+    equal after truncation are always in the same split."""
     seed: int = 0
     """Seed of the global shuffle."""
     packer: PackerName = "balanced"
     """How sequences are packed into buckets. `balanced` fills 99.99 % and gives all buckets nearly
     the same attention cost; the others are for comparison."""
     max_seqs: Optional[int] = None  # noqa: UP045 (tyro needs 0.1 s to understand `int | None`)
-    """Most sequences in a bucket. Default: max(127, capacity / 128 - 1). Attention kernels get
-    slower with more."""
+    """Maximum number of sequences in a bucket. Default: max(127, capacity / 128 - 1). More
+    sequences make attention kernels slower."""
     length_multiple: int = 1
-    """Pad each sequence to a multiple of this, for kernels that need it (ring attention:
-    2 × context-parallel size)."""
+    """Pad each sequence to a multiple of this number of tokens. Ring attention needs 2 × the
+    context-parallel size."""
     compression: Literal["none", "zstd"] = "none"
-    """Compression of shards. Uncompressed shards (`none`) are read in place, without a copy; `zstd`
-    takes 0.53 of the space."""
+    """Compression of shards. Uncompressed shards (`none`) are read in place, without a copy. `zstd`
+    reduces the size to 0.53 of that."""
     shard_mb: int = 64
     """Approximate size of a shard in MiB."""
     format: Format = "auto"
-    """Format of the inputs. `auto` goes by a file's first bytes and its name; it does not recognise
+    """Format of the inputs. `auto` detects it from a file's first bytes and its name, except for
     the formats that Biopython reads: `swiss`, `genbank`, `embl`."""
     sequence_column: str = "sequence"
     """Parquet and Arrow inputs: column with the residues."""
@@ -114,12 +115,12 @@ class DatasetOptions(SequenceLimits):
 
     @property
     def most_seqs(self) -> int:
-        """Most sequences in a bucket."""
+        """Maximum number of sequences in a bucket."""
         return self.max_seqs if self.max_seqs is not None else max(127, self.capacity // 128 - 1)
 
     @property
     def buckets_per_shard(self) -> int:
-        """Most buckets in a shard."""
+        """Maximum number of buckets in a shard."""
         return max(1, (self.shard_mb << 20) // self.capacity)
 
     def shape(self) -> dict[str, Any]:
@@ -132,8 +133,8 @@ class DatasetOptions(SequenceLimits):
 class PreprocessOptions(DatasetOptions, _Places):
     """Build a dataset from protein sequences: packed, tokenized Arrow shards with cu_seqlens.
 
-    Reads every input once, removes exact duplicates, shuffles globally, packs sequences into
-    buckets of --capacity tokens, verifies what it wrote, and writes manifest.json last. Run the
+    A build reads every input once, removes exact duplicates, shuffles globally, packs sequences
+    into buckets of --capacity tokens, verifies all files, and writes manifest.json last. Run the
     same command to resume an interrupted build.
 
     Example: thdpack preprocess uniref50.fasta.gz --out data/uniref50
@@ -157,9 +158,9 @@ class PreprocessOptions(DatasetOptions, _Places):
     overwrite: bool = False
     """Replace a dataset of other inputs or options, or an unfinished task list."""
     dry_run: bool = False
-    """Print what a build would do, and do nothing."""
+    """Print the plan of the build, and write nothing."""
     log_json: bool = False
-    """Print one JSON object a line instead of text."""
+    """Print one JSON object per line instead of text."""
 
     def __post_init__(self) -> None:
         DatasetOptions.__post_init__(self)
@@ -189,7 +190,7 @@ class PreprocessOptions(DatasetOptions, _Places):
 
     @property
     def of_dataset(self) -> DatasetOptions:
-        """The options that tasks need; without inputs, of which there may be ten thousand."""
+        """Options that tasks need. It leaves out the inputs: there may be ten thousand."""
         return DatasetOptions(
             **{field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         )
@@ -199,7 +200,7 @@ def parse_bytes(text: str) -> int:
     """Return the number of bytes of `512M`, `2G`, `1.5GiB` or a plain number (powers of 1024).
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: `text` is not such a size.
     """
     number = text.strip().upper().removesuffix("B").removesuffix("I")
     scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}.get(number[-1:], 1)

@@ -1,4 +1,4 @@
-"""First steps of every build: claim the destination, plan, refuse to replace another dataset."""
+"""Begin a build: claim the destination, plan, and refuse to replace another dataset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER_OUT: Final = "choose another --out, or replace it with --overwrite"
 def prepared(
     options: PreprocessOptions, destination: Destination, report: Reporter
 ) -> Iterator[tuple[Plan, Manifest | None]]:
-    """Hold the destination; yield the plan of a build and the existing dataset, if any.
+    """Claim the destination; yield the plan of a build, and the existing dataset or None.
 
     Raises:
         InputError: an input cannot be read, or the destination lies inside one.
@@ -48,7 +48,7 @@ def existing_dataset(destination: Destination, options: PreprocessOptions) -> Ma
     given.
 
     Raises:
-        ManifestError: it cannot be trusted, and --overwrite was not given.
+        ManifestError: the manifest is broken, and --overwrite was not given.
     """
     content = destination.manifest()
     if content is None:
@@ -64,11 +64,12 @@ def existing_dataset(destination: Destination, options: PreprocessOptions) -> Ma
 def _refuse_other_dataset(
     existing: Manifest, options: PreprocessOptions, sources: Sequence[Source], out: str
 ) -> None:
-    """Refuse to replace an existing dataset that differs, as far as is known without reading
-    inputs.
+    """Refuse to replace a dataset that differs in options, version, or the inputs' names or sizes.
+
+    The inputs are not read here.
 
     Raises:
-        DatasetError: options, version, or names or sizes of inputs differ, without --overwrite.
+        DatasetError: the dataset differs, and --overwrite was not given.
     """
     if options.overwrite:
         return
@@ -89,7 +90,7 @@ def _refuse_other_plan(destination: Destination, options: PreprocessOptions, pla
     """Refuse to replace an unfinished task list; with --overwrite, remove it.
 
     Raises:
-        DatasetError: it is of another plan, and --overwrite was not given.
+        DatasetError: the list is of another plan, and --overwrite was not given.
     """
     listed = planned_here(destination.out)
     if listed is None or listed == plan_digest(options, planned):
@@ -97,4 +98,4 @@ def _refuse_other_plan(destination: Destination, options: PreprocessOptions, pla
     if not options.overwrite:
         where = destination.out.where()
         raise DatasetError(f"{where}: tasks of another plan ({listed}) are unfinished; {OTHER_OUT}")
-    destination.out.remove(PLAN)  # tasks of that list will fail, and say that their plan is gone
+    destination.out.remove(PLAN)  # later runs of its tasks fail with the error "plan is gone"

@@ -16,7 +16,7 @@ _PLAIN_SECONDS = 10.0
 
 
 class Reporter(Protocol):
-    """Shows the progress of a build somewhere."""
+    """Interface of the classes that show the progress of a build."""
 
     def phase(self, name: str, total_bytes: int) -> None:
         """Begin a phase that will read about `total_bytes`."""
@@ -29,7 +29,7 @@ class Reporter(Protocol):
 
 
 def reporter(*, as_json: bool) -> AbstractContextManager[Reporter]:
-    """Return the reporter that suits the place where output goes; enter it to use it."""
+    """Return a context manager that provides a JSON reporter, or one that suits standard error."""
     if as_json:
         return nullcontext(JsonReporter())
     return TerminalReporter() if sys.stderr.isatty() else nullcontext(PlainReporter())
@@ -62,7 +62,7 @@ class PlainReporter:
 
 
 class JsonReporter:
-    """Prints one JSON object a line on standard output, with `event` phase, progress or note."""
+    """Prints one JSON object per line on standard output, with `event` phase, progress or note."""
 
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done, self._said = name, total_bytes, 0, time.monotonic()

@@ -11,7 +11,7 @@ from pipeline.storage.folder import Folder
 from schemas.errors import DamagedSpillError
 
 ATTEMPTS: Final = 4
-"""Most attempts. A disk or memory that fails more often is broken."""
+"""Maximum number of attempts. If all fail, the disk or memory is probably broken."""
 
 T = TypeVar("T")
 
@@ -19,14 +19,15 @@ T = TypeVar("T")
 def mended(
     work: Callable[[], T], run_again: Callable[[str], None], folder: Folder, report: Reporter
 ) -> T:
-    """Return the result of `work`. If it finds a damaged spill or rest, first run the task that
-    wrote it.
+    """Return the result of `work`. If `work` finds a damaged spill or rest, run the task that wrote
+    that file again, then retry `work`.
 
     Args:
-        run_again: runs the task of this name, whose marker has been removed, unless `work` runs it.
+        run_again: runs the task with the given name, unless `work` itself runs it. The task's
+            marker has been removed.
         folder: folder of the work files.
     Raises:
-        DamagedSpillError: files were damaged in each of the attempts.
+        DamagedSpillError: `work` found a damaged file in every attempt.
     """
     damaged: list[str] = []
     for attempt in range(1, ATTEMPTS + 1):

@@ -1,4 +1,4 @@
-"""Run a task, unless an earlier run finished it: the one place that maps tasks to functions."""
+"""Run a task, unless an earlier run finished it. This module maps types of tasks to functions."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def run_once(
 
     Args:
         out: the dataset's folder; names of shards and records/ files are relative to it.
-        durable: sync the files that later tasks read before the marker. Needed where another
-            machine uses the result without reading the files' hashes (`task_markers.finished`).
+        durable: sync the files that later tasks read, and only then write the marker. Needed if
+            another machine uses the result without checking the files' hashes
+            (`task_markers.finished`).
     Raises:
         ThdpackError: the task failed.
         BuildError: a file of an earlier task is gone.

@@ -1,4 +1,4 @@
-"""Exact statistics of a split's buckets, counted as they are written, summed over partitions."""
+"""Exact statistics of a split's buckets. Tasks count while they write, and a build adds them up."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _FILL_BINS = 100
 class SplitStatistics:
     """Sums and histograms over the buckets of one split.
 
-    All are integers, so that the result does not depend on the order of additions.
+    All values are integers, so that the result does not depend on the order of additions.
 
-    capacity:  tokens of a bucket
-    longest: tokens of the longest sequence, with its padding; bin widths follow from it and
-        capacity
-    cost_sum, cost_square_sum, cost_max: of a bucket's Σ length², its attention cost
-    seqs_max:  most sequences in a bucket
-    pieces_max: most sequences and tail pieces in a bucket
-    counts:    number of values in each bin of a histogram
+    capacity: tokens per bucket
+    longest: tokens of the longest sequence, padding included; `longest` and `capacity` determine
+        the widths of the bins
+    cost_sum, cost_square_sum, cost_max: sum, sum of squares and maximum of the buckets' attention
+        costs; a bucket's cost is the Σ length² of its sequences
+    seqs_max: largest number of sequences in a bucket
+    pieces_max: largest number of sequences and tail pieces together in a bucket
+    counts: number of values in each bin, for each histogram
     """
 
     capacity: Count
@@ -57,9 +58,10 @@ class SplitStatistics:
 
         Args:
             lengths: int64[N], real tokens of each sequence.
-            spans: int64[N], its tokens with length-multiple padding, which attention computes on.
-            bucket: int64[N], its bucket, 0 … B - 1.
-            tail: int64[B], padding tokens after the last sequence.
+            spans: int64[N], tokens of each sequence with its length-multiple padding. Attention
+                processes all of them.
+            bucket: int64[N], bucket of each sequence, 0 … B - 1.
+            tail: int64[B], number of padding tokens after the last sequence.
             tail_pieces: int64[B], number of pieces that the tail is cut into.
         """
         if tail.size == 0:
@@ -81,7 +83,7 @@ class SplitStatistics:
         self.add_costs(cost)
 
     def add_costs(self, cost: NDArray[np.int64]) -> None:
-        """Count buckets by their Σ length² alone, int64[B]."""
+        """Add the attention costs, int64[B] of Σ length², to the statistics of cost only."""
         if cost.size == 0:
             return
         self.buckets += cost.size

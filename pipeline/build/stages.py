@@ -1,7 +1,7 @@
 """The tasks of each stage of a build. They depend on the plan alone, so all machines agree on them.
 
-Stages run in this order: map (and hash), reduce, rests level by level. The tasks of one stage do
-not depend on each other.
+Stages run in this order: map (and hash), reduce, and one or more levels of rest tasks, which pack
+left-over sequences. The tasks of one stage do not depend on each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline.inputs.find import every_range
 from pipeline.storage.folder import Folder
 
 RESTS_TOGETHER: Final = 64
-"""Number of rests that one task packs."""
+"""Maximum number of rests that one task packs."""
 
 
 def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapTask]:
@@ -36,8 +36,8 @@ def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapT
 
 
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
-    """Return tasks that hash tables, which map tasks do not read as bytes; with `every`, all
-    inputs."""
+    """Return tasks that hash input tables, because map tasks do not read those as bytes. With
+    `every`, return tasks that hash all inputs."""
     ranges = every_range(planned.sources) if every else planned.hashed
     return [
         HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work)
@@ -51,9 +51,10 @@ def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:
 
 
 def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
-    """Yield levels of tasks that pack the rests of partitions; a task packs few, to bound memory.
+    """Yield levels of tasks that pack the rests of partitions.
 
-    Each level packs the rests of the level before. The last level is one task.
+    A task packs only a few rests, to bound its memory. Each level packs the rests that the previous
+    level wrote. The last level is one task.
     """
     if not rests:
         return

@@ -32,14 +32,17 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Result]):
-    """Result of a task, and whether an earlier run had left it."""
+    """Result of a task, and whether it was read from the marker of an earlier run."""
 
     result: Result
     skipped: bool
 
 
 class _Marker(msgspec.Struct, forbid_unknown_fields=True):
-    """Content of a marker. version_tags: `Folder.version_tag` of each file that the task wrote."""
+    """Content of a marker.
+
+    version_tags: `Folder.version_tag` of each file that the task wrote
+    """
 
     identity: str
     result: msgspec.Raw
@@ -95,9 +98,9 @@ def finished(task: Task[Result], out: Folder) -> Result | None:
 
 
 def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bool) -> None:
-    """Write the marker of a task, unless the task is to run every time.
+    """Write the marker of a task, unless the task must run every time.
 
-    durable: sync the files that later tasks read before the marker.
+    durable: sync the files that later tasks read, and only then write the marker.
     """
     identity = _digest(task)
     if identity is None:
@@ -126,7 +129,7 @@ def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bo
 
 
 def forget(task: Task[Result], result: Result, damaged: set[str], out: Folder) -> None:
-    """Remove a task's marker if it wrote one of the damaged files of the dataset."""
+    """Remove a task's marker if the task wrote one of the damaged files of the dataset."""
     if damaged & {
         file.name for _, file in _outputs(task, result, out) if not isinstance(file, WorkFile)
     }:

@@ -1,6 +1,6 @@
 """Results of tasks, which workers return and markers store.
 
-Every field is checked by type, range and pattern when a marker is read (msgspec).
+When a marker is read, msgspec checks type, range and pattern of every field.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TokenCounts = Annotated[tuple[Count, ...], Meta(min_length=256, max_length=256)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkFile:
-    """A spill or a rest, `name` in the work folder."""
+    """A spill or a rest: the file `name` in the work folder."""
 
     name: WorkName
     bytes: Count
@@ -29,7 +29,10 @@ class WorkFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapResult:
-    """Result of a map task. pieces: xxh3_128 of each piece of its range; empty for tables."""
+    """Result of a map task.
+
+    pieces: xxh3_128 of each piece of the task's range; empty for tables
+    """
 
     spill: WorkFile
     records: Count
@@ -49,8 +52,8 @@ class HashResult:
 class PackResult:
     """Result of a task that packs sequences: shards and statistics of each split, records/, rest.
 
-    rest: file of the sequences that the packer left out; None if it placed all.
-    token_counts: how often each token id occurs in the shards.
+    rest: file of the sequences that the packer left out; None if it placed all
+    token_counts: number of occurrences of each token id in the shards
     """
 
     rest: WorkFile | None
@@ -62,7 +65,10 @@ class PackResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReduceResult(PackResult):
-    """Result of a reduce task. residues_in: residues of all records of the partition."""
+    """Result of a reduce task.
+
+    residues_in: number of residues of all records of the partition, kept or not
+    """
 
     status: dict[Status, Count] = field(default_factory=dict)
     residues_in: Count = 0

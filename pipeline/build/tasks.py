@@ -1,6 +1,7 @@
 """Tasks: the steps of a build as plain data that can be sent to other processes and machines.
 
-`run_task.py` runs them. A task's `identity` holds all that its result depends on, for its marker.
+`run_task.py` runs them. A task's `identity` holds everything that its result depends on. The task's
+marker stores a digest of it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pipeline.storage.urls import is_url
 from schemas.manifest_entries import RecordsEntry, ShardEntry
 
 OnBytes = Callable[[int], None]
-"""Called with the bytes that a task has read since the last call."""
+"""Function that a task calls with the number of bytes read since the last call."""
 
 Result = TypeVar("Result", covariant=True)
 
@@ -52,8 +53,8 @@ class Task(Protocol[Result]):
         ...
 
     def identity(self) -> dict[str, Any] | None:
-        """Return what the result depends on, as JSON. None means: run every time, and leave no
-        marker."""
+        """Return everything that the result depends on, as JSON. Return None for a task that runs
+        every time and leaves no marker."""
         ...
 
 
@@ -89,7 +90,7 @@ class MapTask:
                 self.source.compression,
                 self.source.piece,
             ],
-            # fingerprints of web servers tell versions of one URL apart, not two URLs
+            # the fingerprint of a web server tells versions of one URL apart, but not two URLs
             "url": self.source.url if is_url(self.source.url) else "",
             "range": [self.begin, self.end],
             "partitions": self.partitions,

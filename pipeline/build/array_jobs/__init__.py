@@ -1,4 +1,5 @@
-"""A build as a task list for a scheduler's arrays: plan it once, run its tasks anywhere, commit.
+"""A build as a list of tasks for the array jobs of a scheduler such as Slurm.
 
-Start at `task_list.py`.
+A user plans the list once, runs its tasks on any machines, and commits the dataset. Start reading
+at `task_list.py`.
 """

@@ -1,4 +1,4 @@
-"""Results that tasks of a list left, read from their markers."""
+"""Read results of a task list from the markers (JSON files) that finished tasks leave."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ Result = TypeVar("Result")
 
 _LOG: Final = logging.getLogger("thdpack")
 _NAMED: Final = 10
-"""How many unfinished tasks an error names."""
+"""Maximum number of unfinished tasks that an error names."""
 
 
 class _MapStageNote(msgspec.Struct):
-    """Work file that names the build of a plan, once the map stage has finished."""
+    """Content of the work file that names a plan's build. It is written after the map stage."""
 
     build: BuildName
 
 
 def map_outcome_of(listed: TaskList) -> MapOutcome:
-    """Return the sum of the map tasks' results, which the first caller adds up and saves for the
-    others.
+    """Return the sum of the map tasks' results.
+
+    The first process that calls this function saves the sum, and later processes load it.
 
     Raises:
         BuildError: map tasks have not finished.
@@ -69,11 +70,11 @@ def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> l
     """Return the results of the tasks of a stage, in order.
 
     Raises:
-        BuildError: some have not finished; the message names them.
+        BuildError: some tasks have not finished. The message names them.
     """
     out = listed.out
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        # a store answers slowly, but many requests at once
+        # an object store answers slowly, but answers many requests at once
         found = list(threads.map(lambda task: finished(task, out), tasks))
     missing = [str(i) for i, result in enumerate(found) if result is None]
     if missing:

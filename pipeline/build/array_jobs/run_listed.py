@@ -1,4 +1,4 @@
-"""Run tasks of a list, and commit once all have finished."""
+"""Run tasks of a task list, and commit the dataset when all tasks have finished."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from schemas.manifest import Manifest
 def run_tasks(
     listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter
 ) -> int:
-    """Run task `index` of a stage, or tasks index, index + every, …; return how many were run.
+    """Run task `index` of a stage, and return the number of tasks run.
 
     Args:
-        stage: None counts `index` through the whole list.
+        stage: name of the stage. With None, `index` counts the tasks of all stages.
+        every: if given, run the tasks index, index + every, index + 2 · every, … of the stage.
     Raises:
         ThdpackError: a task failed.
-        BuildError: the stage before has not finished.
-        InputError: an input is no longer what was planned.
+        BuildError: the previous stage has not finished.
+        InputError: an input has changed since it was planned.
     """
     with listed.destination.claim(shared=True):
         tasks = _chosen(listed, stage, index, every)
@@ -49,10 +50,10 @@ def run_tasks(
 
 
 def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
-    """Pack the rests, verify and write the manifest, once every task of the list has run.
+    """Pack left-over sequences, verify all files, and write the manifest.
 
     Raises:
-        BuildError: tasks have not finished; the message names them.
+        BuildError: tasks of the list have not finished. The message names them.
         DatasetError: another dataset exists.
     """
     destination, options = listed.destination, replace(listed.options, workers=workers)
@@ -80,7 +81,7 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
 def _run(
     listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter
 ) -> None:
-    """Run tasks; if one finds a damaged spill, first run the task that wrote the spill again."""
+    """Run tasks. If one finds a damaged spill (output of a map task), rerun that map task first."""
     work = partial(run_once, out=listed.out)
 
     def run(chosen: Sequence[Task[Any]]) -> None:
@@ -95,10 +96,10 @@ def _run(
 def _chosen(
     listed: TaskList, stage: str | None, index: int, every: int | None
 ) -> Sequence[Task[Any]]:
-    """Return the tasks that an index stands for.
+    """Return the tasks that `stage`, `index` and `every` select.
 
     Raises:
-        DatasetError: the list has fewer tasks.
+        DatasetError: `index` is beyond the last task.
     """
     counts = listed.counts
     total = sum(counts.values()) if stage is None else counts[stage]
@@ -122,10 +123,10 @@ def _chosen(
 
 
 def _refuse_changed(source: Source) -> None:
-    """Refuse an input that is no longer what was planned.
+    """Refuse an input that has changed since it was planned.
 
     Raises:
-        InputError: its size, time or etag differs.
+        InputError: its size, modification time or etag differs.
     """
     if not unchanged(source):
         raise InputError(
@@ -136,10 +137,11 @@ def _refuse_changed(source: Source) -> None:
 
 
 def _is_planned(existing: Manifest, listed: TaskList, map_outcome: MapOutcome) -> bool:
-    """Return whether the existing dataset is the planned one; never with --overwrite.
+    """Return whether the existing dataset is the planned one. With --overwrite, return False.
 
     Raises:
-        DatasetError: it has other inputs or is damaged, and --overwrite was not given.
+        DatasetError: the existing dataset has other inputs or is damaged, and --overwrite was not
+            given.
     """
     if listed.options.overwrite:  # the existing dataset may be damaged
         return False

@@ -1,8 +1,9 @@
 """The task list of a build: planned once, read by every process that a scheduler starts.
 
-Every process sees the dataset's folder. The list holds map and hash tasks, then reduce tasks; a
-reduce task needs all map tasks. A finished task leaves a marker, so a task may run twice, even at
-the same time on two machines, and writes the same bytes.
+Every process needs access to the dataset's folder. The list holds map and hash tasks, then reduce
+tasks. A reduce task can run only after all map tasks have finished. A finished task leaves a marker
+(a JSON file). A task may run twice, even at the same time on two machines: both runs write the same
+bytes.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         raise BuildError("only one process can read standard input: write it to a file first")
     destination = open_destination(options.out)
     with prepared(options, destination, report) as (planned, _):
-        _refuse_secrets(*(source.url for source in planned.sources))  # some are named in an @LIST
+        _refuse_secrets(*(source.url for source in planned.sources))  # an @LIST file names some
         planned = replace(absolute(planned), passed_over=())
         listed = TaskList(options=options, plan=planned, destination=destination)
         with destination.out.written(PLAN) as file:
@@ -100,7 +101,7 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
 
 
 def _refuse_secrets(*urls: str) -> None:
-    """Refuse credentials, as others may read the list.
+    """Refuse URLs with credentials, because other users may read the task list.
 
     Raises:
         BuildError: a URL holds credentials.
@@ -115,13 +116,13 @@ def _refuse_secrets(*urls: str) -> None:
 
 
 def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
-    """Return the list that `plan_tasks` left; None if it was committed.
+    """Return the list that `plan_tasks` wrote; None if its dataset is committed.
 
     Args:
-        digest: name of the plan; None accepts any plan, and any dataset as committed.
+        digest: name of the plan. With None, the function accepts any plan or committed dataset.
     Raises:
-        DatasetError: there is neither a list nor a dataset of this plan.
-        BuildError: the list is another one, or other code of thdpack planned it.
+        DatasetError: neither a list nor a dataset of this plan exists.
+        BuildError: the list has another digest, or other code of thdpack planned it.
     """
     destination = open_destination(dataset)
     where, content = destination.out.where(), destination.out.content(PLAN)
@@ -135,13 +136,13 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
             return None
         raise DatasetError(
             f"{where}: plan {digest} is gone, and the dataset here is of another plan: "
-            "somebody built it with --overwrite; plan elsewhere"
+            "somebody built it with --overwrite; plan with another --out"
         )
     found = read_list(content, destination.out.where(PLAN))
     if digest is not None and found.digest != digest:
         raise BuildError(
             f"{where}: another plan is here ({found.digest}), not {digest}: "
-            "somebody planned with --overwrite; plan elsewhere"
+            "somebody planned with --overwrite; plan with another --out"
         )
     destination.resume(found.version_at_start)
     return TaskList(options=found.options, plan=found.plan, destination=destination)

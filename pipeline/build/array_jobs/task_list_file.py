@@ -14,7 +14,12 @@ from schemas.errors import BuildError
 
 
 class NotedList(msgspec.Struct, forbid_unknown_fields=True):
-    """Content of the file. digest: name of the plan; version_at_start: see `Destination`."""
+    """Content of the file.
+
+    code: digest of the source code of thdpack
+    digest: name of the plan
+    version_at_start: version of the manifest when the tasks were planned; see `Destination`
+    """
 
     thdpack: str
     code: str
@@ -30,7 +35,7 @@ def read_list(content: bytes, where: str) -> NotedList:
     Args:
         where: path or URL of the file, for errors.
     Raises:
-        BuildError: it is damaged or contradicts itself, or other code of thdpack planned it.
+        BuildError: the file is damaged or contradicts itself, or other code of thdpack planned it.
     """
     again = "run `thdpack plan-tasks --overwrite`"
     task_list = read_signed(content, NotedList)
@@ -44,7 +49,7 @@ def read_list(content: bytes, where: str) -> NotedList:
         codes = f"{task_list.code}, here {code_digest()}"
         raise BuildError(
             f"{where}: planned by other code of thdpack {__version__} ({codes}); "
-            f"install the same on every machine, or {again}"
+            f"install the same code on every machine, or {again}"
         )
     if (
         plan_digest(task_list.options, task_list.plan) != task_list.digest

@@ -1,7 +1,7 @@
 """Convert numpy arrays to Arrow arrays and back.
 
-`pyarrow.compute` and `pa.array` are not used. Importing `pyarrow.compute` takes 0.2 s in every
-process. So does pandas, which `pa.array` imports where it is installed.
+This module avoids `pyarrow.compute` and `pa.array`. Importing `pyarrow.compute` takes 0.2 s in
+every process. `pa.array` imports pandas if it is installed, which takes 0.2 s too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def gather_runs(
     """Return the runs values[begin[i]:end[i]] as an Arrow array of `kind`, binary or large_binary.
 
     Args:
-        values: uint8[T]; begin, end: int64[N].
+        values: uint8[T], bytes of all runs.
+        begin, end: int64[N], first index of each run, and the index after its last.
     """
     offsets = np.concatenate(([0], np.cumsum(end - begin))).astype(
         np.int64 if kind == pa.large_binary() else np.int32
@@ -36,7 +37,7 @@ def number_array(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None
     """Return numbers as an Arrow array of their type, without a copy if they are contiguous.
 
     Args:
-        valid: bool[N], False for null; default: no nulls.
+        valid: bool[N], False for null. By default no value is null.
     """
     nulls = (
         None
@@ -63,7 +64,7 @@ def bytes_and_edges(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int6
     """Return a binary or large_binary array's bytes and the edges of its values, without a copy.
 
     Returns:
-        uint8[…], from the first value on; int64[N + 1], edges into them.
+        uint8[T], bytes of all values, and int64[N + 1], edges of the values in these bytes.
     """
     if len(array) == 0:
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)

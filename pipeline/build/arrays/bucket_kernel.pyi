@@ -22,10 +22,12 @@ def fill_cu_seqlens(
     """Write the cu_seqlens of B buckets end to end.
 
     Args:
-        spans: int64[N], tokens of each sequence, bucket after bucket.
-        count, pieces: int64[B], sequences and tail pieces of each bucket.
-        capacity: tokens of a bucket; piece: the longest tail piece.
-        cu: int32[Σ (count + pieces + 1)], written.
+        spans: int64[N], tokens of each sequence, padding included, in the order of the buckets.
+        count: int64[B], number of sequences in each bucket.
+        pieces: int64[B], number of tail pieces (parts of the padding at the end) of each bucket.
+        capacity: tokens per bucket.
+        piece: tokens in the longest tail piece.
+        cu: int32[Σ (count + pieces + 1)], the output.
     """
 
 def fill_buckets(
@@ -44,12 +46,13 @@ def fill_buckets(
     """Write `<cls>`, residues, `<eos>` and padding of N sequences into B buckets; count token ids.
 
     Args:
-        tokens: uint8[T], residues that `begin` points into.
-        begin, residues, spans: int64[N], where a sequence's residues begin, their number, and the
-            sequence's tokens with padding.
-        bucket: int64[N], ascending: the row of `ids` that the sequence goes to.
-        ids: uint8[B · capacity], written in full.
-        token_counts: int64[256], added to.
+        tokens: uint8[T], residue tokens of all sequences.
+        begin: int64[N], index of each sequence's first residue in `tokens`.
+        residues: int64[N], number of residues in each sequence.
+        spans: int64[N], tokens of each sequence, padding included.
+        bucket: int64[N], index of each sequence's bucket, ascending.
+        ids: uint8[B · capacity], the output; every byte is written.
+        token_counts: int64[256], number of occurrences of each token id; this call adds to it.
     """
 
 def check_buckets(
@@ -66,13 +69,14 @@ def check_buckets(
     specials: NDArray[np.uint8],
     codes: NDArray[np.int64],
 ) -> None:
-    """Check B buckets: set `codes`, int64[B], to the first rule that each breaks, 0 for none.
+    """Check B buckets, and write the code of the first rule that each one breaks to `codes`.
 
     Args:
-        ids: uint8[B · capacity].
-        cu, start: values of the list columns.
+        ids: uint8[B · capacity], token ids.
+        cu, start: values of the list columns of cu_seqlens and of sequence starts in their records.
         cu_at, record_at, start_at: int32[B + 1], offsets of the list columns.
-        limits: capacity, longest span, length multiple, most sequences, slots.
+        limits: capacity, longest span, length multiple, maximum number of sequences, slots.
         specials: ids of <cls>, <pad> and <eos>, and the lowest and highest id allowed inside a
             sequence.
+        codes: int64[B], the output; 0 if a bucket breaks no rule.
     """

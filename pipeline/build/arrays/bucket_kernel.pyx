@@ -78,7 +78,7 @@ def fill_buckets(
                 memset(row + size + 2, pad, pad_to)
             at += spans[s]
             k = 0
-            while k + 2 <= size:  # in pairs: half as many additions
+            while k + 2 <= size:  # count pairs of tokens, which needs half as many additions
                 memcpy(&pair, source + k, 2)
                 pairs[pair] += 1
                 k += 2
@@ -140,7 +140,7 @@ cdef int _check_bucket(
 ) noexcept nogil:
     """Return the code of the first rule that a bucket breaks, 0 for none.
 
-    pipeline.build.verify.check_shards has the texts.
+    `pipeline.build.verify.check_shards` holds the text of each rule.
     """
     cdef long long capacity = limits[0], longest = limits[1], multiple = limits[2]
     cdef long long max_seqs = limits[3], slots = limits[4]

@@ -8,11 +8,11 @@ def xxh3_128_digests(
 ) -> None:
     """Write the digest of each run values[ends[i-1]:ends[i]] into `digests`, uint8[16 · N].
 
-    Digests are those of `xxhash.xxh3_128_digest`.
+    The digests equal those of `xxhash.xxh3_128_digest`.
     """
 
 def count_values(values: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
-    """Add to `counts`, int64[256], how often each value occurs.
+    """Count the occurrences of each byte value, and add them to `counts`, int64[256].
 
-    Four times as fast as `np.bincount`, and it releases the GIL.
+    This is four times as fast as `np.bincount`, and it releases the GIL.
     """

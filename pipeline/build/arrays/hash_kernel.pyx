@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """xxh3_128 of many short runs of bytes, and counts of byte values.
 
-With a Python call for each run, hashing ran at 1.25 instead of 11 M sequences/s and took a third of
-the map stage. The header comes with pyarrow; an installed xxhash.h works as well.
+This loop hashes 11 M sequences/s. A Python call for each run hashed 1.25 M sequences/s, which was a
+third of the map stage's time. pyarrow includes xxhash.h; a separately installed one works as well.
 """
 
 cdef extern from *:
@@ -44,7 +44,8 @@ def xxh3_128_digests(
 
 def count_values(const unsigned char[::1] values, long long[::1] counts):
     cdef Py_ssize_t i, whole = values.shape[0] // 4 * 4
-    cdef long long[4][256] tables  # with one, equal values would wait for each other
+    # four tables: an increment waits for the previous increment of the same counter
+    cdef long long[4][256] tables
     cdef int k
     with nogil:
         for k in range(4):

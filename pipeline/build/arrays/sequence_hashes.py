@@ -1,5 +1,4 @@
-"""Hashes of sequences, and the partition, split and position in the shuffle that follow from
-them."""
+"""Hash sequences, and derive each one's partition, split and shuffle key from its hash."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArr
 
     Args:
         tokens: uint8[T], all sequences end to end.
-        ends: int64[N], where each sequence ends.
+        ends: int64[N], index after each sequence's last token.
     Returns:
         HASH[N].
     """
@@ -40,8 +39,8 @@ def first_piece_hashes(
 
     Args:
         tokens: uint8[T], all sequences end to end.
-        ends: int64[N], where each sequence ends.
-        hashes: HASH[N], of whole sequences.
+        ends: int64[N], index after each sequence's last token.
+        hashes: HASH[N], hashes of the whole sequences.
     Returns:
         HASH[N]; `hashes` itself if no sequence is longer than `most`.
     """
@@ -59,14 +58,14 @@ def first_piece_hashes(
 def partitions_of(hashes: NDArray[np.void], partitions: int) -> NDArray[np.int64]:
     """Return the partition of each sequence, int64[N] in 0..partitions - 1.
 
-    It depends on the upper 32 bits of the hash.
+    The partition depends on the upper 32 bits of the hash.
     """
     upper = (hashes["high"].astype(np.uint64) >> np.uint64(32)) * np.uint64(partitions)
     return (upper >> np.uint64(32)).astype(np.int64)
 
 
 def in_valid(hashes: NDArray[np.void], fraction: float) -> NDArray[np.bool_]:
-    """Return whether each sequence is in the valid split, bool[N].
+    """Return a mask of the sequences in the valid split, bool[N].
 
     The split depends on the lower half of the hash, so that it is independent of the partition.
     """
@@ -81,8 +80,9 @@ def shuffle_keys(
     A key mixes seed, hash, ordinal and piece, one after another, with the finalizer of SplitMix64.
 
     Args:
-        hashes, ordinals: HASH[N], int64[N], of the record of each sequence.
-        pieces: int64[N], number of the sequence in its record, from 0.
+        hashes: HASH[N], hash of each sequence's record.
+        ordinals: int64[N], ordinal of each sequence's record.
+        pieces: int64[N], index of each sequence among those of its record, from 0.
     """
     key = mix(np.full(hashes.size, seed, dtype=np.uint64))
     for part in (hashes["high"], hashes["low"], ordinals, pieces):

@@ -1,4 +1,4 @@
-"""The place where a dataset is built: its folder, its work folder, and which of two builds wins.
+"""Destination of a build: its folders, and the rules for two builds with the same destination.
 
-Start at `destination.py`.
+Start reading at `destination.py`.
 """

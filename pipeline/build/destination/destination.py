@@ -1,12 +1,13 @@
 """The place where a dataset is built, named by `--out`: a local folder, or a prefix of a store.
 
-Two builds may be started with the same `--out`. The first to commit wins, and the other one fails:
+If a user starts two builds with the same `--out`, at most one of them commits:
 
-- On a local disk, a lock keeps a second build out, and an atomic rename replaces the manifest.
-- On an object store, nothing can be locked. A build's work folder is named after a hash of its
-  plan, its shards are named after a hash of the inputs, and the manifest is replaced by a
-  conditional write: only if its version is still the one that the build found at its start (or if
-  there is still none). Two builds of the same plan write the same bytes under the same names.
+- On a local disk, a lock makes the second build fail at its start. An atomic rename replaces the
+  manifest.
+- An object store has no locks. A build's work folder is named after a hash of its plan, and its
+  shards after a hash of the inputs, so two different builds write different files. A conditional
+  write replaces the manifest: it fails if the manifest has changed since the build started. Two
+  builds of the same plan write the same bytes under the same names.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from schemas.manifest import Manifest
 
 
 class Destination(Protocol):
-    """The place of one dataset. Only one build of it at a time can commit."""
+    """Destination of one dataset. Of several builds at the same time, only one can commit."""
 
     @property
     def out(self) -> Folder:
@@ -36,7 +37,7 @@ class Destination(Protocol):
     def manifest(self) -> bytes | None:
         """Return the existing manifest, or None.
 
-        The first call starts the build: the commit fails if the manifest has changed by then.
+        On an object store, the commit fails if the manifest has changed since the first call.
         """
         ...
 
@@ -56,7 +57,7 @@ class Destination(Protocol):
         """Reserve the destination while the context lasts.
 
         Args:
-            shared: share it with other processes that run tasks of the same plan.
+            shared: let other processes that run tasks of the same plan claim it too.
         Raises:
             BuildError: another build runs here, or the folder cannot be created.
         """
@@ -67,11 +68,11 @@ class Destination(Protocol):
         ...
 
     def work_folder(self, planned: Plan, options: PreprocessOptions) -> Folder:
-        """Return the folder for a build's spills, rests and task markers."""
+        """Return the folder for a build's intermediate files and task markers."""
         ...
 
     def commit(self, manifest: Manifest) -> None:
-        """Replace the manifest; every file that it names has been written."""
+        """Replace the manifest. Call this after every file that it names has been written."""
         ...
 
     def will_replace(self, manifest: Manifest) -> None:

@@ -1,7 +1,7 @@
 """A local folder as a destination (see `destination`): a lock keeps other builds out.
 
-The work folder is `.build` in the dataset's folder. After a commit, obsolete files are found by
-listing folders; only names that match a build's own files are removed.
+The work folder is `.build` in the dataset's folder. After a commit, the build lists the folders and
+removes obsolete files, but only those with names that a build gives its files.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class LocalDestination:
 
     @property
     def version_at_start(self) -> None:
-        """None: a build that replaces the dataset removes older task lists, so none can commit."""
+        """None. The commit does not depend on the version of the manifest: a build that replaces
+        the dataset removes older task lists, which can then no longer commit."""
 
     def resume(self, version_at_start: str | None) -> None:
         pass
@@ -84,11 +85,11 @@ class LocalDestination:
                 self._remove_temporary_files()
             yield
             if self._cleared:
-                lock.unlink(missing_ok=True)  # while we hold the lock
+                lock.unlink(missing_ok=True)  # before the lock is released
         finally:
             os.close(descriptor)
         if self._cleared:
-            # fails if another build has started, or on NFS, which keeps open files for a while
+            # fails if another build has started, or on NFS, which removes open files later
             with suppress(OSError):
                 self._work.rmdir()
 
@@ -113,7 +114,7 @@ class LocalDestination:
         """
         try:
             fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-            # false if another build removed the file when it ended, after we opened it
+            # False if another build ended and removed the file after this one had opened it
             locked = os.path.samestat(os.fstat(descriptor), os.stat(self._work / "lock"))
         except (BlockingIOError, FileNotFoundError):
             locked = False
@@ -140,10 +141,10 @@ class LocalDestination:
         return LocalFolder(self._work, self._work)
 
     def will_replace(self, manifest: Manifest) -> None:
-        """Do nothing: `clear` lists the folders."""
+        """Do nothing: `clear` finds the old files by listing the folders."""
 
     def commit(self, manifest: Manifest) -> None:
-        # every name that the manifest mentions must survive a power cut before the manifest does
+        # sync the folders first: after a power cut, a manifest must not name files that are lost
         for folder in sorted({(self.path / entry.name).parent for entry in manifest.files()}):
             sync_folder(folder)
         with self.out.written(MANIFEST_NAME) as file:
@@ -151,13 +152,13 @@ class LocalDestination:
         sync_folder(self.path)
 
     def clear(self, manifest: Manifest, work: Folder) -> None:
-        """Remove work files, and files of earlier datasets; keep the lock, which we hold."""
+        """Remove work files and files of earlier datasets, except the lock file."""
         try:
-            # removed first: if the build is killed after this line, a rerun knows that it was
-            # finished
+            # remove the task list first: if the build is killed after this line, a rerun sees that
+            # the build was finished
             (self.path / PLAN).unlink(missing_ok=True)
             obsolete = [*self._obsolete_files(manifest), *self._work_files()]
-            with ThreadPoolExecutor(_REMOVE_THREADS) as threads:  # the kernel frees 1 GB in 0.1 s
+            with ThreadPoolExecutor(_REMOVE_THREADS) as threads:  # freeing 1 GB takes 0.1 s
                 list(threads.map(_remove, obsolete))
         except OSError as error:
             warn_not_removed(error)
@@ -196,7 +197,7 @@ def warn_not_removed(error: Exception) -> None:
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
     """Save standard input to a file, if it is one of the inputs, and return the path.
 
-    Tasks read the file twice, and a rerun compares it.
+    Tasks read the file twice, and a rerun compares its content.
     """
     if "-" not in options.inputs:
         return None

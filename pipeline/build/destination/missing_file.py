@@ -1,6 +1,6 @@
-"""Find a file that a manifest names and that its dataset lacks.
+"""Find a file that a manifest names but its dataset lacks.
 
-Costs one request for each file on an object store.
+On an object store, this costs one request for each file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from schemas.manifest import Manifest
 
 def missing_file(manifest: Manifest, out: Folder) -> str | None:
     """Return a message about the first file that is missing or of another size, or None."""
-    with ThreadPoolExecutor(AT_ONCE) as threads:  # requests to a store are slow
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store is slow for one request
         sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
         for entry, size in zip(manifest.files(), sizes, strict=True):
             if size != entry.bytes:

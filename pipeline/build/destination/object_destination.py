@@ -63,7 +63,8 @@ class ObjectDestination:
 
     @contextmanager
     def claim(self, *, shared: bool = False) -> Iterator[None]:
-        """Reserve nothing, as a store has no locks; explain errors caused by another build."""
+        """Reserve nothing, because a store has no locks. If another build caused an error, raise
+        one that says so."""
         try:
             yield
         except LostRaceError:
@@ -157,7 +158,8 @@ class ObjectDestination:
             self._check_still_unused(obsolete, ours)
 
     def _own_task_list(self, manifest: Manifest) -> list[str]:
-        """Return the task list's name if this dataset came from it; other lists are not ours."""
+        """Return the task list's name in a list of one; [] if the dataset came from no task list or
+        another one."""
         waiting = planned_here(self.out)
         return [PLAN] if waiting is not None and comes_of(manifest, waiting) else []
 
@@ -179,8 +181,7 @@ class ObjectDestination:
 
 
 def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
-    """Return a digest, 16 hexadecimal digits, of everything that a build's intermediate files
-    depend on."""
+    """Return 16 hexadecimal digits: a digest of all that a build's intermediate files depend on."""
     import pyarrow as pa  # slow to import, and not needed for local builds
 
     values = {
@@ -196,7 +197,7 @@ def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
 
 
 def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:
-    """Return the error for a build that another one has overtaken."""
+    """Return the error for a build whose destination another build has committed to meanwhile."""
     ours = f"; its files (*/{manifest.build}-*) belong to no dataset" if manifest else ""
     return BuildError(
         f"{out.where()}: another build committed a dataset here while this one ran; "

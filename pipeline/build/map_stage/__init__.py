@@ -1,4 +1,4 @@
 """The map stage: read a range of an input, tokenize its records, and sort them into partitions.
 
-Start at `partition_records.py`.
+Start reading at `partition_records.py`.
 """

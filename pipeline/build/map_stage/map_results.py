@@ -1,7 +1,7 @@
-"""The outcome of the map stage: one file, read by every later task, that lists the spills.
+"""The outcome of the map stage: a file that lists the spills, which are the map tasks' outputs.
 
-Each process reads it once. It grows by about 140 bytes for each map task: 1 MB for 7,000 of them,
-or 2 billion records.
+Every process that runs later tasks reads the file once. The file has about 140 bytes for each map
+task: 1 MB for 7,000 tasks, which read about 2 billion records.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from schemas.untrusted_json import BuildName, WorkName
 class Spill:
     """Output of one map task.
 
-    name: its file in the work folder
-    source: index of the input that its records come from
-    first_ordinal: ordinal of its first record, counted over all inputs
+    name: name of the file in the work folder
+    source: index of the input that the task read
+    first_ordinal: ordinal of the spill's first record, counted over all inputs
     """
 
     name: WorkName
@@ -46,7 +46,7 @@ class MapOutcome:
     """Sum of all map tasks' results.
 
     build: 16 hexadecimal digits that stand for inputs, options and version; see `build_digest`
-    residues: in all inputs together
+    residues: number of residues in all inputs
     """
 
     build: BuildName
@@ -56,14 +56,15 @@ class MapOutcome:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the inputs, as records/ has them."""
+        """Names of the inputs, as they appear in records/."""
         return tuple(entry.name for entry in self.inputs)
 
     def save(self, job: Job, *, durable: bool = False) -> None:
         """Write the outcome to the file where the job's tasks look for it.
 
         Args:
-            durable: survive a power cut; for tasks that run at a later time, on other machines.
+            durable: sync the file, so that it survives a power cut. Needed if tasks run later, on
+                other machines.
         """
         with job.work.written(job.mapped, durable=durable) as file:
             file.write(signed(asdict(self)))
@@ -120,8 +121,8 @@ def input_entries(
     """Return the manifest's entries of the inputs.
 
     Args:
-        tasks: tasks that hash; those of one input in the order of their ranges.
-        results: their results.
+        tasks: tasks that hash the inputs. Tasks of one input are in the order of their ranges.
+        results: results of `tasks`.
         records: number of records in each input.
     """
     pieces: dict[str, list[str]] = {source.url: [] for source in sources}
@@ -139,15 +140,14 @@ def input_entries(
 
 
 _last_loaded: tuple[str, MapOutcome] | None = None
-"""Path and content of the file that was read last: a process works on one build at a time."""
+"""Path and content of the last file read. One is enough: a process works on one build at a time."""
 
 
 def load_map_outcome(work: Folder, name: str) -> MapOutcome:
     """Return the outcome that `MapOutcome.save` wrote; read the file once per process.
 
     Raises:
-        BuildError: the file is missing (perhaps because machines share no file system), or it is
-            damaged.
+        BuildError: the file is damaged, or missing (perhaps because machines share no file system).
     """
     global _last_loaded
     if _last_loaded is not None and _last_loaded[0] == work.where(name):

@@ -1,16 +1,16 @@
-"""A map task: read a range of an input, and sort its tokenized records into partitions in a spill.
+"""A map task: read a range of an input, and write its tokenized records to a spill, by partition.
 
-For each block of records:
+Steps for each block of records:
 
-1. Read and tokenize it; compute content hashes of the input's bytes on the way.
+1. Read and tokenize the block; compute content hashes of the input's bytes.
 2. Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
 3. Hash each record, and give it a status (kept, invalid, too short, too long).
-4. Choose its partition by the hash of its first piece: records that are equal after cropping then
-   meet in one partition.
+4. Choose each record's partition by the hash of its first piece, which is the part that cropping
+   keeps. Records that are equal after cropping are therefore in the same partition.
 5. Write the records, sorted by partition, to the spill, with tokens packed at 5 bits each.
 
-Duplicates are found later, by the reduce stage. A spill file's format is described in
-`pipeline.build.spill.spill_files`.
+The reduce stage finds duplicates later. `pipeline.build.spill.spill_files` describes the format of
+a spill.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     """Yield a map task's records in blocks, for any input format, with content hashes of the input.
 
-    The hashes, xxh3_128 of each piece of the range, come with the last block; a table has none.
+    The hashes, xxh3_128 of each piece of the range, accompany the last block. A table has none.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.
@@ -94,7 +94,8 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
     """Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
 
     Raises:
-        InputError: names the line of FASTA, or the record of another format.
+        InputError: the block has such a letter. The error names its line in FASTA, or its record in
+            another format.
     """
     if task.options.on_invalid != "error" or not block.unknown.any():
         return
@@ -121,11 +122,11 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
     """Write a block's records to the spill: one record batch for each partition.
 
     Args:
-        first: number of the block's first record within the task.
+        first: index of the block's first record within the task.
     """
     hashes = sequence_hashes(block.tokens, block.ends)
     status = status_of(block, task.options)
-    # the hash of the first piece: records that are the same once cropped meet in one partition
+    # use the first piece, so that records that are equal after cropping share a partition
     partition = partitions_of(
         first_piece_hashes(block.tokens, block.ends, hashes, task.options.longest_piece),
         task.partitions,
@@ -158,7 +159,7 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
 
 
 def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
-    """Return the status of each record, int8[N], an index into STATUS_CODES; no duplicates yet."""
+    """Return each record's status, int8[N], an index into STATUS_CODES, without duplicates yet."""
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
     if options.long == "drop":
@@ -176,12 +177,12 @@ def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
     offsets = np.concatenate(([0], np.cumsum((5 * (end - begin) + 7) // 8)))
     out = np.empty(int(offsets[-1]) + 3, dtype=np.uint8)
     pack(block.tokens, begin, end, out)
-    out[offsets[-1] :] = 0  # the kernel writes scratch there; same records, same bytes
+    out[offsets[-1] :] = 0  # the kernel leaves arbitrary bytes there
     return pa.Array.from_buffers(
         pa.large_binary(), order.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)]
     )
 
 
 def _begins(ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each record begins, given where each ends; records lie end to end."""
+    """Return the first index of each record, int64[N], from the ends of records without gaps."""
     return np.concatenate(([0], ends[:-1]))

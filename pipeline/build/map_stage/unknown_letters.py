@@ -14,8 +14,8 @@ from pipeline.build.task_results import MapResult
 from schemas.errors import InputError
 
 _WARN_SHARE: Final = 0.05
-"""Share of unknown letters. Proteins are far below it, since X, B, Z, U and O are in the
-vocabulary."""
+"""Share of unknown letters that leads to a warning. Proteins have far fewer, because X, B, Z, U and
+O are in the vocabulary."""
 _REFUSE_SHARE: Final = 0.5
 
 

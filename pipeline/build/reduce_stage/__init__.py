@@ -1,4 +1,4 @@
 """The reduce stage: drop duplicates of a partition, shuffle, pack, and write shards and records/.
 
-Start at `reduce_partition.py`.
+Start reading at `reduce_partition.py`.
 """

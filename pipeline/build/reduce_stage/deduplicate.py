@@ -1,6 +1,6 @@
 """Find duplicates among the records of a partition.
 
-Pure functions, which reduce tasks and the report's predictions use.
+Reduce tasks and the report's predictions use these pure functions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def mark_duplicates(
     """Give the status `duplicate` to every kept record with the hash of an earlier kept record.
 
     1. Sort kept records by the upper half of their hash; return if no two are equal.
-    2. Sort those with an equal upper half by the whole hash; among equal hashes, the earliest
-       record comes first.
+    2. Sort the records that share their upper half with another one by the whole hash. Among equal
+       hashes, the earliest record comes first.
     3. Each record after the first of its hash is a duplicate of that first one.
 
     Args:
@@ -32,8 +32,8 @@ def mark_duplicates(
         hashes: HASH[N], equal for records that are duplicates.
         ordinals: int64[N], ascending.
     Returns:
-        int8[N], the new status; int64[N], for each duplicate the ordinal of the record that is
-        kept, else -1.
+        int8[N], the new status; int64[N], for a duplicate the ordinal of the kept record that it
+        repeats, else -1.
     """
     status = status.copy()
     duplicate_of = np.full(status.size, -1, dtype=np.int64)
@@ -67,5 +67,5 @@ def cropped_copy_candidates(
 
 
 def count_copies(first_pieces: NDArray[np.void]) -> int:
-    """Return how many of the hashes, HASH[M], equal an earlier one."""
+    """Return the number of hashes in HASH[M] that equal an earlier one."""
     return int(first_pieces.size - np.unique(np.ascontiguousarray(first_pieces).view("S16")).size)

@@ -1,11 +1,12 @@
 """A partition whose records do not fit into memory, such as one sequence in millions of copies.
 
-It is read twice, run by run:
+Such a partition is read twice, in runs. A run is a number of consecutive records that fit into
+memory.
 
-1. First pass: for each run of records, find the sequences that no earlier run had. Keep their
-   residues, and one row for each kept record, without its id.
-2. The caller shuffles, packs and writes the kept sequences, and notes in the rows where each one
-   went.
+1. First pass: for each run, find the sequences that no earlier run had. Keep their residues, and
+   one row for each kept record, without its id.
+2. The caller shuffles, packs and writes the kept sequences, and stores shard and bucket of each one
+   in its row.
 3. Second pass: for each run, mark duplicates and the record that each one repeats, copy split,
    shard and bucket to kept records, and yield a row for every record, with its id.
 
@@ -55,8 +56,9 @@ class SeenSequences:
         """Add each sequence that has not been added before.
 
         Args:
-            hashes: HASH[N]; ordinals: int64[N], of their records.
-            begin: int64[N], where their residues begin in the token array.
+            hashes: HASH[N], hashes of the sequences.
+            ordinals: int64[N], ordinals of their records.
+            begin: int64[N], index of each sequence's first residue in the token array.
         """
         order = np.argsort(_as_bytes(hashes))
         hashes, ordinals, begin = hashes[order], ordinals[order], begin[order]
@@ -73,11 +75,11 @@ class SeenSequences:
         return np.where(self._hash[at] == _as_bytes(hashes), at, -1)
 
     def ordinals(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ordinal of each sequence's first record, int64[N]; index: from `find`."""
+        """Return the ordinal of each sequence's first record, int64[N]. `find` returns `index`."""
         return self._ordinal[index]
 
     def begins(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where each sequence's residues begin, int64[N]; index: from `find`."""
+        """Return the begin of each sequence's residues, int64[N]. `find` returns `index`."""
         return self._begin[index]
 
 
@@ -88,7 +90,7 @@ def _as_bytes(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
 
 
 class LargePartition(Partition):
-    """A partition of many runs. `rows` has kept records only, and no ids; ids stay in the
+    """A partition of many runs. `rows` has kept records only, without ids: ids stay in the
     spills."""
 
     def __init__(self, spilled: SpilledRecords, options: DatasetOptions, on_bytes: OnBytes) -> None:
@@ -124,8 +126,8 @@ class LargePartition(Partition):
         """Read a run in the first pass, and append the residues of its new sequences to `residues`.
 
         Returns:
-            Kept records, without ids; int64[N], where their residues begin; HASH[M], hashes of the
-            first pieces of long records.
+            Kept records, without ids; int64[N], index of each one's first residue; HASH[M], hashes
+            of the first pieces of long records.
         """
         options, rows = self._options, run.rows
         tokens, edges = run.tokens()
@@ -182,7 +184,7 @@ class LargePartition(Partition):
         self._left_over_rows = empty_rows().followed_by(*left_over_rows)
 
     def _mark_duplicates(self, run: RecordRun) -> NDArray[np.int64]:
-        """Set status and `duplicate_of` of a run's duplicates; return indices of kept records."""
+        """Set status and `duplicate_of` of a run's duplicates; return the kept records' indices."""
         rows = run.rows
         kept = np.flatnonzero(rows.status == KEPT)
         if self._options.dedup == "none":
@@ -196,8 +198,8 @@ class LargePartition(Partition):
         return originals
 
     def _hashes(self, run: RecordRun) -> NDArray[np.void]:
-        """Return hashes, HASH[N], that are equal for duplicates; unpack the tokens of long records
-        only."""
+        """Return hashes, HASH[N], that are equal for duplicates. Only the tokens of long records
+        are unpacked."""
         longest = self._options.longest_piece
         if self._options.dedup != "cropped" or not (run.rows.residues > longest).any():
             return run.rows.hash

@@ -1,7 +1,7 @@
 """The reduce stage: turn a partition's records into shards, and a row of records/ for each record.
 
-1. Read the partition from the spills. One that does not fit into memory is read run by run
-   (`large_partition`).
+1. Read the partition from the spills, the files that map tasks wrote. A partition that does not fit
+   into memory is read in parts (`large_partition`).
 2. Give each duplicate its status, and each kept record its split (`deduplicate`,
    `whole_partition`).
 3. Crop or split long records into sequences, and shuffle these (`sequences`).
@@ -10,8 +10,8 @@
    (`write_records`).
 6. Save the sequences that the packer left out, with their records, as a rest (`rests`).
 
-Rest tasks then repeat steps 4 to 6 for the rests of many partitions together. The last one packs
-everything that is left over. If there is one partition only, it leaves no rest.
+Rest tasks then repeat steps 4 to 6 for the rests of many partitions together. The last rest task
+packs all sequences that remain. A build with one partition has no rest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from schemas.shard import SPLITS
 
 
 def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
-    """Write one partition's shards, records and rest; return what the manifest needs.
+    """Write one partition's shards, records and rest; return the result for the manifest.
 
     Raises:
         BuildError: a file cannot be written.
@@ -66,7 +66,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
 
 
 def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:
-    """Write the shards and records of rests; return what the manifest needs.
+    """Write the shards and records of rests; return the result for the manifest.
 
     Unless the task is final, sequences that do not fill a bucket are saved as a smaller rest.
 
@@ -91,10 +91,10 @@ def _pack_and_write(
     A record is written by the task that packs its first sequence.
 
     Args:
-        partition: in a ReduceTask, has a row for each record. In a RestTask, has a row for each
-            sequence, and only the rows of first sequences are written.
-        sequences: in shuffled order.
-        row: int64[N], the row of each sequence.
+        partition: a ReduceTask's partition has a row for each record. A RestTask's partition has a
+            row for each sequence, and only the rows of first sequences are written.
+        sequences: N sequences, in shuffled order.
+        row: int64[N], index of each sequence's row in the partition.
     """
     job = task.job
     with Finisher() as finisher:
@@ -127,7 +127,7 @@ def _write_splits(
     row: NDArray[np.int64],
     finisher: Finisher,
 ) -> tuple[dict[str, WrittenSplit], list[LeftOver]]:
-    """Pack and write each split, and set shard and bucket of its records; return what is left."""
+    """Pack and write each split, set its records' shards and buckets; return what did not fit."""
     written: dict[str, WrittenSplit] = {}
     left_over: list[LeftOver] = []
     for code, split in enumerate(SPLITS):
@@ -152,9 +152,9 @@ def _write_splits(
 def _rows_to_write(
     rows: int, sequences: Sequences, row: NDArray[np.int64], left_over: list[LeftOver]
 ) -> NDArray[np.bool_]:
-    """Return which rows this task writes, bool[rows].
+    """Return a mask of the rows that this task writes, bool[rows].
 
-    They are records that were not kept, and records whose first sequence was packed here.
+    It writes records that were not kept, and records whose first sequence it packed.
     """
     to_write = np.ones(rows, dtype=np.bool_)
     to_write[row[sequences.start > 0]] = False

@@ -35,7 +35,7 @@ REST_SCHEMA: Final = pa.schema(
         ("ordinal", pa.int64()),
         ("start", pa.int64()),
         ("tokens", pa.large_binary()),
-        # the record's row, which is written to records/ together with its first sequence
+        # columns of the record's row in records/, which the task that packs this sequence may write
         ("id", pa.large_binary()),
         ("source", pa.int32()),
         ("offset", pa.int64()),
@@ -72,7 +72,7 @@ def save_rest(
 
 
 def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences]:
-    """Read rests: a partition with one row for each sequence, and the sequences, not shuffled.
+    """Read rests: a partition with one row for each sequence, and the sequences, unshuffled.
 
     Raises:
         DamagedSpillError: a rest is damaged.
@@ -108,7 +108,7 @@ def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences
 
 
 def _rest_table(part: LeftOver, rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:
-    """Return the rows of a rest. `rows` has one row for each sequence, with its record."""
+    """Return the table of a rest. `rows` has one row for each sequence: that of its record."""
     sequences = part.sequences
     begin, end = sequences.begin, sequences.begin + sequences.residues
     columns = [

@@ -1,6 +1,6 @@
 """Sequences of kept records, in shuffled order.
 
-Pure functions, which reduce tasks and the report's predictions use.
+Reduce tasks and the report's predictions use these pure functions.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pipeline.build.reduce_stage.deduplicate import KEPT
 class Sequences:
     """N sequences in shuffled order.
 
-    begin:    int64[N], where a sequence's residues begin in the token array
-    residues: int64[N], number of its residues, after cropping, without specials
-    ordinal:  int64[N], ordinal of its record
-    start:    int64[N], index of its first residue in its record; 0 for a record's first sequence
+    begin:    int64[N], index of a sequence's first residue in the token array
+    residues: int64[N], number of residues, after cropping, without specials
+    ordinal:  int64[N], ordinal of the record
+    start:    int64[N], index of the first residue in the record; 0 for a record's first sequence
     key:      uint64[N], sort key of the shuffle
     """
 
@@ -59,14 +59,16 @@ def shuffled_sequences(
     begin: NDArray[np.int64],
     options: DatasetOptions,
 ) -> tuple[Sequences, NDArray[np.int64]]:
-    """Crop or split the kept records of a partition into sequences, and shuffle these.
+    """Crop or split the kept records of a partition into sequences, and shuffle the sequences.
 
     Args:
-        residues, ordinals: int64[N], of each record, in input order.
-        status, hashes: int8[N], HASH[N], of each record.
-        begin: int64[N], where a record's residues begin in the token array.
+        residues: int64[N], number of residues of each record, in input order.
+        ordinals: int64[N], ordinal of each record.
+        status: int8[N], status of each record.
+        hashes: HASH[N], hash of each record.
+        begin: int64[N], index of each record's first residue in the token array.
     Returns:
-        The sequences in shuffled order, and int64[M], the index of each one's record.
+        The M sequences in shuffled order, and int64[M], the index of each sequence's record.
     """
     kept = np.flatnonzero(status == KEPT)
     most = options.longest_piece
@@ -93,5 +95,5 @@ def shuffled_sequences(
 
 
 def round_up_all(lengths: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
-    """Return each length with its length-multiple padding, int64[N]."""
+    """Return lengths, int64[N], each rounded up to a multiple of `multiple`."""
     return -(-lengths // multiple) * multiple if multiple > 1 else lengths

@@ -1,7 +1,7 @@
 """Read a partition's records back from the spills: in input order, in runs that fit into memory.
 
-What kernels and later steps rely on is checked: sizes against packed tokens, status codes, and
-every record's hash against its tokens.
+Later steps and kernels rely on these checks: sizes agree with packed tokens, status codes are
+known, and every record's hash matches its tokens.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from schemas.errors import DamagedSpillError
 from schemas.records import Status
 
 WHOLE_BYTES: Final = 64 << 20
-"""Most bytes of spills in a partition that is read as one run: about 1.5 times its planned size."""
+"""Bytes of spills up to which a partition is read as one run: about 1.5 times its planned size."""
 RUN_BYTES: Final = 16 << 20
-"""Bytes of spills in one run of a larger partition, approximately."""
+"""Approximate bytes of spills in one run of a larger partition."""
 _STATUSES: Final = len(Status)
 
 
@@ -38,7 +38,8 @@ class RecordRun:
     """Consecutive records of a partition, in input order.
 
     rows: the records, without their tokens
-    batches: the record batches that hold them; names: the spill that each batch comes from
+    batches: record batches that hold the records
+    names: name of the spill that each batch was read from
     """
 
     rows: RecordRows
@@ -110,7 +111,7 @@ class SpilledRecords:
             yield self._run(batches)
 
     def _check(self, spill: int, batch: pa.RecordBatch) -> None:
-        """Check what kernels rely on.
+        """Check the sizes and status codes that kernels rely on.
 
         Raises:
             DamagedSpillError: sizes do not agree with tokens, or a status code is unknown.

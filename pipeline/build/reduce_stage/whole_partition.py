@@ -1,4 +1,4 @@
-"""A partition held in memory: records to pack, and to describe in records/."""
+"""A partition whose records fit into memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from schemas.records import STATUS_CODES
 class Partition:
     """Records whose sequences are packed together.
 
-    rows:           at least those of kept records, with status and split
+    rows:           rows of kept records, and perhaps of others, with status and split
     tokens:         uint8[T], residue tokens
-    begin:          int64[len(rows)], where each row's residues begin in `tokens`
+    begin:          int64[len(rows)], index of each row's first residue in `tokens`
     counts:         int64[statuses], number of records of each status
-    residues_in:    residues of all records, kept or not
+    residues_in:    number of residues of all records, kept or not
     cropped_copies: number of kept records that equal an earlier one once both are truncated
     """
 
@@ -44,11 +44,11 @@ class Partition:
     def rows_to_write(
         self, to_write: NDArray[np.bool_], left_over: NDArray[np.int64]
     ) -> Iterator[RecordRows]:
-        """Yield the partition's rows for records/, by ordinal.
+        """Yield the partition's rows for records/, in the order of ordinals.
 
         Args:
-            to_write: bool[len(rows)], which rows belong there.
-            left_over: int64[…], rows that `take` will be asked for after this iterator has ended.
+            to_write: bool[len(rows)], mask of the rows to yield.
+            left_over: int64[M], rows to pass to `take` after this iterator has ended.
         """
         yield self.rows.take(np.flatnonzero(to_write)).sorted_by_ordinal()
 
@@ -58,7 +58,7 @@ class Partition:
 
 
 def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) -> Partition:
-    """Return a partition that fits into memory as one run: drop duplicates and assign splits.
+    """Drop duplicates of a run, assign splits, and return the run as a partition.
 
     Raises:
         DamagedSpillError: a spill is damaged.
@@ -88,6 +88,6 @@ def assign_splits(rows: RecordRows, valid: NDArray[np.bool_]) -> NDArray[np.int8
     """Return the split of each row, int8[N]: index into SPLITS, or -1 if it is not kept.
 
     Args:
-        valid: bool[N], whether the row's sequences are held out.
+        valid: bool[N], mask of the rows whose sequences are in the valid split.
     """
     return np.where(rows.status == KEPT, valid.astype(np.int8), -1).astype(np.int8)

@@ -26,17 +26,17 @@ from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 
 _ROW_GROUP = 1 << 17
-"""Most rows in a row group."""
+"""Maximum number of rows in a row group."""
 _GROUP_ID_BYTES = 16 << 20
-"""Most bytes of ids in a row group, unless one id is longer: bounds memory where ids are long."""
+"""Maximum bytes of ids in a row group, which bounds memory. Only a longer single id exceeds it."""
 _DICTIONARIES = ["source", "split", "shard", "status"]
 _NUMBERS = ["ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"]
 _COMPRESSION = {
     field.name: "lz4" if field.name in ("id", *_DICTIONARIES) else "none"
     for field in records_schema()
 }
-"""Compression of each column. zstd everywhere would save 10 % and take three times as long; hashes
-do not compress."""
+"""Compression of each column. zstd for all columns would save 10 % and take three times as long.
+Hashes do not compress."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class RecordRows:
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name, value in values.items():
             if isinstance(value, np.ndarray):
-                # astype: numpy joins big-endian hashes to little-endian ones
+                # np.concatenate turns big-endian hashes into little-endian; astype turns them back
                 values[name] = np.concatenate([getattr(rows, name) for rows in every]).astype(
                     value.dtype, copy=False
                 )
@@ -134,7 +134,7 @@ class RecordRows:
 
 
 def empty_rows() -> RecordRows:
-    """Return zero rows."""
+    """Return `RecordRows` without rows."""
     columns: dict[str, Any] = {
         name: np.empty(0, dtype=np.int64) for name in ("ordinal", "offset", "residues", "unknown")
     }
@@ -160,9 +160,9 @@ def write_records(
     """Write rows as the records/ file `name`; return its manifest entry.
 
     Args:
-        blocks: rows in ascending order of ordinals; the file's bytes do not depend on how they are
-            cut into blocks.
-        names: the inputs' names, by source index.
+        blocks: rows in ascending order of ordinals. The sizes of the blocks do not change the
+            file's bytes.
+        names: names of the inputs, in the order of source indices.
         out: the dataset's folder; the file appears there when the finisher has ended.
     Raises:
         BuildError: the file cannot be written.
@@ -186,7 +186,7 @@ def write_records(
 
 
 def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
-    """Cut rows into row groups, at least one. The cuts depend on the rows alone."""
+    """Yield row groups, at least one. Their sizes depend on the rows, not on the blocks."""
     waiting = empty_rows()
     groups = 0
     for block in blocks:

@@ -2,7 +2,8 @@
 
 A sequence's span is its tokens, `<cls>` and `<eos>` included, rounded up to a multiple of
 `--length-multiple`. A bucket's tail, the padding after its last span, is cut into tail pieces. No
-piece is longer than the longest span, so attention over it costs no more than over a sequence.
+piece is longer than the longest span, so attention over a tail piece costs no more than over a
+sequence.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ _ID_LIMIT: Final = 256
 class WrittenSplit:
     """Result of packing one split's N sequences.
 
-    entries:       manifest entries of the shards
-    left_over: bool[N], sequences that did not fill a bucket
-    shard, bucket: int64[N], where each sequence went: index into `entries`, and row in that shard
-    token_counts:  int64[256], how often each token id occurs in the shards
+    entries:      manifest entries of the shards
+    left_over:    bool[N], mask of the sequences that did not fill a bucket
+    shard:        int64[N], each sequence's shard, as an index into `entries`
+    bucket:       int64[N], each sequence's bucket, as a row number in that shard
+    token_counts: int64[256], number of occurrences of each token id in the shards
     """
 
     entries: list[ShardEntry]
@@ -130,8 +132,8 @@ class _PackedSplit:
     def batch(self, first: int, last: int, result: WrittenSplit) -> tuple[pa.RecordBatch, int]:
         """Return buckets `first` … `last` - 1 as a record batch, and its number of real tokens.
 
-        The buckets are added to the statistics of `result`. The next call overwrites the batch's
-        ids.
+        The buckets are added to the statistics of `result`. The next call overwrites the token ids
+        of this batch.
         """
         edges, buckets = self.edges[first : last + 1], last - first
         part = slice(int(edges[0]), int(edges[-1]))

@@ -1,4 +1,4 @@
-"""Spill files: a map task's records sorted by partition, with a hash for each piece.
+"""Spill files: a map task's records sorted by partition, with a hash for each frame of records.
 
-Reduce tasks read them back, a bounded piece at a time. `spill_files.py` describes the format.
+Reduce tasks read a spill in parts of bounded size. `spill_files.py` describes the format.
 """

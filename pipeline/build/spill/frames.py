@@ -1,7 +1,7 @@
 """Frames and extents, the parts of spills and rests (see `spill_files` for the format).
 
-A frame is a record batch with its hash. An extent, 24 bytes, says where frames lie: begin, size,
-and a check value.
+A frame is a record batch with its hash. An extent is the position of frames in the file: begin,
+size, and a check value, in 24 bytes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SIZE_BYTES: Final = 8
 FRAME_HEADER: Final = _SIZE_BYTES + 16
 """Bytes of a frame before its message: size and hash."""
 FRAME_BYTES: Final = 8 << 20
-"""Most bytes in a frame, approximately. A frame is read whole; without this limit, a block of
-records with long ids that all belong to one partition would be a frame of 24 MiB and more."""
+"""Approximate maximum of bytes in a frame. A frame is read whole. Without this limit, a block of
+records with long ids that all belong to one partition would be a frame of 24 MiB or more."""
 
 
 def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> int:
@@ -34,7 +34,7 @@ def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> 
     rows = max(1, batch.num_rows * FRAME_BYTES // max(batch.nbytes, FRAME_BYTES))
     for first in range(0, batch.num_rows, rows):
         part = batch.slice(first, rows)
-        # malloc keeps freed memory for the next frame: see pipeline.executors.worker_memory
+        # malloc reuses this memory for the next frame: see pipeline.executors.worker_memory
         message = part.serialize(memory_pool=pa.system_memory_pool())
         file.write(
             message.size.to_bytes(_SIZE_BYTES, "little")
@@ -47,7 +47,7 @@ def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> 
 def read_frames(
     name: str, buffer: pa.Buffer, partition: int, schema: pa.Schema
 ) -> tuple[list[pa.RecordBatch], int]:
-    """Return the record batches of all complete frames in a buffer, and these frames' bytes.
+    """Return the record batches of all complete frames in a buffer, and their total size in bytes.
 
     Raises:
         DamagedSpillError: a hash or a size is wrong, or a message is not a record batch of the
@@ -112,7 +112,7 @@ def write_extents(file: HashingWriter, extents: NDArray[np.void]) -> None:
 
 
 def checked_extents(name: str, buffer: pa.Buffer, partition: int) -> list[tuple[int, int]]:
-    """Return begin and size of each extent in a buffer; all are of one partition.
+    """Return begin and size of each extent in a buffer. All extents belong to one partition.
 
     Raises:
         DamagedSpillError: a check value is wrong.

@@ -5,17 +5,17 @@ Parts of a spill (see `frames`):
 - A frame holds an Arrow record batch: eight bytes of size, the xxh3_128 of the message, and the
   message. The hash is seeded with the partition's number, so that a frame is accepted only as part
   of its own partition.
-- An extent says where frames lie: begin, size, and a check value of both, 24 bytes.
+- An extent is the position of frames in the file: begin, size, and a check value, in 24 bytes.
 
-Two layouts:
+Layouts:
 
-- By block, on a local disk with fewer than GROUPED_FROM partitions: for each block of records a
-  frame for each partition, in the order in which they were made; then an index, which is the extent
-  of each frame; then the extent of the index.
-- Grouped by partition, elsewhere: the extent of each partition, then all frames, partition after
-  partition. A partition then costs two requests, one of them for 24 bytes. A request is slow on an
-  object store, and with many partitions the index of all frames would be larger than the frames of
-  one partition.
+- By block: on a local disk, with fewer than GROUPED_FROM partitions. The file begins with the
+  frames: for each block of records, one frame for each partition. The index follows, which holds
+  the extent of each frame. The extent of the index is last.
+- Grouped by partition: in all other cases. The file begins with the extent of each partition. All
+  frames follow, partition after partition. To read a partition takes two requests, one of them for
+  24 bytes. Requests to an object store are slow, and with many partitions the index of all frames
+  would be larger than the frames of one partition.
 
 Steps of writing a grouped spill:
 
@@ -24,8 +24,8 @@ Steps of writing a grouped spill:
    temporary file.
 3. Write the extents of all partitions, then copy the second file.
 
-Everything is checked when it is read, so a bit that a disk, a network or another program flipped
-never reaches a dataset.
+Readers check all bytes, so a bit that a disk, a network or another program flipped never reaches a
+dataset.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from pipeline.storage.folder import Folder
 
 SPILL_SCHEMA = pa.schema(
     [
-        ("number", pa.int64()),  # of the record within its task
+        ("number", pa.int64()),  # index of the record within its task
         ("id", pa.large_binary()),
         ("offset", pa.int64()),
         ("unknown", pa.int64()),
@@ -65,14 +65,15 @@ SPILL_SCHEMA = pa.schema(
     ]
 )
 GROUPED_FROM = 512
-"""Number of partitions from which spills on a local disk are grouped too: 30 GB of FASTA."""
+"""Number of partitions from which spills are grouped on a local disk too. It means 30 GB of
+FASTA."""
 _JOINED_BYTES: Final = 16 << 20
-"""A partition's frames of one spill are joined if they have no more bytes than this."""
+"""Maximum size in bytes up to which all frames of a partition in a spill are joined into one."""
 
 
 @dataclass(slots=True)
 class SpillWriter:
-    """Takes the records of a spill block by block; `written` is set when the spill is closed.
+    """Writes the records of a spill block by block. `written` is set when the spill is closed.
 
     extents: EXTENT[partitions] for each block
     """
@@ -82,7 +83,7 @@ class SpillWriter:
     written: WorkFile | None = None
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Write a block of records: one batch for each partition, in their order."""
+        """Write a block of records: one batch for each partition, in the order of partitions."""
         edges = [
             self.file.tell(),
             *(write_frames(self.file, batch, partition) for partition, batch in enumerate(batches)),
@@ -92,7 +93,7 @@ class SpillWriter:
 
 @contextmanager
 def create_spill(work: Folder, name: str, partitions: int) -> Iterator[SpillWriter]:
-    """Write a spill; the writer's `written` is set when the context has ended.
+    """Yield the writer of a spill. Its `written` is set when the context ends.
 
     Raises:
         BuildError: the spill cannot be written.
@@ -144,7 +145,7 @@ def _group(
 def _joined(
     name: str, buffer: pa.Buffer, extents: list[NDArray[np.void]], partition: int
 ) -> list[pa.RecordBatch]:
-    """Return a partition's records of all blocks: one batch if they are small, else one a block."""
+    """Return a partition's records as one batch if they are small, else as one batch per block."""
     mine = [block[partition] for block in extents if block[partition]["size"]]
     batches: list[pa.RecordBatch] = []
     for extent in mine:

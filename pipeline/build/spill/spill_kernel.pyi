@@ -13,8 +13,15 @@ def pack(
 
     Args:
         tokens: uint8[T], ids below 32.
-        out: uint8[Σ ceil(5 · (end - begin) / 8) + 3] at least; bytes after the sum are scratch.
+        out: at least uint8[Σ ceil(5 · (end - begin) / 8) + 3], the output. The bytes after the sum
+            may have any value afterwards.
     """
 
 def unpack(packed: NDArray[np.uint8], sizes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
-    """Undo `pack`: sizes, int64[N], says how many tokens each run has; `out` is uint8[Σ sizes]."""
+    """Undo `pack`.
+
+    Args:
+        packed: uint8[…], packed runs.
+        sizes: int64[N], number of tokens in each run.
+        out: uint8[Σ sizes], the output.
+    """

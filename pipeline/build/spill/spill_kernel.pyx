@@ -1,10 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Pack residue tokens at 5 bits each, for spill files.
 
-The packed tokens take 0.63 of the bytes. Packing is faster than copying the remaining 0.37.
+Packed tokens have 0.63 of the original size. Packing takes less time than copying the bytes that it
+saves.
 
-Eight tokens become five bytes, little-endian, in three steps that merge neighbours; each record
-starts at a byte of its own.
+Eight tokens become five bytes, little-endian, in three steps that merge neighbours. Each record
+starts at a byte boundary.
 """
 
 from libc.stdint cimport uint64_t
@@ -33,7 +34,7 @@ def pack(
     cdef unsigned char* target
     if out.shape[0] == 0 or tokens.shape[0] == 0:
         return
-    # a local pointer: after a store through a memoryview, the compiler loads its fields again
+    # a local pointer is faster: after each store, the compiler reloads the fields of a memoryview
     target = &out[0]
     with nogil:
         for i in range(begin.shape[0]):
@@ -43,8 +44,8 @@ def pack(
             while k + 8 <= size:
                 memcpy(&group, source + k, 8)
                 group = _pack(group)
-                # stores eight bytes, because a store of five is slow; the next group overwrites the
-                # other three
+                # store eight bytes, because a store of five is slow; the next group overwrites the
+                # last three
                 memcpy(target, &group, 8)
                 target += 5
                 k += 8
@@ -72,7 +73,7 @@ def unpack(const unsigned char[::1] packed, const long long[::1] sizes, unsigned
             k = 0
             while k + 8 <= size:
                 if source <= last:
-                    # loads eight bytes and masks out the upper three, because a load of five is
+                    # load eight bytes and mask out the upper three, because a load of five is
                     # slow
                     memcpy(&group, source, 8)
                 else:

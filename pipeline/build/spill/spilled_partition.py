@@ -2,11 +2,12 @@
 
 `spill_files` describes the format. Steps:
 
-1. Find the partition's extents in each spill. In a spill that is grouped by partition this reads 24
-   bytes, in any other the whole index.
-2. Read parts of spills in windows of WINDOW_BYTES, several spills at once.
-3. Read a part that is larger than a window in several steps, as many complete frames in each as a
-   window holds.
+1. Find the partition's extents (positions of its frames) in each spill. This reads 24 bytes of a
+   spill that is grouped by partition, and the whole index of any other spill.
+2. Read those parts of the spills, several spills at once, up to WINDOW_BYTES at a time. This amount
+   is called a window.
+3. Read a part that is larger than a window in several steps. Each step reads all complete frames
+   that fit into a window.
 4. Check each frame's hash, and yield its record batch.
 """
 
@@ -32,14 +33,14 @@ from pipeline.storage.folder import Folder, Part
 from schemas.errors import DamagedSpillError
 
 WINDOW_BYTES = 16 << 20
-"""Most bytes of spills that are read at once; a larger frame is read whole."""
+"""Maximum bytes of spills that are read at once. Only a larger single frame exceeds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpilledPartition:
-    """Where the records of a partition lie.
+    """Positions of a partition's records in the spills.
 
-    parts: for each part of a spill, the spill's index and the part
+    parts: index of a spill and a part of it (file name, begin, end), for each part
     """
 
     work: Folder
@@ -48,7 +49,7 @@ class SpilledPartition:
 
     @property
     def bytes(self) -> int:
-        """Size of all parts."""
+        """Total size of all parts."""
         return sum(_size(part) for _, part in self.parts)
 
     def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -72,7 +73,7 @@ class SpilledPartition:
                 yield from ((spill, batch) for batch in batches)
 
     def _windows(self) -> Iterator[list[tuple[int, Part]]]:
-        """Yield parts that are read together; a part larger than a window comes alone."""
+        """Yield parts to read together. A part larger than a window is alone in its list."""
         window: list[tuple[int, Part]] = []
         size = 0
         for entry in self.parts:
@@ -97,7 +98,7 @@ class SpilledPartition:
             elif buffer.size < FRAME_HEADER or not buffer.size < frame_size(buffer, 0) <= end - at:
                 raise DamagedSpillError(part.name)
             else:
-                step = frame_size(buffer, 0)  # a frame larger than a window
+                step = frame_size(buffer, 0)  # the frame is larger than a window
 
 
 def find_partition(
@@ -106,7 +107,8 @@ def find_partition(
     """Find the parts of spills that belong to a partition.
 
     Args:
-        names: the spills, in input order; partitions: number of partitions in each.
+        names: names of the spills, in input order.
+        partitions: number of partitions in each spill.
     Raises:
         DamagedSpillError: a spill is damaged.
         FileNotFoundError, ThdpackError: a spill is missing or cannot be read.
@@ -145,7 +147,7 @@ def _indexed_extents(
             raise DamagedSpillError(name)
         index = np.frombuffer(buffer.slice(begin, size), dtype=EXTENT)[partition::partitions]
         extents = checked_extents(name, pa.py_buffer(index.tobytes()), partition)
-        if any(first + count > begin for first, count in extents):  # frames lie before the index
+        if any(first + count > begin for first, count in extents):  # it overlaps the index
             raise DamagedSpillError(name)
         yield extents
 

@@ -254,7 +254,7 @@ def test_the_same_command_rewrites_a_file_that_fails_verification(
             )
 
     once(monkeypatch, run_task, "check_files", damage)
-    with pytest.raises(BuildError, match="does not verify"):
+    with pytest.raises(BuildError, match="files of the dataset are damaged"):
         build_here(corpus, place, **SMALL)
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
