@@ -1,5 +1,4 @@
-"""A digest of the running code, to tell apart machines with the same version but different
-commits."""
+"""A digest of the running code, which differs between commits of the same version."""
 
 from __future__ import annotations
 
@@ -18,16 +17,16 @@ _BUILD_FOLDERS: Final = (
     "pipeline/executors",
     "pipeline/build",
 )
-"""Folders of code that shapes a dataset."""
+"""Folders of code that determines the bytes of a dataset."""
 
 
 @cache
 def code_digest(*folders: str) -> str:
-    """Return eight bytes in hexadecimal that change with the Python files in `folders`.
+    """Return a digest of the Python files in `folders`: eight bytes in hexadecimal.
 
-    The default folders are those that shape a dataset. Compiled kernels are left out, because
-    different compilers make different bytes from the same source. This takes about 5 ms, once per
-    process.
+    The default folders are those of code that determines the bytes of a dataset. Compiled kernels
+    are left out, because different compilers make different bytes from the same source. This takes
+    about 5 ms, once per process.
     """
     digest = xxhash.xxh3_64()
     root = Path(__file__).parents[1]

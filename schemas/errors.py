@@ -8,8 +8,8 @@ from schemas.redact import without_credentials
 class ThdpackError(Exception):
     """Base of all errors that a user can cause and repair.
 
-    The command line prints one line and exits with 1. Credentials are removed from the message,
-    even if it quotes a URL or a store's message.
+    The command line prints the message as one line, and exits with 1. Credentials are removed from
+    the message, even if it quotes a URL or a store's message.
     """
 
     def __str__(self) -> str:
@@ -17,10 +17,10 @@ class ThdpackError(Exception):
 
 
 class InputError(ThdpackError):
-    """An input cannot be read: `source:line: message`, like a compiler.
+    """An input cannot be read. The message is `source:line: message`, like that of a compiler.
 
-    source: the file or URL as the user named it.
-    line: the line of the file, from 1; None if no line can be named.
+    source: file or URL, as the user named it
+    line: number of the line in the file, from 1; None if it is unknown
     """
 
     def __init__(self, message: str, *, source: str, line: int | None = None) -> None:
@@ -60,9 +60,9 @@ class BuildError(ThdpackError):
 
 
 class DamagedSpillError(BuildError):
-    """A work file between two tasks is damaged; the task that wrote it has to run again.
+    """A file that one task wrote for another is damaged. The task that wrote it must run again.
 
-    name: name of the file in the work folder.
+    name: name of the file in the work folder
     """
 
     def __init__(self, name: str) -> None:

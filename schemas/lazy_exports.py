@@ -1,4 +1,4 @@
-"""Public names of a package, imported at first use, so that importing one module loads no other."""
+"""Import a package's public names at first use, so that importing one module loads no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def lazy_exports(package: str, **modules: tuple[str, ...]) -> Callable[[str], An
 
     Args:
         package: the package's `__name__`.
-        modules: the exported names of each of its modules.
+        modules: exported names, for each of the package's modules.
     """
     homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
 

@@ -1,7 +1,7 @@
 """manifest.json, the file that lists the contents of a dataset.
 
-Its bytes depend on inputs, options and version alone: its keys are sorted, and it holds no time,
-host, user or absolute path.
+Its bytes depend only on inputs, options and version. So keys are sorted, and the file holds no
+time, host, user or absolute path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MANIFEST_NAME: Final = "manifest.json"
 
 
 class _UsedOptions(TypedDict):
-    """Options of a build that readers of its dataset use. There may be others."""
+    """Options of a build that readers of its dataset use. A manifest holds other options, too."""
 
     dedup: Literal["exact", "cropped", "none"]
     length_multiple: Tokens
@@ -92,7 +92,7 @@ class Manifest(SequenceLimits):
 
         Args:
             text: content of manifest.json.
-            where: its path or URL, for errors.
+            where: path or URL of the file, for errors.
         Raises:
             ManifestError: the text is too large or not JSON, has an unknown version, lacks a field
                 or has one out of range, contradicts itself, or does not match its digest.
@@ -113,8 +113,8 @@ class Manifest(SequenceLimits):
         vocabulary = VOCABULARIES.get(manifest.vocabulary)
         if vocabulary is None or vocabulary.digest != manifest.vocabulary_digest:
             raise ManifestError(
-                f"{where}: vocabulary {manifest.vocabulary!r} is not the one "
-                "this thdpack knows by that name"
+                f"{where}: vocabulary {manifest.vocabulary!r} differs from the one "
+                "of that name in this thdpack"
             )
         for problem in _problems(manifest):
             raise ManifestError(
@@ -129,7 +129,7 @@ class Manifest(SequenceLimits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Head:
-    """The keys that are checked before all others."""
+    """Keys that are checked before all others."""
 
     format: int | float | str | bool | None = None
     digest: str | None = None
@@ -139,7 +139,7 @@ def _checked_head(text: str | bytes, where: str) -> _Head:
     """Read the keys that are checked first.
 
     Raises:
-        ManifestError: it is not JSON, no manifest, or one of another format version.
+        ManifestError: the text is not JSON, not a manifest, or has another format version.
     """
     try:
         head = decoded(text, _Head)
@@ -168,7 +168,7 @@ def _canonical(raw: Mapping[str, Any] | Manifest) -> bytes:
 def _fields_of(entry: Any) -> dict[str, Any]:
     """Return a dataclass as a dict, one level deep.
 
-    asdict copies deeply, which takes a tenth of a second for 10,000 shards.
+    `asdict` would copy deeply, which takes a tenth of a second for 10,000 shards.
     """
     return {name: getattr(entry, name) for name in entry.__slots__}
 
@@ -230,4 +230,4 @@ def _sizes(manifest: Manifest) -> Iterator[str]:
 
 
 MOST_BUCKETS = (1 << 62) // MOST_TOKENS
-"""Most buckets of a split, so that int64 can count their tokens."""
+"""Maximum number of buckets in a split, so that int64 can count their tokens."""

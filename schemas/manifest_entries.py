@@ -12,7 +12,7 @@ from schemas.untrusted_json import Count, FileName, Hash, LargeCount, Name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardEntry:
-    """One shard. `name` is relative to the dataset, xxh3_128 is hexadecimal."""
+    """Entry of a shard. `name` is relative to the dataset's folder. `xxh3_128` is hexadecimal."""
 
     name: FileName
     bytes: Count
@@ -23,7 +23,7 @@ class ShardEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordsEntry:
-    """One records/ file."""
+    """Entry of a records/ file."""
 
     name: FileName
     bytes: Count
@@ -33,7 +33,7 @@ class RecordsEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputEntry:
-    """One input.
+    """Entry of an input.
 
     `name` is relative to the inputs' common folder. The content hash covers the bytes as stored,
     compressed or not.
@@ -61,7 +61,8 @@ class Histogram:
 class SplitTotals:
     """Totals of a split. Sums are exact integers, so they do not depend on the order of summing.
 
-    cost_sum, cost_square_sum: Σ over buckets of c and of c², c being the bucket's Σ length²
+    cost_sum: sum of the attention costs of all buckets; a bucket's cost is its Σ length²
+    cost_square_sum: sum of the squares of these costs
     """
 
     buckets: Count
@@ -72,10 +73,10 @@ class SplitTotals:
     cost_max: Count
     seqs_max: Count
     pieces_max: Count
-    """Most sequences and tail pieces in one bucket, which `slots` has to hold."""
+    """Largest number of sequences and tail pieces in a bucket. `slots` is at least this."""
 
     def fill(self, capacity: int) -> float:
-        """Return real tokens / capacity over the split; 0 for an empty one."""
+        """Return the share of real tokens in all buckets of the split; 0 for an empty split."""
         return self.tokens / (self.buckets * capacity) if self.buckets else 0.0
 
     @property
@@ -88,5 +89,5 @@ class SplitTotals:
 
     @property
     def peak(self) -> float:
-        """Largest Σ length² over its mean; 0 for an empty split."""
+        """Ratio of the largest Σ length² to the mean over buckets; 0 for an empty split."""
         return self.cost_max * self.buckets / self.cost_sum if self.cost_sum else 0.0

@@ -1,7 +1,7 @@
 """ESM-2 models, by preset: their shapes and their published training runs.
 
-The trainer builds and trains them; plans and reports compute with them. Source of both: Lin et
-al., Science 2023 (tables S1 and S2 of its supplement).
+The trainer builds and trains these models. Plans and reports use the shapes to compute costs.
+Source: Lin et al., Science 2023 (tables S1 and S2 of its supplement).
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ class ModelOptions:
     hidden_size: int = 320
     """Width of the residual stream."""
     heads: int = 20
-    """Attention heads. --hidden-size has to be a multiple of it."""
+    """Number of attention heads. --hidden-size must be a multiple of it."""
     ffn_size: int = 1280
-    """Width of the feed-forward part."""
+    """Width of the feed-forward network."""
     gelu: Gelu = "erf"
-    """erf: exact GELU, as in ESM-2 and Hugging Face. tanh: its approximation, a little faster."""
+    """Form of GELU. `erf` is exact, as in ESM-2 and Hugging Face. `tanh` is an approximation and a
+    little faster."""
 
     def __post_init__(self) -> None:
         if min(self.layers, self.hidden_size, self.heads, self.ffn_size) < 1:
-            raise ValueError("layers, hidden-size, heads and ffn-size are at least 1")
+            raise ValueError("layers, hidden-size, heads and ffn-size must be at least 1")
         if self.hidden_size % self.heads or self.head_size % 2:
             raise ValueError(
                 f"hidden-size is {self.hidden_size}, not an even multiple of heads, {self.heads}: "
-                "rotary embeddings rotate pairs"
+                "rotary embeddings need an even head size, because they rotate pairs"
             )
 
     @property
@@ -54,7 +55,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedRun:
-    """The published training run of a model. learning_rate: its peak."""
+    """The published training run of a model. `learning_rate` is the peak learning rate."""
 
     steps: int = 500_000
     tokens_per_step: int = 2_097_152
@@ -66,7 +67,7 @@ def longest_of_our_attention(head_size: int) -> int:
     """Return the longest sequence length, in tokens, for which backend te uses our attention
     kernel.
 
-    Up to this length our kernel is faster than cuDNN's, which computes longer ones
+    Up to this length our kernel is faster than cuDNN's, which backend te uses for longer sequences
     (benchmarks/training/attention.py measures both).
     """
     return 2048 if head_size <= 64 else 1024 if head_size <= 128 else 0

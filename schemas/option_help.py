@@ -8,12 +8,12 @@ T = TypeVar("T")
 
 
 def with_flowing_help(options: type[T]) -> type[T]:
-    """Give tyro each field's docstring as one paragraph, which it wraps itself.
+    """Pass each field's docstring to tyro as one paragraph, so that tyro wraps its lines.
 
-    Without this, the help keeps the line breaks of the source. A help text that a field states
-    itself takes precedence.
+    Without this function, the help has the line breaks of the source. A help text in a field's
+    tyro settings takes precedence.
     """
-    import docstring_parser  # a dependency of tyro; neither is loaded by workers
+    import docstring_parser  # a dependency of tyro. Workers import neither of them.
     import tyro
 
     texts: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The records/ schema: one row for every input record, with its fate."""
+"""The records/ schema: one row for every input record, with its status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """Fate of a record. Checks run in the order of this list, and the first that applies wins."""
+    """Status of a record: kept, or why it was left out. If several apply, the first one wins."""
 
     KEPT = "kept"
     INVALID = "invalid"
@@ -20,7 +20,7 @@ class Status(StrEnum):
     TOO_LONG = "too_long"
     """More residues than fit into max_seq_len, under `--long drop`."""
     DUPLICATE = "duplicate"
-    """The same tokens as an earlier record, under `--dedup exact`."""
+    """The same tokens as an earlier record; under `--dedup cropped`, the same after truncation."""
 
 
 STATUS_CODES: Final = tuple(Status)
@@ -32,7 +32,7 @@ def records_schema() -> pa.Schema:
 
     `split`, `shard` and `bucket` are null for a record that was not kept.
     """
-    import pyarrow as pa  # here, so that reading a manifest needs no pyarrow
+    import pyarrow as pa  # imported here, so that reading a manifest needs no pyarrow
 
     words = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(

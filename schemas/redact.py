@@ -1,4 +1,4 @@
-"""URLs without credentials, for messages and files."""
+"""Remove credentials from URLs, for messages and files."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import Final
 _SECRET: Final = re.compile(
     r"(\b(?:s3a?|gs|gcs)://(?=[^/\s@:'\"]*:)|\w://(?=[^/\s@:'\"]*:(?!\d{1,5}/)))[^\s'\"]*@"
 )
-"""A user and a secret, up to the last `@`. Unencoded keys may contain slashes, and unencoded
-passwords any character. Digits between a colon and a slash would be a port, but URLs of stores have
-none."""
+"""Pattern of a user name and a secret, up to the last `@`. Unencoded keys may contain slashes, and
+unencoded passwords may contain any character. Digits between a colon and a slash would be a port,
+but URLs of stores have no ports."""
 _USER: Final = re.compile(r"(?<=://)[^/\s@?#'\"]*@")
 _QUERY: Final = re.compile(r"(https?://[^\s?'\"<>]*)\?[^\s'\"<>]*")
-"""Query of a web address. In a store's URL `?` is a wildcard."""
+"""Pattern of a web address's query. In a store's URL, `?` is a wildcard instead."""
 
 
 def holds_secret(url: str) -> bool:
-    """Whether a URL holds credentials. A user name alone counts as one only in a web address."""
+    """Whether a URL holds credentials. A user name alone counts as such only in a web address."""
     return (
         without_credentials(url) if re.search("https?://", url) else _without_secret(url)
     ) != url
 
 
 def without_credentials(text: str) -> str:
-    """Return a text with user names, passwords and the queries of web addresses removed from its
-    URLs.
+    """Return a text without the user names, passwords and queries of its URLs.
 
-    Queries carry signatures and tokens.
+    Only queries of web addresses are removed, because they may hold signatures and tokens.
     """
     return _QUERY.sub(r"\1", _USER.sub("", _without_secret(text)))
 

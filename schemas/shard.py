@@ -1,4 +1,4 @@
-"""The shard schema, one row for each bucket, and sizes that follow from it."""
+"""The shard schema, which has one row for each bucket, and sizes that are derived from options."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 1
 BATCH_BUCKETS: Final = 64
-"""Buckets in a record batch, which a reader maps at a time: about 1 MiB at 16,384 tokens per
-bucket."""
+"""Number of buckets in a record batch, which is about 1 MiB at 16,384 tokens per bucket. A reader
+maps one record batch at a time."""
 
 SPLITS: Final = ("train", "valid")
 
@@ -20,7 +20,7 @@ def shard_schema(capacity: int) -> pa.Schema:
 
     docs/reference/format.md explains each column.
     """
-    import pyarrow as pa  # here, so that reading a manifest needs no pyarrow
+    import pyarrow as pa  # imported here, so that reading a manifest needs no pyarrow
 
     return pa.schema(
         [
@@ -46,16 +46,16 @@ def shard_schema(capacity: int) -> pa.Schema:
 
 
 def round_up(tokens: int, multiple: int) -> int:
-    """Return `tokens` rounded up to a multiple."""
+    """Return `tokens` rounded up to a multiple of `multiple`."""
     return -(-tokens // multiple) * multiple
 
 
 class SequenceLimits:
-    """Limits that follow from the options of a dataset."""
+    """Limits that are derived from the options of a dataset."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # fields of dataclasses, which would take these for their defaults
+    if TYPE_CHECKING:  # dataclasses define these fields; at run time, these would be their defaults
 
         @property
         def max_seq_len(self) -> int: ...
@@ -65,15 +65,21 @@ class SequenceLimits:
 
     @property
     def longest_piece(self) -> int:
-        """Most residues of a sequence: max_seq_len without <cls> and <eos>."""
+        """Maximum number of residues in a sequence: max_seq_len without <cls> and <eos>."""
         return self.max_seq_len - 2
 
     @property
     def longest_span(self) -> int:
-        """Most tokens of a sequence with its length-multiple padding; also bounds tail pieces."""
+        """Maximum number of tokens in a sequence, length-multiple padding included.
+
+        No tail piece (a part of the padding at a bucket's end) is longer.
+        """
         return round_up(self.max_seq_len, self.length_multiple)
 
 
 def slots_for(most_pieces: int) -> int:
-    """Return the smallest power of two from 32 that holds a bucket's sequences and tail pieces."""
+    """Return the smallest power of two, at least 32, that is not below `most_pieces`.
+
+    `most_pieces` is the largest number of sequences and tail pieces in a bucket.
+    """
     return max(32, 1 << max(0, most_pieces - 1).bit_length())

@@ -1,4 +1,6 @@
-"""SplitMix64's finalizer: a fast mixing of 64 bits, for the keys of shuffles. Not for secrets.
+"""The finalizer of SplitMix64: a fast mixing function for 64 bits. It makes keys of shuffles.
+
+It is not cryptographically secure.
 
 Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """
@@ -17,7 +19,7 @@ _SECOND: Final = 0x94D049BB133111EB
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return each value mixed, uint64; a bijection."""
+    """Return the mixed values, uint64. The function is a bijection."""
     z = values + np.uint64(_GAMMA)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
@@ -25,7 +27,7 @@ def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def mix_all(*parts: int) -> int:
-    """Return one 64-bit key of several integers; their order matters."""
+    """Return a 64-bit key for several integers. The key depends on their order."""
     key = 0
     for part in parts:
         z = ((key ^ part) + _GAMMA) & _MASK

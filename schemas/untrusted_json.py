@@ -1,6 +1,7 @@
-"""Untrusted JSON, checked by type, range and pattern.
+"""Decode untrusted JSON, and check types, ranges and patterns.
 
-A document is decoded directly into its type, so wrong values are refused before they take memory.
+A document is decoded directly into its type, so that wrong values are refused before they use
+memory.
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ import msgspec
 from msgspec import Meta
 
 MOST_BYTES: Final = 256 << 20
-"""Largest document that is read, in bytes: a manifest of a million files."""
+"""Maximum size of a document in bytes. A manifest of a million files has this size."""
 MOST_TOKENS: Final = 1 << 24
 """Largest capacity of a bucket, in tokens."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
-"""A number that is small enough for a sum of a few to fit into int64."""
+"""An integer from 0 to 2^62."""
 LargeCount = Annotated[int, Meta(ge=0)]
-"""A number of any size."""
+"""A non-negative integer of any size."""
 Tokens = Annotated[int, Meta(ge=1, le=MOST_TOKENS)]
 """A number of tokens in a bucket or a sequence."""
 Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """An xxh3_128 in hexadecimal."""
 Name = Annotated[str, Meta(min_length=1, max_length=4096)]
-"""A name that is shown and never opened."""
+"""A name that is only displayed. No file of this name is opened."""
 FileName = Annotated[str, Meta(pattern=r"\A[a-z]+/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")]
-"""A file in a folder of a dataset, such as train/40e2439b9c05a627-00000-0.arrow."""
+"""Name of a file in a dataset, such as train/40e2439b9c05a627-00000-0.arrow."""
 
 BuildName = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 WorkName = Annotated[
     str, Meta(pattern=r"\A(map|rest-of-reduce|rest-of-rest-[0-9]{1,3})-[0-9]{6,12}\.arrow\Z")
 ]
-"""Name of a spill, or of a rest of one, in the work folder."""
+"""Name of a work file that holds map output (a spill) or left-over sequences (a rest)."""
 
 T = TypeVar("T")
 
@@ -40,11 +41,11 @@ T = TypeVar("T")
 def decoded(text: bytes | str, kind: type[T]) -> T:
     """Return a document as a value of type `kind`, such as a dataclass or a TypedDict.
 
-    Keys that `kind` lacks are ignored.
+    Keys that `kind` does not define are ignored.
 
     Raises:
-        ValueError: the document is too large, not JSON, nested too deeply, or of another type; the
-            message names the place.
+        ValueError: the document is too large, not JSON, nested too deeply, or of another type. The
+            message names the position of the error.
     """
     if len(text) > MOST_BYTES:
         raise ValueError(f"larger than {MOST_BYTES >> 20} MiB")

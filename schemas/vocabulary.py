@@ -15,8 +15,8 @@ import xxhash
 class Vocabulary:
     """Token ids of one alphabet.
 
-    name: its name in options and manifests.
-    tokens: token of each id, `tokens[id]`. Tokens of one character are residues.
+    name: name of the vocabulary in options and manifests
+    tokens: tokens in the order of their ids; tokens of one character are residues
     """
 
     name: str
@@ -24,11 +24,11 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if len(set(self.tokens)) != len(self.tokens) or len(self.tokens) > 64:
-            raise ValueError(f"vocabulary {self.name} needs at most 64 tokens, each once")
+            raise ValueError(f"vocabulary {self.name} must have at most 64 tokens, each once")
         if len(self.in_sequence) != len(self.letters) + 1:
             raise ValueError(
-                f"vocabulary {self.name} needs the ids of <unk> and its residues in one run: "
-                "checks of buckets rely on it"
+                f"vocabulary {self.name}: ids of <unk> and of residues must be consecutive, "
+                "because checks of buckets rely on that"
             )
 
     def __len__(self) -> int:
@@ -65,14 +65,14 @@ class Vocabulary:
 
     @cached_property
     def letters(self) -> Mapping[str, int]:
-        """Id of each residue letter, upper case."""
+        """Id of each residue letter. Letters are in upper case."""
         return MappingProxyType(
             {token: i for i, token in enumerate(self.tokens) if len(token) == 1}
         )
 
     @cached_property
     def in_sequence(self) -> range:
-        """Ids that may lie between <cls> and <eos>: <unk> and the residues."""
+        """Ids that are allowed between <cls> and <eos>: those of <unk> and the residues."""
         ids = sorted((self.unk, *self.letters.values()))
         return range(ids[0], ids[-1] + 1)
 

@@ -100,7 +100,7 @@ class MapTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashTask:
-    """Hash bytes [begin, end) of `source`, a table, which map tasks read by columns."""
+    """Hash bytes [begin, end) of `source`. It is a table, which map tasks read by columns."""
 
     result_type: ClassVar[type[HashResult]] = HashResult
 
@@ -127,8 +127,9 @@ class HashTask:
 class Job:
     """Everything that reduce and rest tasks of a build share.
 
-    build: digest of inputs, options and version. The results of the map stage grow with the input,
-    so the file `mapped` holds them instead.
+    build: digest of inputs, options and version
+
+    The results of the map stage are in the file `mapped`, because they grow with the inputs.
     """
 
     build: str
@@ -144,7 +145,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PackingTask:
-    """Task that packs sequences, and may leave a rest: sequences that did not fill a bucket."""
+    """Task that packs sequences. It may write a rest: sequences that did not fill a bucket."""
 
     job: Job
 
@@ -219,7 +220,7 @@ class RestTask(_PackingTask):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketRules:
-    """Rules that every bucket of a dataset obeys. Lengths in tokens."""
+    """Rules that every bucket of a dataset obeys. All lengths are in tokens."""
 
     vocabulary: str
     capacity: int

@@ -1,6 +1,6 @@
-"""`thdpack verify`: check a dataset against its manifest; with --deep, records/ against buckets.
+"""`thdpack verify`: compare a dataset with its manifest, and with --deep records/ with buckets.
 
-The deep check holds about 60 bytes a record in memory: 4 GB for 60 M records.
+The deep check takes about 60 bytes of memory per record: 4 GB for 60 M records.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ def verify_dataset(dataset: str | Path, *, deep: bool, workers: int | None = Non
             lambda _: None,
         )
     problems += [line for lines in found for line in lines]
-    if deep and not problems:  # records cannot be compared with damaged shards
+    if deep and not problems:  # damaged shards cannot be compared
         problems += compare_records(dataset, manifest)
     return problems

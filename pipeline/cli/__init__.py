@@ -1,4 +1,5 @@
-"""The `thdpack` command: options of each subcommand, and what they print.
+"""The `thdpack` command: the options and the output of each subcommand.
 
-Start at `main.py`. A subcommand imports what it needs when it runs, so that `--help` is quick.
+Start reading at `main.py`. A subcommand imports its modules when it runs, so that `--help` is
+quick.
 """

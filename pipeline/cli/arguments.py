@@ -25,13 +25,13 @@ from schemas.option_help import with_flowing_help
 
 
 class UsageError(Exception):
-    """A command whose arguments are wrong or do not fit together; exit code 2."""
+    """Arguments of a command are wrong or contradict each other. The exit code is 2."""
 
 
 _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "preprocess": (PreprocessArguments, "Build a dataset from protein sequences."),
     "verify": (VerifyOptions, "Check a dataset: hashes, and the rules of every bucket."),
-    "inspect": (InspectOptions, "Show a dataset's summary, one bucket, or one record's fate."),
+    "inspect": (InspectOptions, "Show a dataset's summary, one bucket, or one record."),
     "stats": (StatsOptions, "Report on a dataset or raw sequences; compare two."),
     "plan": (PlanOptions, "Predict memory, time and the fastest flags of a training run."),
     "train": (TrainArguments, "Train an ESM-2 on a dataset. Needs the extra `train`."),
@@ -67,7 +67,7 @@ def _read(arguments: list[str]) -> Any:
     if arguments[:1] == ["stats"]:
         arguments = _with_json_file(arguments)
     if arguments and arguments[0] in _COMMANDS:
-        # saves building the parsers of the other subcommands
+        # build only this subcommand's parser, which is quicker
         name, options = arguments[0], with_flowing_help(_COMMANDS[arguments[0]][0])
         return tyro.cli(options, prog=f"thdpack {name}", args=arguments[1:], config=config)
     subcommands: Any = Union[  # noqa: UP007 (made of a list)
@@ -77,9 +77,9 @@ def _read(arguments: list[str]) -> Any:
         )
     ]
     description = (
-        "Turn protein FASTA into packed, tokenized Arrow shards, once, "
-        "verify, inspect and read them, and train on them. `thdpack COMMAND --help` explains a "
-        "command, `thdpack --version` prints the version."
+        "Turn protein FASTA into packed, tokenized Arrow shards; verify, inspect and read them; "
+        "train on them. `thdpack COMMAND --help` explains a command, `thdpack --version` prints "
+        "the version."
     )
     return tyro.cli(
         subcommands, prog="thdpack", description=description, args=arguments, config=config
@@ -87,8 +87,8 @@ def _read(arguments: list[str]) -> Any:
 
 
 def _with_json_file(arguments: list[str]) -> list[str]:
-    """Add `-` (standard output) after a `--json` without a file, because tyro knows no optional
-    values."""
+    """Add `-` (standard output) after a `--json` without a file, because tyro does not support
+    options with an optional value."""
     completed = []
     for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
         completed.append(argument)

@@ -1,4 +1,4 @@
-"""`thdpack plan-tasks`, `run-task` and `commit`: a build as a scheduler's array of tasks."""
+"""`thdpack plan-tasks`, `run-task` and `commit`: build a dataset by array jobs of a scheduler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.storage.read_manifest import read_manifest
 
 
 def run_plan_tasks(options: PreprocessOptions) -> int:
-    """Write a task list, print what to run next, and return an exit code.
+    """Write a task list, print the next commands to run, and return an exit code.
 
     Raises:
         ThdpackError: see `plan_tasks`.
@@ -36,7 +36,7 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
 
 
 def run_run_task(options: RunTaskOptions) -> int:
-    """Run tasks of a list, print how many, and return an exit code.
+    """Run tasks of a list, print their number, and return an exit code.
 
     Raises:
         ThdpackError: see `run_tasks`.

@@ -17,7 +17,8 @@ def run_bench_reader(options: BenchReaderOptions) -> int:
     """Read a dataset for some seconds, print the rates, and return an exit code.
 
     Raises:
-        ThdpackError: the dataset cannot be read. UsageError: the reader refuses an option.
+        ThdpackError: the dataset cannot be read.
+        UsageError: the reader refuses the value of an option.
     """
     started = time.perf_counter()
     try:

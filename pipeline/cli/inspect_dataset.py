@@ -41,10 +41,10 @@ def run_inspect(options: InspectOptions) -> int:
 
 
 def show_summary(dataset: str | Path) -> None:
-    """Print what the manifest says of a dataset.
+    """Print the summary, shards, inputs and options that the manifest holds.
 
     Raises:
-        ManifestError: there is no manifest, or it cannot be trusted.
+        ManifestError: the manifest is missing, damaged or of another version.
     """
     manifest = read_manifest(dataset)
     for name, value in summary_lines(manifest):
@@ -91,7 +91,7 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
 
 
 def _sequences(bucket: dict[str, Any], manifest: Manifest, ids: dict[int, str]) -> Table:
-    """Return a table of a bucket's sequences; ids: by record."""
+    """Return a table of a bucket's sequences. `ids` maps ordinals of records to ids."""
     table = Table(
         "#", "tokens", "record", "id", "from residue", "sequence", box=None, pad_edge=False
     )
@@ -117,7 +117,7 @@ def _spans(bucket: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
-    """Return the bucket drawn as one line: each sequence in one colour, the tail as dots."""
+    """Return a drawing of the bucket in one line: a colour for each sequence, dots for the tail."""
     line = Text()
     spans = _spans(bucket)
     at = 0
@@ -133,7 +133,7 @@ def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
 
 
 def show_record(dataset: str | Path, name: str) -> None:
-    """Print what became of every record with this id.
+    """Print the status of every record with this id, and its shard and bucket if it was kept.
 
     Raises:
         DatasetError: no record has this id.
@@ -160,7 +160,7 @@ def show_record(dataset: str | Path, name: str) -> None:
 
 
 def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) -> str:
-    """Return one sentence that says where a record went, or why it was left out."""
+    """Return one line: a kept record's split, shard and row, or why the record was left out."""
     options = manifest.options
     if row["status"] == "kept":
         cropped = row["residues"] > manifest.longest_piece

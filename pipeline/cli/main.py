@@ -19,18 +19,18 @@ from schemas.errors import ThdpackError
 from schemas.redact import without_credentials
 
 _BROKEN_PIPE: Final = 141
-"""Exit code when the reader of standard output has gone, as `head` does: 128 + SIGPIPE, as in
-shells."""
+"""Exit code if the reader of standard output has closed it, such as `head`. It is 128 + SIGPIPE, as
+in shells."""
 
 
 def main() -> None:
-    """Handle signals, run the command of this process, and exit with its code."""
+    """Install signal handlers, run the command, and exit with its code."""
     code = 1
-    # Runs after all other exit handlers. It saves 0.2 s, which tearing down the interpreter takes.
+    # This handler runs last. It skips the interpreter's clean-up, which takes 0.2 s.
     atexit.register(lambda: os._exit(code))
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # otherwise this is a background job
+        # the condition is false for a background job, which must keep ignoring Ctrl-C
         signal.signal(signal.SIGINT, interrupt)
     code = run_command(sys.argv[1:])
     if code == _BROKEN_PIPE:
@@ -43,8 +43,8 @@ def main() -> None:
 def run_command(arguments: Sequence[str]) -> int:
     """Run a command, print its errors, and return its exit code.
 
-    Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 130 interrupted,
-    141 the reader of standard output went away.
+    Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage, 130 interrupted,
+    141 the reader of standard output has closed it.
     """
     try:
         code = _run(list(arguments))
@@ -56,7 +56,7 @@ def run_command(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("thdpack: interrupted; run the same command to resume", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # as with `| head`
+    except BrokenPipeError:  # for example with `| head`
         return _BROKEN_PIPE
     except Exception as error:  # a bug, in thdpack or in a library
         if lacks_files(error):
@@ -85,7 +85,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _start_workers_early(arguments: list[str]) -> None:
-    """Start workers in the background before anything else is loaded, as they take longest.
+    """Start workers in the background before anything else, because they take longest to start.
 
     Raises:
         BuildError: no Ray cluster answers at the address, or no file can be opened.
@@ -108,7 +108,7 @@ def _start_workers_early(arguments: list[str]) -> None:
 
 
 def _subcommand(options: Any) -> int:
-    """Run the subcommand that options are for; return an exit code."""
+    """Run the subcommand whose options are given, and return an exit code."""
     from pipeline.build.options import PreprocessOptions
     from pipeline.cli import subcommand_options as a
 

@@ -1,4 +1,4 @@
-"""The limit of open files: raise it if it is too low for a build, and name it if it was reached."""
+"""The limit of open files: raise a limit that is too low, and explain errors of a reached limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from schemas.errors import BuildError
 
 _FEWEST_FILES: Final = 64
-"""Limit that a build needs. With a few workers it opens about twenty files at once."""
+"""Limit that a build needs. A build with a few workers opens about twenty files at once."""
 
 
 def raise_limit() -> None:
@@ -40,5 +40,5 @@ def too_few_files() -> str:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (
         f"too many open files: this process may open {most}; "
-        "allow more, such as `ulimit -n 1024`, and run the same command"
+        "raise the limit, as in `ulimit -n 1024`, and run the same command"
     )

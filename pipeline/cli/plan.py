@@ -74,10 +74,14 @@ def _show(plan: TrainingPlan, console: Console) -> None:
 def _caveat(plan: TrainingPlan) -> str:
     note = "Estimates, within 7 % of measurements on up to 4 H200 of one host (docs/benchmarks.md)"
     if plan.best.setting.context_parallel > 1:
-        note += "; with --context-parallel only memory was measured, and time lacks its exchanges"
+        note += (
+            "; with --context-parallel only memory was measured, and estimated time "
+            "leaves out communication between its ranks"
+        )
     if plan.cluster.gpu != "H200":
         note += (
-            f"; times are those of an H200, with faster memory: no {plan.cluster.gpu} was measured"
+            f"; times are those of an H200, which has faster memory than {plan.cluster.gpu}: "
+            f"no {plan.cluster.gpu} was measured"
         )
     if plan.cluster.nodes > 1:
         note += "; traffic between hosts was not measured"

@@ -1,4 +1,4 @@
-"""`thdpack preprocess`: build a dataset, or with --dry-run say what a build would do."""
+"""`thdpack preprocess`: build a dataset, or with --dry-run print the plan of the build."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_preprocess(options: PreprocessOptions) -> int:
 
 def _dry_run(options: PreprocessOptions) -> int:
     if "-" in options.inputs:
-        raise UsageError("--dry-run cannot look at standard input without consuming it")
+        raise UsageError("--dry-run cannot examine standard input without consuming it")
     refuse_inside(options.out, options.inputs)
     planned = plan(options)
     for source in planned.sources:

@@ -10,7 +10,7 @@ from pipeline.report.command import UsageError as MixedInputsError
 
 
 def run_stats(options: StatsOptions) -> int:
-    """Report as the options ask, and return an exit code.
+    """Print or write the report that the options ask for, and return an exit code.
 
     Raises:
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.

@@ -1,6 +1,6 @@
-"""Options of each subcommand, whose dataclass is also its help text.
+"""Options of each subcommand. Docstrings of these dataclasses and fields are the help texts.
 
-Checks that need no file are made here.
+The dataclasses check values that can be checked without reading a file.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from schemas.models import ESM2_MODELS
 
 INPUTS_HELP = (
     "Files, folders, globs or URLs (s3://…, gs://…, https://…; folders and globs in stores, too), "
-    "@LIST for a file that names one of these a line, or - for standard input. "
+    "@LIST for a file with one of these per line, or - for standard input. "
     "FASTA, plain or compressed (gz, bgz, zst, xz, bz2); Parquet or Arrow with a sequence column."
 )
 
 
 OUT_HELP = (
     "Folder or URL (s3://…, gs://…) of the dataset, created if it is missing. "
-    "A dataset in it stays valid until the new manifest replaces the old one."
+    "A dataset that is already there stays valid until a new manifest replaces its manifest."
 )
 
 
@@ -43,8 +43,8 @@ Dataset = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
 @dataclass(frozen=True, kw_only=True)
 class PreprocessArguments(PreprocessOptions):
     __doc__ = PreprocessOptions.__doc__
-    # Settings of two fields for tyro. They are here so that workers, which load the options, need
-    # not load tyro.
+    # These settings of two fields for tyro are not in PreprocessOptions, because workers import
+    # that class, and should not have to import tyro.
 
     inputs: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)
@@ -53,11 +53,12 @@ class PreprocessArguments(PreprocessOptions):
 
 
 class PlanTasksArguments(PreprocessArguments):
-    """Cut a build into tasks for a scheduler. Takes the options of `thdpack preprocess`.
+    """Cut a build into tasks for a scheduler. Accepts the options of `thdpack preprocess`.
 
-    All machines have to see the dataset's folder. Then run `thdpack run-task DATASET --plan PLAN
-    --stage map --index N` for every map task, the same with `--stage reduce`, and at last
-    `thdpack commit DATASET --plan PLAN`. deploy/slurm/preprocess.sbatch does all of it on Slurm.
+    All machines need access to the dataset's folder. Afterwards run `thdpack run-task DATASET
+    --plan PLAN --stage map --index N` for every map task, then the same with `--stage reduce` for
+    every reduce task, and finally `thdpack commit DATASET --plan PLAN`. On Slurm,
+    deploy/slurm/preprocess.sbatch runs all of these commands.
 
     Example: thdpack plan-tasks uniref50.fasta --out data/uniref50
     """
@@ -65,7 +66,7 @@ class PlanTasksArguments(PreprocessArguments):
 
 @dataclass(frozen=True, slots=True)
 class PlanTasksOptions:
-    """Options of the build that is to be planned."""
+    """Options of the build to plan."""
 
     preprocess: PreprocessOptions
 
@@ -91,17 +92,17 @@ class RunTaskOptions:
     dataset: Dataset
     """Folder of the dataset, as --out of plan-tasks named it."""
     index: int
-    """Number of the task, from 0: within --stage, or without it within the whole list."""
+    """Index of the task, from 0. Counts the tasks of --stage, or without --stage all tasks."""
     stage: Optional[Literal["map", "reduce"]] = None  # noqa: UP045 (see options.py)
-    """Count within this stage. Every map task has to finish before the first reduce task."""
+    """Stage of the task. All map tasks must finish before the first reduce task starts."""
     array_size: Optional[int] = None  # noqa: UP045
-    """Run the tasks index, index + array-size, … of the stage, so that an array may be shorter than
-    the list."""
+    """Run the tasks index, index + array-size, index + 2 × array-size, … of the stage. With this
+    option, an array job may have fewer elements than the stage has tasks."""
     plan: Optional[str] = None  # noqa: UP045
     """Plan that the task belongs to, as plan-tasks printed it. If another plan has replaced it, the
     command fails."""
     log_json: bool = False
-    """Print one JSON object a line instead of text."""
+    """Print one JSON object per line instead of text."""
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -115,9 +116,9 @@ class RunTaskOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitOptions:
-    """Finish a planned build: pack what partitions could not fill, verify, write the manifest.
+    """Finish a planned build: pack left-over sequences, verify all files, write the manifest.
 
-    All tasks of the plan have to be finished.
+    All tasks of the plan must have finished.
 
     Example: thdpack commit data/uniref50
     """
@@ -127,9 +128,10 @@ class CommitOptions:
     workers: Optional[int] = None  # noqa: UP045
     """Number of processes. Default: one for each core."""
     plan: Optional[str] = None  # noqa: UP045
-    """Plan to commit, as plan-tasks printed it. If another has replaced it, the command fails."""
+    """Plan to commit, as plan-tasks printed it. If another plan has replaced it, the command
+    fails."""
     log_json: bool = False
-    """Print one JSON object a line instead of text."""
+    """Print one JSON object per line instead of text."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -148,14 +150,14 @@ class VerifyOptions:
     dataset: Dataset
     """Folder or URL of the dataset."""
     deep: bool = False
-    """Also compare every row of records/ with the buckets that its sequences went to."""
+    """Also compare every row of records/ with the buckets that hold its sequences."""
     workers: Optional[int] = None  # noqa: UP045
     """Number of processes. Default: one for each core."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InspectOptions:
-    """Show the summary of a dataset, one bucket with its sequences, or what became of one record.
+    """Show the summary of a dataset, one bucket with its sequences, or the status of one record.
 
     Example: thdpack inspect data/uniref50 --record UniRef50_P69905
     """
@@ -163,19 +165,20 @@ class InspectOptions:
     dataset: Dataset
     """Folder or URL of the dataset."""
     split: str = "train"
-    """Split that --bucket counts in."""
+    """Split of --bucket."""
     bucket: Optional[int] = None  # noqa: UP045
-    """Show this bucket of the split, counted from 0."""
+    """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045
-    """Show where the records with this id went, or why they were left out."""
+    """Id of the records to show: their shards and buckets, or why they were left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatsOptions:
     """Report on a dataset or raw sequences: records, lengths, letters, buckets, padding, GPU-hours.
 
-    A dataset is reported from its manifest and records/; its shards are not read. Raw sequences are
-    read once, and their packing is predicted. Two inputs of either kind are compared.
+    For a dataset, the command reads the manifest and records/, but no shards. For raw sequences, it
+    reads the inputs once and predicts their packing. With two inputs of either kind, it compares
+    them.
 
     Example: thdpack stats data/uniref50 --html report.html
 
@@ -188,28 +191,28 @@ class StatsOptions:
         tyro.conf.arg(metavar="DATASET|INPUT", help=_STATS_INPUTS_HELP),
     ]
     json: Annotated[Optional[str], tyro.conf.arg(metavar="[FILE]")] = None  # noqa: UP045
-    """Write the report as JSON to FILE. Without FILE, print it, and nothing else."""
+    """Write the report as JSON to FILE. Without FILE, print only the JSON."""
     csv: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045
     """Write each table as a CSV file into this folder."""
     html: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
     """Write one self-contained HTML page."""
     read_tokens: bool = False
-    """Datasets on a local disk: also read all shards, count letters and buckets again, and fail if
-    the manifest differs."""
+    """Only for datasets on a local disk: also read all shards, count letters and buckets again, and
+    fail if the manifest differs."""
     capacity: int = _BUILD_DEFAULTS["capacity"]
-    """Raw sequences: tokens per bucket of the predicted build."""
+    """Only for raw sequences: tokens per bucket of the predicted build."""
     max_seq_len: int = _BUILD_DEFAULTS["max_seq_len"]
-    """Raw sequences: longest sequence of the predicted build, in tokens."""
+    """Only for raw sequences: longest sequence of the predicted build, in tokens."""
     long: Literal["truncate", "split", "drop"] = _BUILD_DEFAULTS["long"]
-    """Raw sequences: what the predicted build does with longer records."""
+    """Only for raw sequences: how the predicted build treats longer records."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchReaderOptions:
-    """Read a dataset as training would, and print tokens/s, latency per bucket and bytes read.
+    """Read a dataset in training order; print tokens/s, latency per bucket and bytes read.
 
-    Each bucket's tokens are copied into one buffer. Run the command twice: the second time, local
-    files are in the page cache and remote shards in --cache-dir.
+    The command copies each bucket's tokens into one buffer. Run it twice: in the second run, local
+    files are in the page cache, and remote shards are in --cache-dir.
 
     Example: thdpack bench-reader s3://bucket/uniref50 --world-size 8 --seconds 30
     """
@@ -219,7 +222,7 @@ class BenchReaderOptions:
     split: str = "train"
     """Split to read."""
     seconds: float = 5.0
-    """Seconds to read for."""
+    """Duration of the measurement in seconds."""
     seed: int = 0
     """Seed of the order."""
     rank: int = 0
@@ -230,9 +233,9 @@ class BenchReaderOptions:
     """Folder for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack. A local dataset is
     read in place."""
     cache_bytes: int = 32 << 30
-    """Most bytes of shards in --cache-dir."""
+    """Maximum bytes of shards in --cache-dir."""
     prefetch: int = 4
-    """Shards to fetch, verify and map ahead of those in use."""
+    """Number of shards to fetch, verify and map ahead of those in use."""
     log_json: bool = False
     """Print one JSON line instead of text."""
 
@@ -246,7 +249,7 @@ class TrainArguments:
 class PlanOptions:
     """Predict a training run: memory, tokens/s, time and GPU-hours, and the fastest flags.
 
-    Nothing is run.
+    The command only computes: it starts no training.
 
     Example: thdpack plan --data data/uniref50 --model esm2-3b --gpus 8xH200
     """
@@ -259,6 +262,7 @@ class PlanOptions:
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
     tokens: int = 0
-    """Tokens of the whole run. 0: those of the published run (1.05e12; 15B 1.57e12)."""
+    """Number of tokens of the whole run. 0 means as many as the published run has (1.05e12 tokens,
+    15B: 1.57e12)."""
     log_json: bool = False
     """Print JSON instead of text."""

@@ -1,4 +1,4 @@
-"""Summary of a dataset on one screen, at the end of a build and by `thdpack inspect`."""
+"""Summary of a dataset on one screen. `thdpack preprocess` and `thdpack inspect` print it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KNOWN: Final = "already built from these inputs and options"
 
 
 def padding_waste(manifest: Manifest) -> float:
-    """Return the share of tokens that padding each sequence to max_seq_len (BSHD) would waste."""
+    """Return the share of padding if each sequence were a row of max_seq_len tokens (BSHD)."""
     sequences = sum(totals.sequences for totals in manifest.splits.values())
     tokens = sum(totals.tokens for totals in manifest.splits.values())
     return 1 - tokens / (sequences * manifest.max_seq_len) if sequences else 0.0
 
 
 def summary_lines(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield pairs of a name and a value, for people."""
+    """Yield the lines of the summary: pairs of a name and a value."""
     by_status = manifest.records_by_status
     left_out = ", ".join(
         f"{by_status[status]:,} {status.replace('_', ' ')}"

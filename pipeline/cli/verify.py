@@ -1,4 +1,4 @@
-"""`thdpack verify`: print what is wrong with a dataset."""
+"""`thdpack verify`: print the problems of a dataset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def run_verify(options: VerifyOptions) -> int:
     """Verify a dataset, print one line for each problem, and return an exit code.
 
     Raises:
-        ThdpackError: the dataset has no manifest that can be trusted, or its store does not answer.
+        ThdpackError: the manifest is missing or damaged, or the dataset's store does not answer.
     """
     problems = verify_dataset(options.dataset, deep=options.deep, workers=options.workers)
     for problem in problems:

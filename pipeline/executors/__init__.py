@@ -1,6 +1,7 @@
 """Executors run the tasks of a build: in processes of this machine, or on a Ray cluster.
 
-They move tasks and results only; the bytes written do not depend on them. Start at `executor.py`.
+Executors transfer only tasks and results. The bytes that tasks write do not depend on the executor.
+Start reading at `executor.py`.
 """
 
 from typing import TYPE_CHECKING

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from pipeline.storage.folder import Folder
 
 OnBytes = Callable[[int], None]
-"""Called with the number of bytes read since the last call."""
+"""Function that a task calls with the number of bytes read since the last call."""
 
 TaskT = TypeVar("TaskT")
 TaskIn = TypeVar("TaskIn", contravariant=True)
@@ -23,14 +23,14 @@ OutcomeOut = TypeVar("OutcomeOut", covariant=True)
 class Work(Protocol[TaskIn, OutcomeOut]):
     """Function that does one task.
 
-    durable: files for later tasks must survive a power cut, because those run on other machines.
+    durable: sync files that later tasks read, because those tasks may run on other machines.
     """
 
     def __call__(self, task: TaskIn, on_bytes: OnBytes, *, durable: bool) -> OutcomeOut: ...
 
 
 class Executor(Protocol):
-    """Runs tasks, and reports each outcome as soon as it is known."""
+    """Runs tasks, and reports each task's outcome when the task ends."""
 
     def run(
         self,
@@ -42,11 +42,12 @@ class Executor(Protocol):
         """Run all tasks; stop at the first error.
 
         Args:
-            work: does one task; a module-level function, which workers find by its name.
-            on_outcome: called with each task's index and outcome, in the order they finish.
-            on_bytes: called with the bytes read since the last call.
+            work: does one task. It must be a module-level function: workers find it by its name.
+            on_outcome: called with each task's index and outcome, in the order in which they end.
+            on_bytes: called with the number of bytes read since the last call.
         Raises:
-            ThdpackError: a task failed; BuildError if its workers are gone.
+            ThdpackError: a task failed.
+            BuildError: workers died.
         """
         ...
 
@@ -56,13 +57,13 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutorRequest:
-    """Needs of a build.
+    """Requirements of a build on its executor.
 
-    out: the dataset's folder, which every worker has to see.
-    workers: tasks that may run at once on this machine: as many as --workers, cores and memory
-        allow.
-    asked_workers: --workers.
-    address: --ray-address.
+    out: the dataset's folder, to which every worker needs access
+    workers: number of tasks that may run at once on this machine, which --workers, cores and memory
+        limit
+    asked_workers: value of --workers
+    address: value of --ray-address
     """
 
     out: Folder
@@ -72,7 +73,7 @@ class ExecutorRequest:
 
 
 class SerialExecutor:
-    """Runs tasks one after another in this process, which a scheduler started."""
+    """Runs tasks one after another in this process. A scheduler's array jobs use it."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable

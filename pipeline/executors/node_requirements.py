@@ -15,10 +15,11 @@ from schemas.errors import BuildError
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirements:
-    """What every node must have in common with the driver.
+    """Requirements that every node must meet.
 
-    file: a file in the dataset's folder, which every node must see; None where nothing is shared
-    versions: versions of everything that shapes a dataset's bytes
+    file: name of a file in the dataset's folder, which every node must see; None if nodes need not
+        share a folder
+    versions: versions, on the driver, of all code that determines a dataset's bytes
     """
 
     file: str | None
@@ -28,7 +29,7 @@ class NodeRequirements:
         """Refuse to work on a node that does not meet the requirements.
 
         Raises:
-            BuildError: names the node.
+            BuildError: the node does not meet them. The message names the node.
         """
         if self.file is not None and out.size(self.file) is None:
             raise BuildError(
@@ -44,5 +45,5 @@ class NodeRequirements:
 
 @cache
 def versions() -> str:
-    """Return the versions on this node of everything that shapes a dataset's bytes."""
+    """Return the versions on this node of all code that determines a dataset's bytes."""
     return f"thdpack {__version__} (code {code_digest()}) with pyarrow {version('pyarrow')}"

@@ -1,4 +1,4 @@
-"""Tasks in processes of this machine."""
+"""Run tasks in processes of this machine."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _PACKAGES_FOLDER: Final = str(Path(__file__).parents[2])
 
 
 def preload(*modules: str) -> None:
-    """Start to import, in the background, modules that workers need.
+    """Begin to import modules that workers need, in the background.
 
-    If this is called first, the user does not have to wait for the imports.
+    Call this before other imports, so that both run at the same time.
     """
     _CONTEXT.set_forkserver_preload([__name__, *modules])
     _start_fork_server()
@@ -69,8 +69,8 @@ def _safe_path() -> Iterator[None]:
 class ProcessExecutor:
     """Runs tasks in processes of this machine.
 
-    Workers die with the process that started them, even if it is killed, and leave only unfinished
-    temporary files.
+    Workers end with the process that started them, even if that process is killed. They then leave
+    only unfinished temporary files.
     """
 
     def __init__(self, workers: int) -> None:
@@ -84,7 +84,7 @@ class ProcessExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # workers are idle here or, after an error, write only temporary files
+        # workers are safe to kill: they are idle or, after an error, write only temporary files
         for child in multiprocessing.active_children():
             child.kill()
         # wait for the pool's thread too; otherwise it may print a traceback while the interpreter
@@ -92,7 +92,7 @@ class ProcessExecutor:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def end(self) -> None:
-        """Release the workers, because no task follows."""
+        """Release the workers, because no more tasks follow."""
         self._pool.shutdown(wait=False)
 
     def run(
@@ -109,7 +109,7 @@ class ProcessExecutor:
                     self._pool.submit(_work, work, task): i for i, task in enumerate(tasks)
                 }
             except (BrokenProcessPool, EOFError, ConnectionError) as error:
-                # EOFError and ConnectionError: the process that forks workers is gone
+                # EOFError and ConnectionError mean that the process that forks workers died
                 raise BuildError(_KILLED) from error
             seen = self._bytes.value
             try:
@@ -129,7 +129,7 @@ _counter: Any = None
 
 
 def _start_worker(counter: Any) -> None:
-    """Prepare a new worker: leave Ctrl-C to the parent, and die with it."""
+    """Prepare a new worker: ignore Ctrl-C, which the parent handles, and end with the parent."""
     keep_memory()
     global _counter
     _counter = counter

@@ -1,8 +1,8 @@
-"""Tasks on a Ray cluster, or on one that this build starts on its machine and stops at its end.
+"""Run tasks on a Ray cluster: an existing one, or one that lasts as long as the build.
 
-Ray runs a task again when its worker or node dies, which task markers make safe. All data goes
-through the dataset's file system, so Ray moves only tasks and their results, a few KB each.
-Starting Ray takes 3 to 5 seconds: on one machine use processes instead.
+Ray runs a task again when its worker or node dies. Task markers make this safe. Tasks read and
+write files directly, so Ray transfers only tasks and results, a few KB each. Ray takes 3 to 5
+seconds to start: on one machine, use processes instead.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from pipeline.storage.folder import Folder
 from schemas.errors import ThdpackError
 
 _QUEUED: Final = 2
-"""Batches of tasks submitted for each core: one runs, and Ray starts the next by itself."""
+"""Batches of tasks submitted for each core: one that runs, and one that Ray starts next."""
 _TOGETHER: Final = 8
-"""Most tasks in a batch. Between batches a worker waits 3 ms, 2 % of a short task. Batches are
-smaller towards the end of a stage."""
+"""Maximum number of tasks in a batch. Between batches a worker waits 3 ms, which is 2 % of a short
+task. Batches are smaller towards the end of a stage."""
 _LOOK_SECONDS: Final = 1.0
-"""Seconds between two queries of the cluster's size; each takes some milliseconds."""
+"""Seconds between two queries of the cluster's size. A query takes some milliseconds."""
 
 
 class RayExecutor:
-    """Runs tasks as Ray core tasks of one core each; the first error ends all of them."""
+    """Runs tasks as Ray tasks of one core each. The first error ends all of them."""
 
     def __init__(self, out: Folder, *, address: str | None, workers: int | None) -> None:
         """
         Args:
             out: the dataset's folder, which every node must see.
-            address: address of a cluster; None starts one here.
-            workers: tasks that run at once; None for every core of the cluster.
+            address: address of a cluster. None starts a cluster on this machine.
+            workers: number of tasks that run at once. None means one for every core.
         Raises:
-            BuildError: Ray is not installed, or there is no cluster at the address.
+            BuildError: Ray is not installed, or no cluster answers at the address.
         """
         self._ray = import_ray()
         self._out = out
@@ -79,9 +79,9 @@ class RayExecutor:
             self._leaving.join()
 
     def end(self) -> None:
-        """Leave the cluster in a thread, because no task follows.
+        """Leave the cluster in a background thread, because no more tasks follow.
 
-        The cluster is told at once. After that Ray waits 0.25 s for one of its own threads.
+        Ray tells the cluster at once, and then waits 0.25 s for one of its own threads.
         """
         if self._leaving is not None:
             return
@@ -91,8 +91,8 @@ class RayExecutor:
             for reference in self._running:
                 self._ray.cancel(reference)
             return
-        # the cluster kills the tasks of a driver that left; ray.cancel(force=True) may abort this
-        # process
+        # the cluster kills the tasks of a driver that has left. ray.cancel(force=True) is no
+        # alternative: it may abort this process.
         self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
         self._leaving.start()
 
@@ -106,7 +106,7 @@ class RayExecutor:
         """See `Executor.run`; `on_bytes` is called with the bytes of a batch when it has ended.
 
         Raises:
-            BuildError: also if a task's worker died every time, or the cluster is gone.
+            BuildError: a task's worker died in every attempt, or the cluster does not answer.
         """
         waiting = iter(range(len(tasks)))
         with cluster_errors(self._ray):
@@ -130,30 +130,30 @@ class RayExecutor:
                 self._submit(work, tasks, waiting)
 
     def _give_up(self) -> None:
-        """Cancel submitted batches: their outcomes must not be taken for those of later tasks."""
+        """Cancel submitted batches, so that `run` cannot mistake their outcomes for later ones."""
         for reference in self._running:
             self._ray.cancel(reference)
         self._running.clear()
 
     def _write_shared_file(self) -> None:
-        """Write a file for tasks to look for. On a node where the path is another folder, it is
-        missing."""
+        """Write a file that every task looks for. It is missing on a node that does not share the
+        folder."""
         name = f".build/shared-{uuid.uuid4().hex}.tmp"
         with self._out.written(name, durable=False):
             pass
         self._driver = replace(self._driver, file=name)
 
     def _has_other_nodes(self) -> bool:
-        """Whether tasks may run on machines that can be lost together with their page caches."""
+        """Whether tasks may run on other machines, whose page caches are lost if they fail."""
         own_node = self._ray.get_runtime_context().get_node_id()
         return any(node["Alive"] and node["NodeID"] != own_node for node in self._ray.nodes())
 
     def _submit(
         self, work: Work[TaskT, Any], tasks: Sequence[TaskT], waiting: Iterator[int]
     ) -> None:
-        """Keep every core of the cluster busy, however many it has by now.
+        """Submit batches until every core is busy. The cluster's size may change during a build.
 
-        The last tasks are submitted in ever smaller batches, so that all cores finish together.
+        Batches become smaller at the end, so that all cores finish at about the same time.
         """
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._most = self._workers or _QUEUED * max(
@@ -180,10 +180,10 @@ def _work(
     durable: bool,
     driver: NodeRequirements,
 ) -> tuple[list[Any], int]:
-    """Run tasks on a worker, up to the first ThdpackError, which becomes the last outcome.
+    """Run tasks on a worker until one raises a ThdpackError. That error is then the last outcome.
 
     Returns:
-        Outcomes of the tasks, and bytes read.
+        Outcomes of the tasks, and the number of bytes read.
     """
     keep_memory()
     outcomes: list[Any] = []

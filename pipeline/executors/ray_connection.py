@@ -16,10 +16,10 @@ from typing import Any, Final
 from schemas.errors import BuildError
 
 RETRIES: Final = 8
-"""Times that a task is run again after its worker or node died."""
+"""Maximum number of retries of a task whose worker or node died."""
 _CONNECT_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 80 << 20
-"""Size of Ray's own object store, which stays almost empty: about the least that Ray accepts."""
+"""Size of Ray's object store in bytes: about the minimum of Ray, because it stays almost empty."""
 
 
 _first_task: Any = None
@@ -32,37 +32,37 @@ def first_task() -> Any:
 
 
 def join(address: str) -> None:
-    """Connect to a cluster, and let its workers start while the command loads the rest.
+    """Connect to a cluster, and start its workers while the command imports its other modules.
 
-    Workers take a second to start. Only the command line calls this. It submits a single task: Ray
-    then starts a process for each core of a node, and one too many for each further task that is
-    submitted before these processes run.
+    Workers take a second to start. Only the command line calls this. It submits a single task, for
+    which Ray starts a process for each core of a node. A second task, submitted before those
+    processes run, would make Ray start one process too many.
 
     Raises:
-        BuildError: Ray is not installed, or there is no cluster at the address.
+        BuildError: Ray is not installed, or no cluster answers at the address.
     """
     global _first_task
     ray = import_ray()
-    # the handler would wait for the thread that leaves the cluster; the command need not
+    # this exit handler would wait for the thread that leaves the cluster, which is not necessary
     atexit.unregister(ray.shutdown)
     connect(ray, address, None)
     _first_task = ray.remote(_nothing).options(num_cpus=1).remote()
 
 
 def _nothing() -> None:
-    """Do nothing. A worker is started to run it, which is the purpose."""
+    """Do nothing. Ray starts workers to run this task, which is its purpose."""
 
 
 def import_ray() -> Any:
     """Return the ray module.
 
     Raises:
-        BuildError: it is not installed.
+        BuildError: Ray is not installed.
     """
-    # no usage statistics: a tool that reads users' data must not send anything
+    # disable usage statistics: a tool that reads users' data must not send anything
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    gc.disable()  # an import leaves no garbage, and collecting would take an eighth of its time
+    gc.disable()  # garbage collection would take an eighth of the import's time
     try:
         import ray
     except ImportError as error:
@@ -99,7 +99,7 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
         raise BuildError(f"--ray-address {address}: no cluster answers ({error})") from error
     finally:
-        # replaces Ray's handler, which exits at once where ours stops cleanly
+        # Ray has installed a handler that exits at once; restore ours, which stops cleanly
         signal.signal(signal.SIGTERM, handler)
 
 
@@ -116,7 +116,7 @@ def _job_config(ray: Any, address: str | None) -> Any:
 
 
 def _refuse_unanswered(address: str) -> None:
-    """Refuse an address at which nothing listens. Ray itself would keep trying.
+    """Refuse an address at which nothing listens. Ray itself would retry for long.
 
     Raises:
         BuildError: nothing accepts connections at a `host:port`.
@@ -134,7 +134,7 @@ def _refuse_unanswered(address: str) -> None:
 
 @contextmanager
 def cluster_errors(ray: Any) -> Iterator[None]:
-    """Raise Ray's errors about lost workers as a BuildError."""
+    """Turn Ray's errors about lost workers into a BuildError."""
     try:
         yield
     except (

@@ -1,4 +1,4 @@
-"""Executors by the name that `--executor` takes.
+"""Registry of executors, by the values of `--executor`.
 
 An executor's module is imported when a build opens it, so that the command line starts quickly.
 """
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutorKind:
-    """One way of running tasks.
+    """A kind of executor.
 
-    open: starts the workers.
+    open: function that starts the workers.
         Raises:
             BuildError: a library is missing, or a cluster does not answer.
-    remote: tasks may run on other machines and start in other folders than the command does.
+    remote: whether tasks may run on other machines, and in another working directory.
     """
 
     open: Callable[[ExecutorRequest], AbstractContextManager[Executor]]
@@ -45,7 +45,7 @@ EXECUTORS: Final = {
     "processes": ExecutorKind(open=_processes, remote=False),
     "ray": ExecutorKind(open=_ray, remote=True),
 }
-"""Executors by the name that `--executor` takes."""
+"""Kinds of executors, by the values of `--executor`."""
 
 if TYPE_CHECKING:
     ExecutorName = str

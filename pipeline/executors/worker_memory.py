@@ -10,16 +10,17 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
 """Parameters of glibc's malloc.h."""
 _KEPT: Final = 512 << 20
 _LARGEST: Final = 32 << 20
-"""Largest threshold that glibc accepts. Larger blocks are mapped anew each time."""
+"""Largest threshold that glibc accepts, in bytes. malloc maps a larger block anew each time."""
 
 
 @cache
 def keep_memory() -> None:
     """Make malloc keep freed memory, in one arena for all threads.
 
-    Tasks free and allocate tens of MB again and again. Each page that was returned to the system
-    costs a page fault and is zeroed again. That takes 5 % of a local build, 15 % of one on a store.
-    A process never keeps more than its peak. If the C library has no mallopt, nothing changes.
+    Tasks free and allocate tens of MB again and again. If malloc returned the memory to the system,
+    page faults and zeroing of pages would take 5 % of the time of a local build, and 15 % of a
+    build on a store. A process never keeps more memory than its peak. If the C library has no
+    mallopt, this function does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

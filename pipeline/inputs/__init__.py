@@ -1,7 +1,8 @@
 """Inputs: find the files, detect format and compression, and read their records as token ids.
 
-Formats are FASTA, Parquet, Arrow and those of Biopython, from disk or any fsspec URL. `find.py`
-finds inputs, `formats/registry.py` lists the formats, and `residues.py` has the letter rules.
+Formats are FASTA, Parquet, Arrow, and the Swiss-Prot, GenBank and EMBL formats that Biopython
+reads. Inputs are on disk or at any fsspec URL. `find.py` finds inputs, `formats/registry.py` lists
+the formats, and `residues.py` has the rules for letters.
 """
 
 from typing import TYPE_CHECKING

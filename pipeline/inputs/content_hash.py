@@ -1,4 +1,7 @@
-"""Content hashes of inputs, computed piece by piece while they are read."""
+"""Content hashes of inputs, computed while the inputs are read.
+
+An input is hashed in pieces of equal size, so that several tasks can share the work.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _BLOCK: Final = 1 << 20
 
 
 class _ReadOnce:
-    """The answers of a binary stream that is read from begin to end."""
+    """Base of binary streams that are read once, from begin to end."""
 
     closed = False
 
@@ -33,10 +36,10 @@ class _ReadOnce:
 
 
 class HashingReader(_ReadOnce):
-    """A binary stream that hashes its content piece by piece (see `content_hash`) while it is read.
+    """A binary stream that hashes its content in pieces (see `content_hash`) while it is read.
 
-    piece: bytes of each piece but the last.
-    size: number of bytes to hash, None for all; bytes after them are read without hashing.
+    piece: number of bytes in each piece. The last piece may be shorter.
+    size: number of bytes to hash; None for all. Later bytes are read, but not hashed.
     """
 
     def __init__(self, file: BinaryIO, *, piece: int, size: int | None) -> None:
@@ -89,10 +92,10 @@ class HashingReader(_ReadOnce):
 
 
 def content_hash(pieces: Sequence[str]) -> str:
-    """Return an input's xxh3_128 as in the manifest. See docs/reference/format.md.
+    """Return an input's content hash, as the manifest holds it. See docs/reference/format.md.
 
-    For an input of one piece it is the hash of that piece, otherwise the hash of the concatenated
-    digests of all pieces.
+    For an input of one piece, this is the xxh3_128 of that piece. Otherwise it is the xxh3_128 of
+    the concatenated digests of all pieces.
     """
     return (
         pieces[0] if len(pieces) == 1 else xxhash.xxh3_128_hexdigest(bytes.fromhex("".join(pieces)))
@@ -113,7 +116,7 @@ def hash_range(source: Source, begin: int, end: int, on_bytes: Callable[[int], N
 def hashed_range(
     source: Source, begin: int, end: int, on_bytes: Callable[[int], None]
 ) -> Iterator[HashingReader]:
-    """Open a source at byte `begin`, hashed up to `end`."""
+    """Open a source at byte `begin`, and hash its bytes up to `end` while they are read."""
     whole = is_whole(source, begin, end)
     with open_input(source.url, at=begin, until=None if whole else end) as raw:
         yield HashingReader(
@@ -124,15 +127,15 @@ def hashed_range(
 
 
 def is_whole(source: Source, begin: int, end: int) -> bool:
-    """Whether a range is all of a source.
+    """Whether a range covers a whole source.
 
-    Such a source is read to its end, because a web server may not tell its size.
+    Such a range is read to the source's end, because a web server may not report the size.
     """
     return begin == 0 and end == source.bytes
 
 
 class _Counting(_ReadOnce):
-    """A file that reports the bytes read from it, as stored, for the progress bar."""
+    """A file that reports the number of bytes read, for progress. The bytes may be compressed."""
 
     def __init__(self, file: BinaryIO, on_bytes: Callable[[int], None]) -> None:
         self._file = file

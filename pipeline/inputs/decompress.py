@@ -1,9 +1,9 @@
-"""Compressed inputs as plain byte streams, in bounded memory. The kind is detected from the
-content.
+"""Decompress inputs into plain byte streams, in bounded memory.
 
-Archives may have several parts in a row: gzip members, zstd frames, xz and bzip2 streams. If a
-later part is damaged near its start, Python's own readers stop there without an error, and
-everything after it is lost. Here every part is either read or an error.
+The compression is detected from the content. A compressed file is called an archive here. It may
+have several parts in a row: gzip members, zstd frames, xz streams or bzip2 streams. If a later part
+is damaged near its start, Python's own readers stop without an error and lose the remaining data.
+This module raises an error instead.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _ZSTD: Final = (
     b"\x28\xb5\x2f\xfd",
     *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)),
 )
-"""First bytes of a zstd frame, or of a skippable frame, with which pzstd begins."""
+"""First bytes of a zstd frame, or of a skippable frame. Files of pzstd begin with the latter."""
 _MAGIC: Final[tuple[tuple[bytes, Compression], ...]] = (
-    (b"\x1f\x8b", "gzip"),  # bgz too, which is gzip in many members
+    (b"\x1f\x8b", "gzip"),  # also bgz: gzip with many members
     *((magic, "zstd") for magic in _ZSTD),
     (b"\xfd7zXZ\x00", "xz"),
     (b"BZh", "bzip2"),
 )
 _XZ_MEMORY: Final = 256 << 20
-"""Memory limit for xz. xz -9 takes 65 MiB, but a few bytes could ask for 4 GiB."""
+"""Memory limit for xz. Files of xz -9 need 65 MiB, but a malicious file could request 4 GiB."""
 _ZSTD_WINDOW_LOG: Final = 27
-"""Largest zstd window: 128 MiB, the default limit of the zstd command."""
+"""Largest zstd window, as log2 of bytes: 128 MiB, the default limit of the zstd command."""
 _BGZF_START: Final = b"\x1f\x8b\x08\x04"
 _BGZF_END: Final = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 """The empty last block of bgz (SAM specification, 4.1.2)."""
@@ -41,7 +41,7 @@ _UNSPECIFIC: Final = ("Invalid data stream", "Corrupt input data")
 
 
 class DamagedArchiveError(Exception):
-    """An archive is damaged. The message is empty if nothing more is known."""
+    """An archive is damaged. The message is empty if the cause is unknown."""
 
 
 class NoEndBlockError(EOFError):
@@ -49,8 +49,8 @@ class NoEndBlockError(EOFError):
 
 
 class ArchiveNeedsError(Exception):
-    """An intact archive needs more memory than is allowed, or another file. The message says what
-    to do."""
+    """An intact archive needs more memory than the limit, or a dictionary. The message names the
+    remedy."""
 
 
 def detect(head: bytes) -> Compression:
@@ -64,17 +64,17 @@ def detect(head: bytes) -> Compression:
 def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
     """Return a stream of the plain bytes of all members, frames or streams in a row.
 
-    Callers must close it, because a gzip stream has a thread.
+    Callers must close the stream, because a gzip stream has a thread.
 
-    Reading raises EOFError if the archive is cut off, ArchiveNeedsError, or for damage one of
-    `broken_archive_errors`.
+    Reading raises EOFError if the archive is truncated, ArchiveNeedsError if it needs more memory
+    or a dictionary, and one of `broken_archive_errors` if it is damaged.
     """
     if compression == "none":
         return raw
     if compression == "gzip":
         from isal import igzip_threaded
 
-        # inflates two blocks ahead while the previous one is parsed
+        # a thread decompresses two blocks ahead while the caller parses the previous block
         stream = igzip_threaded.open(  # type: ignore[no-untyped-call] # isal has no types
             _Blocks(raw), "rb", threads=1, block_size=8 << 20
         )
@@ -99,10 +99,10 @@ def broken_archive_errors() -> tuple[type[Exception], ...]:
 
 
 class _Blocks:
-    """A gzip file that is read to its end; one written by bgzip must end with bgzip's empty block.
+    """A gzip file. If bgzip wrote it, its last block must be bgzip's empty block.
 
-    bgzip writes one complete block after another, so to gzip the file of a killed bgzip looks
-    complete.
+    bgzip writes one complete gzip member after another. If bgzip was killed, gzip therefore cannot
+    see that the file is incomplete. Only the missing empty block shows it.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
@@ -136,7 +136,7 @@ class _Blocks:
 
 
 class _Decoder(Protocol):
-    """The common interface of the decompressors of bz2, lzma and zstd."""
+    """Common interface of the decompressors of bz2, lzma and zstd."""
 
     @property
     def eof(self) -> bool: ...
@@ -149,10 +149,12 @@ class _Decoder(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
-    """How to read the parts of one kind of archive.
+    """Properties of one kind of archive.
 
-    errors: errors of `new` and of its decoder
-    padded: zeros may lie between parts
+    new: function that creates a decoder
+    magics: first bytes of a part, one of these
+    errors: errors that `new` and its decoder raise
+    padded: whether zeros may lie between parts
     """
 
     new: Callable[[], _Decoder]
@@ -218,7 +220,7 @@ class _Parts(io.RawIOBase):
             if "too much memory" in message or "Memory usage limit" in message:
                 raise ArchiveNeedsError(
                     "unpacking it takes more memory than is allowed (a window of 128 MiB; "
-                    "xz: 256 MiB); unpack it first, or use a pipe, as in "
+                    "xz: 256 MiB); unpack it first, for example in a pipe: "
                     "zstd -dc --long=31 FILE | thdpack preprocess -"
                 ) from error
             if "Dictionary mismatch" in message:
@@ -228,10 +230,10 @@ class _Parts(io.RawIOBase):
             raise DamagedArchiveError("" if message in _UNSPECIFIC else message) from error
 
     def _next_part(self) -> bool:
-        """Begin the next part; return whether there is one.
+        """Begin to read the next part; return False at the end of the archive.
 
         Raises:
-            DamagedArchiveError: other data follows.
+            DamagedArchiveError: data follows that is not a part of an archive of this kind.
         """
         self._rest = self._decoder.unused_data
         if self._kind.padded:
@@ -243,8 +245,8 @@ class _Parts(io.RawIOBase):
             return False
         if not self._rest.startswith(self._kind.magics):
             raise DamagedArchiveError(
-                "what follows a complete part of it is not an archive of this kind: it is damaged "
-                "there, or something was appended"
+                "the data after a complete part of it is not an archive of this kind: it is "
+                "damaged there, or something was appended"
             )
         self._decoder = self._kind.new()
         return True

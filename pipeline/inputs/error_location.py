@@ -1,6 +1,6 @@
-"""Make error messages with file and line, by reading an input again after an error.
+"""Read an input again after an error, to name file and line in the error's message.
 
-Finding a line of a large archive takes as long as unpacking it up to that line.
+In a large archive, this takes as long as unpacking the archive up to that line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def plain_text(source: Source) -> Iterator[BinaryIO]:
     """Open a source's decompressed bytes, buffered.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the source cannot be read.
     """
     with (
         open_input(source.url) as raw,
@@ -48,7 +48,7 @@ def plain_text(source: Source) -> Iterator[BinaryIO]:
 
 @contextmanager
 def archive_errors(source: Source) -> Iterator[None]:
-    """Raise the errors of truncated, damaged or unreadable archives as an InputError."""
+    """Turn errors of truncated, damaged or unreadable archives into InputErrors."""
     broken = broken_archive_errors()
     with input_errors(source.url):
         try:
@@ -59,10 +59,8 @@ def archive_errors(source: Source) -> Iterator[None]:
             ) from error
         except EOFError as error:
             odd = (
-                ", or a few bytes follow it that are no archive"
-                if source.compression == "gzip"
-                else ""
-            )  # igzip cannot tell these apart
+                ", or a few other bytes were appended to it" if source.compression == "gzip" else ""
+            )  # igzip raises the same error for both
             raise InputError(
                 f"truncated {source.compression} archive: the end is missing{odd}; "
                 "download or copy it again",
@@ -74,7 +72,7 @@ def archive_errors(source: Source) -> Iterator[None]:
             reason = str(error)
             if _NOT_GZIP in reason:
                 reason = (
-                    "what follows a complete part of it is not gzip: it is damaged there, "
+                    "the data after a complete part of it is not gzip: it is damaged there, "
                     "or something was appended"
                 )
             in_brackets = f" ({reason})" if reason else ""
@@ -85,13 +83,13 @@ def archive_errors(source: Source) -> Iterator[None]:
 
 
 def line_at(source: Source, offset: int) -> int:
-    """Return the line of a FASTA source that holds byte `offset` of its decompressed text."""
+    """Return the number of the line that holds byte `offset` of a FASTA source's plain text."""
     with plain_text(source) as stream:
         return line_of(stream, offset)
 
 
 def fasta_error(source: Source, error: FastaSyntaxError) -> FastaError:
-    """Return an error of the parser with file and line, or the kind of a file that is not FASTA."""
+    """Return a parser's error with file and line. If the file is not FASTA, name its kind."""
     with plain_text(source) as stream:
         kind = foreign(stream.read(HEAD_BYTES), packed=source.compression != "none")
     if kind is not None:
@@ -100,14 +98,14 @@ def fasta_error(source: Source, error: FastaSyntaxError) -> FastaError:
 
 
 def no_residue(source: Source) -> InputError:
-    """Return the error for a source without residues; it names the last line of FASTA."""
+    """Return the error for a source without residues. For FASTA, it names the last line."""
     message = "no residue in this file"
     if source.format != "fasta":
         return InputError(message, source=source.url)
     with plain_text(source) as stream:
         head = stream.read(HEAD_BYTES)
     if ids_and_residues_on_one_line(head):
-        where = "they are on the line of the id, after a tab; FASTA has them on lines of their own"
+        where = "residues are on the line of the id, after a tab; FASTA has them on separate lines"
         return InputError(f"{message}: {where}", source=source.url, line=1)
     return InputError(message, source=source.url, line=line_at(source, sys.maxsize))
 

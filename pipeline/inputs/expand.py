@@ -19,20 +19,21 @@ from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 
 _LISTING: Final = 600 << 20
-"""Bytes that take as long to read as a listing of millions of objects."""
+"""Number of bytes that take as long to read as a listing of millions of objects. It sets the
+deadline of a listing."""
 Named = tuple[str, dict[str, Any] | None]
 """An input's path or URL, and its entry in a store's listing."""
 
 _SUFFIXES: Final = tuple(suffix for known in FORMATS.values() for suffix in known.suffixes)
 _PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
 _MOST_NAMED: Final = 3
-"""Most files of a folder that an error names."""
+"""Maximum number of a folder's files that an error names."""
 
 
 def listed(inputs: tuple[str, ...]) -> Iterator[str]:
     """Yield the inputs, with each `@list` replaced by the lines of that file.
 
-    A list has one input a line. Blank lines and lines that start with # are skipped.
+    A list has one input per line. Blank lines and lines that start with # are skipped.
 
     Raises:
         InputError: a list cannot be read, is not text, or names no input.
@@ -53,10 +54,10 @@ def listed(inputs: tuple[str, ...]) -> Iterator[str]:
                 raise InputError("not a list of inputs: it is not text", source=text[1:]) from error
         named = [line for line in lines if line and not line.startswith("#")]
         if not named:
-            raise InputError("a list that names no input", source=text[1:])
+            raise InputError("this list names no input", source=text[1:])
         if "-" in named:
             raise InputError(
-                "a list that names standard input (-), which belongs on the command line",
+                "this list names standard input (-): name that on the command line instead",
                 source=text[1:],
             )
         yield from named
@@ -66,7 +67,7 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
     """Expand one argument.
 
     Returns:
-        Files; a line for each file of a folder that is passed over, with the reason.
+        Files, and a line with the reason for each file of a folder that is skipped.
     """
     if not text:
         raise InputError("an empty name among the inputs: is a variable unset?", source='""')
@@ -95,7 +96,7 @@ def refuse_inside(out: str, inputs: tuple[str, ...]) -> None:
     Args:
         out: folder or URL of the dataset.
     Raises:
-        InputError: names the folder.
+        InputError: the dataset is inside an input. The message names the input.
     """
     target = local_path(out)
     for text in listed(
@@ -125,7 +126,7 @@ def _is_inside(out: Path, text: str) -> bool:
 
 
 def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
-    """Expand a URL; each object comes with its entry in the listing, which saves a request."""
+    """Expand a URL. Each object has its entry in the listing, which saves a request for it."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
     fs, path = file_system(text)
@@ -165,13 +166,13 @@ def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
     fsspec's names lack the protocol and, in some file systems, the host.
 
     Args:
-        text: listed folder or glob as the user named it.
-        path: the same as fsspec names it.
-        found: the listing, by fsspec's names.
+        text: listed folder or glob, as the user named it.
+        path: the same folder or glob, as fsspec names it.
+        found: the listing: entries by fsspec's names.
     """
     protocol, _, rest = text.rstrip("/").partition("://")
     host, slash, inside = rest.partition("/")
-    # the host in fsspec's names: a store's bucket, or nothing
+    # host in fsspec's names: a store's bucket, or an empty string
     before = path.removesuffix(f"/{inside}") if slash else path
     urls = {
         f"{protocol}://{host}{name.removeprefix(before)}"
@@ -210,7 +211,7 @@ def _files_in(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _not_a_file(path: str) -> str | None:
-    """Return why a path in a folder is not read, for a message; None for files and folders."""
+    """Return the reason why a path in a folder is skipped; None for files and folders."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -232,7 +233,7 @@ def special(mode: int) -> str:
 def _only_sequences(
     folder: str, files: list[str], odd: list[str], format: Format
 ) -> tuple[list[str], list[str]]:
-    """Return the sequence files of a folder, and a line for each path that is passed over."""
+    """Return the sequence files of a folder, and a line for each path that is skipped."""
     chosen = [f for f in files if format != "auto" or looks_like_sequences(f)]
     if not chosen:
         kinds = " ".join(_SUFFIXES)
@@ -252,19 +253,19 @@ def _only_sequences(
 
 
 def as_text(name: str) -> str:
-    """Return a file's name as text, with bytes that are not UTF-8 as `\\xff`."""
+    """Return a file's name as text, with escapes such as `\\xff` for bytes that are not UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def suffix(name: str) -> str:
-    """Return the suffix of a file's name in lower case, without that of an archive."""
+    """Return the suffix of a file's name in lower case. Suffixes of archives are removed first."""
     path = PurePosixPath(name.lower())
     return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
 
 
 def looks_like_sequences(name: str) -> bool:
-    """Whether a file's name says that it holds sequences."""
-    # Hugging Face datasets leave these beside a saved dataset that was transformed
+    """Whether a file has the name of a sequence file."""
+    # exclude cache files, which Hugging Face datasets writes beside a saved dataset
     if PurePosixPath(name).match("cache-*.arrow"):
         return False
     return suffix(name) in _SUFFIXES

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 DONE: Final = 0
 FULL: Final = 1
-"""The arrays are full. Use them, then continue at the returned position."""
+"""State: the arrays are full. Use them, then call `parse` again from the returned position."""
 ODD: Final = 2
-"""The record at the returned position needs `pipeline.inputs.residues`."""
+"""State: `pipeline.inputs.residues` must parse the record at the returned position."""
 BINARY: Final = 3
-"""The byte at the returned position is a control character."""
+"""State: the byte at the returned position is a control character."""
 
 def parse(
     text: NDArray[np.uint8] | memoryview,
@@ -31,11 +31,12 @@ def parse(
     Args:
         text: uint8[n], FASTA that ends where a record ends.
         begin: position of a `>` that starts a line.
-        letter_classes: uint8[256] of `pipeline.inputs.residues.letter_classes`.
+        letter_classes: uint8[256], result of `pipeline.inputs.residues.letter_classes`.
         unk: token id of unknown letters.
-        tokens, ids: uint8[n] at least.
-        ends, id_ends, offset, unknown: int64, filled from index `first_record`.
+        tokens, ids: at least uint8[n], outputs.
+        ends, id_ends, offset, unknown: int64, outputs, written from index `first_record` on.
         first_record: number of records that the arrays hold already.
     Returns:
-        (state, position, records in the arrays); records before `position` are complete.
+        state, position, and number of records in the arrays. Records before `position` are
+        complete.
     """

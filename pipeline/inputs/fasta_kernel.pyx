@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""One pass over FASTA text that finds records and tokenizes them.
+"""Find and tokenize the records of FASTA text in one pass.
 
-The letter rules are the table `letter_classes` of `pipeline.inputs.residues`. A record with anything
-but ASCII letters, blanks and line ends is left to that module, which is far slower.
+The table `letter_classes` of `pipeline.inputs.residues` holds the rules for letters. That module,
+which is far slower, parses records with other bytes than ASCII letters, blanks and line ends.
 """
 
 from pipeline.inputs.residues import Letter
@@ -12,7 +12,8 @@ cdef enum:
     _FULL
     _ODD_RECORD
     _BINARY_BYTE
-    # token ids are below this, `Letter` is not; a power of two, so that `|` of several shows one
+    # Token ids are below this value, and values of `Letter` are not. It is a power of two, so that
+    # the bitwise or of several classes shows whether one of them is a `Letter`.
     _CLASSES = 64
 
 DONE = _DONE
@@ -73,7 +74,7 @@ def parse(
                 d += 1
                 i += 1
             if high >= 128:
-                state = _ODD_RECORD  # the id may end in white space that is not ASCII
+                state = _ODD_RECORD  # the id may end with white space that is not ASCII
                 i = record
                 break
             while i < size and classes[buf[i]] != newline and buf[i] != 0:
@@ -82,7 +83,7 @@ def parse(
                 state = _BINARY_BYTE
                 break
             misses = 0
-            star = -1  # one past the place of the last `*`
+            star = -1  # index after the last `*`
             while i < size:
                 while i + 8 <= size:
                     t0 = classes[buf[i]]

@@ -1,4 +1,4 @@
-"""Kinds of files that are not FASTA, recognised by their first bytes for error messages."""
+"""Recognise files that are not FASTA by their first bytes, for error messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from pipeline.inputs.decompress import detect
 
 HEAD_BYTES: Final = 1 << 16
-"""Bytes that are examined: enough for the third line of a FASTQ file."""
+"""Number of bytes that are examined: enough to reach the third line of a FASTQ file."""
 
 _UNPACK: Final = "unpack it, and give FASTA"
 _CONVERT: Final = "give FASTA, or a table with a sequence column"
@@ -60,7 +60,7 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
 
     Args:
         head: start of the plain text, up to HEAD_BYTES.
-        packed: whether the text came out of an archive.
+        packed: whether the text was decompressed from an archive.
     """
     inner = detect(head)
     if packed and inner != "none":
@@ -73,7 +73,7 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
     if head.startswith(_BYTE_ORDER):
         return "UTF-16 text: convert it, as in iconv -f UTF-16 -t UTF-8"
     if _MARKUP.match(head):
-        return "an HTML page: an answer of a web site in place of the file?"
+        return "an HTML page: did a web site send an error page instead of the file?"
     if _XML.match(head):
         return f"XML: {_CONVERT}"
     if _FASTQ.match(head):

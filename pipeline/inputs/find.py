@@ -1,4 +1,4 @@
-"""Find the inputs that the user named: their files, order, format, and ranges for tasks."""
+"""Find the inputs that the user named: their files, order, formats, and byte ranges for tasks."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from schemas.redact import without_credentials
 TASK_BYTES: Final = 128 << 20
 """Approximate bytes of an input that one map task of a large job reads."""
 FEWEST_TASKS: Final = 32
-"""A job has at least this many tasks, as long as each has a quarter of TASK_BYTES. Small tasks
-leave fewer cores idle at the end."""
+"""Minimum number of tasks of a job, unless a task would then have less than a quarter of
+TASK_BYTES. Small tasks leave fewer cores idle at the end."""
 PIECE_BYTES: Final = 16 << 20
-"""Bytes of the pieces over which an input's content hash is computed, so that tasks and machines
-share the work. The hash in the manifest depends on it."""
+"""Size of the pieces of an input that are hashed separately, in bytes. With pieces, several tasks
+can share the work. The content hash in the manifest depends on this size."""
 
 _UNTAGGED: Final = "-unmarked-"
-"""Part of the fingerprint of a web input whose server sends neither etag nor time. It is unique to
-a run, so no run trusts the results of another."""
+"""Part of the fingerprint of a web input whose server sends neither etag nor time. A random number
+follows, so that a run never reuses the results of another run."""
 
 
 def find_sources(
@@ -43,10 +43,10 @@ def find_sources(
 
     Args:
         inputs: arguments of the command line.
-        format: format of all inputs; `auto` detects each file's.
+        format: format of all inputs. `auto` detects each file's format.
         spool: file to which standard input was written, if it is one of the inputs.
     Returns:
-        Sources; a line for each file in a named folder that was passed over, with the reason.
+        Sources, and a line with the reason for each file of an input folder that was skipped.
     Raises:
         InputError: nothing matches, an input is named twice, or cannot be read.
     """
@@ -68,7 +68,7 @@ def find_sources(
     for url, name in names.items():
         if as_text(name) != name:
             raise InputError(
-                "its name is not UTF-8, which names in the manifest have to be; rename it, "
+                "its name is not UTF-8, but names in the manifest must be; rename it, "
                 "or give it as standard input",
                 source=as_text(url),
             )
@@ -82,9 +82,9 @@ def find_sources(
 
 
 def relative_names(urls: list[str]) -> dict[str, str]:
-    """Return each input's name relative to the common folder of the inputs of its protocol.
+    """Return each input's name, relative to the common folder of all inputs with its protocol.
 
-    Standard input is `-`.
+    The name of standard input is `-`.
     """
     groups: dict[str, list[str]] = {}
     for url in urls:
@@ -115,7 +115,10 @@ def relative_names(urls: list[str]) -> dict[str, str]:
 
 
 def _told_apart(names: dict[str, str]) -> dict[str, str]:
-    """Number the inputs that differ only in the query of their URL, which names must not show."""
+    """Add numbers to names that are equal because URLs differ only in their query.
+
+    Names must not contain the query, which may hold a secret.
+    """
     occurrences = Counter(names.values())
     seen: Counter[str] = Counter()
     for url, name in names.items():
@@ -152,11 +155,10 @@ def _source(
 
 
 def _refuse_special(url: str) -> None:
-    """Refuse files that can be read only once, because inputs are examined first and read in
-    ranges.
+    """Refuse files that can be read only once, because a build reads inputs more than once.
 
     Raises:
-        InputError: it is a pipe, socket or device, or missing.
+        InputError: the file is a pipe, socket or device, or it is missing.
     """
     if is_url(url):
         return
@@ -181,7 +183,7 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
         )
     if info is None:
         fs, path = file_system(url)
-        fs.invalidate_cache()  # a listing may be outdated
+        fs.invalidate_cache()  # a cached listing may be outdated
         info = cast(
             "dict[str, Any]",
             request_with_retries(RemoteStore(url, INTERRUPTED), lambda: fs.info(path), 0),
@@ -191,7 +193,7 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
 
 
 def unchanged(source: Source) -> bool:
-    """Whether a source is unchanged, as far as another machine can tell. Inodes may differ there.
+    """Whether a source is unchanged. Inodes are not compared: other machines may see other inodes.
 
     Raises:
         InputError: the source is missing.
@@ -205,21 +207,21 @@ def unchanged(source: Source) -> bool:
 
 
 def task_bytes(sources: Sequence[Source]) -> int:
-    """Return how many bytes a task reads, which depends on the sizes of the inputs."""
+    """Return the approximate number of bytes for each map task, from the sizes of the inputs."""
     return max(
         TASK_BYTES // 4, min(TASK_BYTES, sum(source.bytes for source in sources) // FEWEST_TASKS)
     )
 
 
 def cut(source: Source, size: int) -> list[tuple[int, int]]:
-    """Return byte ranges of about `size` for map tasks; one range if the source cannot be cut."""
+    """Return a source's byte ranges of about `size` for map tasks; one if it cannot be cut."""
     if FORMATS[source.format].can_be_cut and source.compression == "none":
         return _cut_anywhere(source, size)
     return [(0, source.bytes)]
 
 
 def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
-    """Return byte ranges of about `size`, each of whole pieces."""
+    """Return byte ranges of about `size`, each with whole pieces of the content hash."""
     pieces = max(1, -(-source.bytes // source.piece))
     tasks = min(pieces, max(1, -(-source.bytes // size)))
     edges = [min(source.bytes, pieces * i // tasks * source.piece) for i in range(tasks + 1)]
@@ -227,7 +229,7 @@ def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
 
 
 def every_range(sources: Sequence[Source]) -> list[tuple[int, int, int]]:
-    """Return (source index, begin, end) of ranges to hash that tile all sources of any format."""
+    """Return ranges to hash that cover all sources: (index of the source, begin, end) of each."""
     size = task_bytes(sources)
     return [
         (i, begin, end)

@@ -1,4 +1,4 @@
-"""A block of tokenized records, the common form of all input formats."""
+"""A block of tokenized records, which the readers of all input formats yield."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from schemas.vocabulary import Vocabulary
 class RecordBlock:
     """R tokenized records of one input, in input order.
 
-    The arrays are views: use them before the next block is read.
+    The arrays are views of buffers that the next block reuses.
 
     tokens:  uint8[T], residues of all records, no specials; record i is tokens[ends[i-1]:ends[i]]
     ends:    int64[R]
     ids:     uint8[…], UTF-8 of all ids; id i is ids[id_ends[i-1]:id_ends[i]]
     id_ends: int64[R]
     offset:  int64[R], byte of the decompressed input at which the record starts; in tables and
-        SeqIO
-        formats, the number of the record
-    unknown: int64[R], letters that became <unk>
+        SeqIO formats, the number of the record
+    unknown: int64[R], number of letters that became <unk>
     """
 
     tokens: NDArray[np.uint8]
@@ -40,14 +39,15 @@ class RecordBlock:
 
 
 Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
-"""Blocks, each with the hashes of the input's pieces that ended with it.
+"""Iterator over blocks, each with the hashes of the input's pieces that were completed with it.
 
-Callers must close it, because a stream that was not read to its end has threads and an open file.
+Callers must close the iterator, because a stream that was not read to its end has threads and an
+open file.
 """
 
 
 def identifier(name: object) -> str:
-    """Return an id from a table or Biopython, cut at its first blank like a FASTA header."""
+    """Return an id from a table or Biopython, cut at its first blank as in a FASTA header."""
     words = str(name).split(None, 1) if name is not None else []
     return words[0] if words else ""
 
@@ -55,7 +55,7 @@ def identifier(name: object) -> str:
 def block_of_texts(
     ids: list[str], residues: list[str], first_number: int, vocabulary: Vocabulary
 ) -> RecordBlock:
-    """Return a RecordBlock of texts; `first_number` is the first record's number in its file."""
+    """Return a RecordBlock of texts. `first_number` is the first record's number in its file."""
     classes = letter_classes(vocabulary)
     encoded = [encode(text, classes, vocabulary.unk) for text in residues]
     names = [name.encode("utf-8", "backslashreplace") for name in ids]

@@ -1,8 +1,8 @@
-"""The letter rules: which byte of a sequence is a residue, a blank, a line end, `*` or binary data.
+"""Rules for letters: which bytes of a sequence are residues, blanks, line ends, `*` or binary data.
 
-`letter_classes` is the only statement of these rules. `fasta_kernel` applies it to plain ASCII at
-disk speed. `residues_of` and `encode` apply it to everything else, character by character. They are
-slower and give the same result.
+Only `letter_classes` states these rules. `fasta_kernel` applies its table to plain ASCII, at the
+speed of a disk. `residues_of` and `encode` apply it to all other text, character by character. They
+are slower, and give the same result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Letter(IntEnum):
     SPACE = 68
     """Other ASCII white space: skipped at the end of a line, <unk> inside it."""
     NOT_ASCII = 69
-    """Part of a UTF-8 character: white space as above, else one <unk> for each character."""
+    """Part of a UTF-8 character. The character is white space as above, or else one <unk>."""
     BINARY = 70
     """A control character: the file is not text."""
 
@@ -51,7 +51,7 @@ def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
 
 
 def _bytes_of(*letters: Letter) -> str:
-    """Return the characters of these classes, which are the same in every vocabulary."""
+    """Return the characters of these classes. They are the same in every vocabulary."""
     return bytes(np.flatnonzero(np.isin(letter_classes(ESM2), letters)).astype(np.uint8)).decode()
 
 
@@ -64,14 +64,14 @@ _BINARY: Final = re.compile("[" + re.escape(_bytes_of(Letter.BINARY)) + "]")
 def residues_of(lines: str, *, comments: bool) -> str:
     """Return the residues in the lines of a record, without line ends, blanks and one trailing `*`.
 
-    A line loses white space of any kind at its end, and blanks anywhere.
+    White space of any kind is removed at the end of a line, and blanks are removed anywhere.
 
     Args:
         lines: text after the header.
-        comments: skip lines that start with `;`.
+        comments: whether to skip lines that start with `;`.
     Raises:
-        ValueError: there is a control character, so the data is binary. Its position in `lines` is
-            the second argument.
+        ValueError: the text has a control character, so it is binary data. The exception's second
+            argument is the character's position in `lines`.
     """
     control = _BINARY.search(lines)
     if control is not None:
@@ -83,13 +83,13 @@ def residues_of(lines: str, *, comments: bool) -> str:
 
 
 def encode(residues: str, classes: NDArray[np.uint8], unk: int) -> tuple[NDArray[np.uint8], int]:
-    """Return the token ids of residues, one for each character, and how many are <unk>.
+    """Return the token ids of residues, one for each character, and the number of <unk>.
 
     Returns:
         uint8[characters], number of characters outside the vocabulary.
     """
     points = np.frombuffer(residues.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    tokens = classes[np.minimum(points, 255)]  # a character above 127 is NOT_ASCII
+    tokens = classes[np.minimum(points, 255)]  # characters above 127 are NOT_ASCII
     outside = tokens >= min(Letter)
     return np.where(outside, np.uint8(unk), tokens), int(outside.sum())
 

@@ -1,4 +1,4 @@
-"""One input of a build, with its format, compression and fingerprint."""
+"""An input of a build, with its format, compression and fingerprint."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Source:
     """One input file.
 
     url: local path or URL to read it from.
-    name: relative to the inputs' common folder; its name in the manifest and in records/.
-    bytes: size as stored, compressed or not.
+    name: name in the manifest and in records/, relative to the inputs' common folder.
+    bytes: size of the stored file in bytes; the compressed size if it is compressed.
     format: a key of FORMATS.
-    fingerprint: changes with the file, as far as its store can tell without reading it.
-    piece: PIECE_BYTES of the process that planned the build.
+    fingerprint: text that changes when the file changes. It is made without reading the file.
+    piece: value of PIECE_BYTES in the process that planned the build.
     """
 
     url: str
@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputRange:
-    """Bytes `begin` to `end` of a source, all of it unless its format can be cut.
+    """Bytes `begin` to `end` of a source; all bytes if its format cannot be cut.
 
     sequence_column, id_column: names of a table's columns.
     """

@@ -1,6 +1,6 @@
 """Plan training runs: estimate a step's memory and time, and find the fastest settings that fit.
 
-Start at `training_plan.py`.
+Start reading at `training_plan.py`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The GPUs that a plan is made for."""
+"""The GPUs of a planned training run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 GPU_GIB: Final = {"H200": 139.8, "H100": 79.2}
-"""Memory of a GPU that torch can allocate, in GiB."""
+"""Memory that torch can allocate on a GPU of each kind, in GiB."""
 _GPUS_PER_NODE: Final = 8
 
 
@@ -20,7 +20,7 @@ class Cluster:
 
     @property
     def nodes(self) -> int:
-        """The smallest number of nodes with equally many GPUs each, at most eight."""
+        """The smallest number of nodes such that all have equally many GPUs, at most eight each."""
         return next(
             nodes
             for nodes in range(-(-self.number // _GPUS_PER_NODE), self.number + 1)
@@ -44,6 +44,6 @@ class Cluster:
         number, gpu = int(found[1]), found[2].upper()
         if gpu not in GPU_GIB:
             raise ValueError(
-                f"--gpus {text}: there are figures for {', '.join(GPU_GIB)}; none for {gpu}"
+                f"--gpus {text}: {gpu} was not measured; measured were {', '.join(GPU_GIB)}"
             )
         return Cluster(number=number, gpu=gpu)

@@ -2,8 +2,8 @@
 
 The formula was fitted to the rows of benchmarks/training/measured.json marked `fit`, all measured
 on NVIDIA H200s with backend te. `python -m benchmarks.training.fit_estimate` repeats the fit, and
-prints the errors on the other rows (docs/benchmarks.md). Memory is what torch allocates at its
-peak. It does not hold for backend torch, whose memory has not been measured.
+prints the errors on the other rows (docs/benchmarks.md). Memory is the peak of torch's allocations.
+The memory estimate does not hold for backend torch, whose memory has not been measured.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ACTIVATION_BYTES: Final = {
 }
 """Bytes of activations for each token, layer and unit of hidden size.
 
-Keys: `--recompute`, and whether matrix products run in FP8. With recomputation, the figures of bf16
-are used for FP8 too."""
+A key is the value of `--recompute`, and whether matrix products run in FP8. With recomputation, the
+figures of bf16 are used for FP8 too."""
 CONSTANT_BYTES: Final = 1 << 28
-"""Memory that does not depend on the setting."""
+"""Memory in bytes that is the same for every setting."""
 GATHERED_LAYERS: Final = 3
-"""Layers whose whole parameters and gradients are in memory at a time, under `--reshard layer`: one
-computes, one is being gathered, and one is being reduced."""
+"""Number of layers whose complete parameters and gradients are in memory at the same time, with
+`--reshard layer`: one computes, one is being gathered, and one is being reduced."""
 
 ROOM: Final = 0.93
 """Largest share of a GPU's memory that a plan uses. The rest is for fragmentation, communication
@@ -54,17 +54,19 @@ COEFFICIENTS: Final = {
 }
 """Coefficients of a step's time:
 
-- bf16, fp8: ms per TFLOP of matrix products; narrow: additional ms per TFLOP, times 1,000 / hidden
-  size
-- attention: ms per TFLOP of attention; long_attention: by cuDNN's kernels, where sequences may be
-  too long for ours
+- bf16, fp8: ms per TFLOP of matrix products
+- narrow: additional ms per TFLOP of matrix products, multiplied by 1,000 / hidden size
+- attention: ms per TFLOP of attention by our kernel
+- long_attention: ms per TFLOP of attention by cuDNN's kernels, which are used if sequences may be
+  too long for our kernel
 - cast: ms per GB of activations cast to FP8
 - layer: ms per layer
-- update: ms per billion parameters, of the optimizer; sums: of adding up gradients
-- selective, full: factors of recomputation
-- eager: additional share of time of an eager step, compared with a captured one
-- step_traffic, layer_traffic: ms per GB of traffic that computation does not hide, once a step or
-  in each layer
+- update: ms per billion parameters, for the optimizer
+- sums: ms per billion parameters, for adding up gradients
+- selective, full: factors by which recomputation multiplies the time
+- eager: additional share of the time in an eager step, compared with a captured step
+- step_traffic: ms per GB of traffic once a step that does not overlap with computation
+- layer_traffic: ms per GB of traffic in each layer that does not overlap with computation
 """
 HOST_MS: Final = {
     ("step", False): 4.5,
@@ -72,21 +74,22 @@ HOST_MS: Final = {
     ("layer", False): 6.9,
     ("layer", True): 9.5,
 }
-"""Time in ms that a slow host takes to launch one layer of an eager micro-batch. The layer cannot
-take less.
+"""Time in ms that a slow host takes to launch one layer of an eager micro-batch. A layer takes at
+least this time.
 
-Keys: `--reshard`, and whether matrix products run in FP8."""
+A key is the value of `--reshard`, and whether matrix products run in FP8."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """One way to train.
+    """Settings of a training run.
 
-    tokens, real_tokens, squares: of a micro-batch, over all ranks that share it: tokens with
-        padding, tokens without padding, and Σ length² over its sequences
-    max_seqlen: longest sequence of the dataset, in tokens
-    shards:     ranks that share one copy of the parameters
-    captured:   whether steps are captured in CUDA graphs
+    tokens:      tokens of a micro-batch, padding included, over all ranks that share it
+    real_tokens: tokens of a micro-batch, without padding, over all ranks that share it
+    squares:     Σ length² over the sequences of a micro-batch, over all ranks that share it
+    max_seqlen:  longest sequence of the dataset, in tokens
+    shards:      number of ranks that share one copy of the parameters
+    captured:    whether steps are captured in CUDA graphs
     """
 
     model: ModelOptions
@@ -108,8 +111,8 @@ class Setting:
         """Return a setting with micro-batches of `buckets` average buckets of a dataset.
 
         Args:
-            manifest: of the dataset; its train split is not empty.
-            others: the fields that do not depend on the dataset.
+            manifest: manifest of the dataset. The train split must not be empty.
+            others: fields that do not depend on the dataset.
         """
         train = manifest.splits["train"]
         return cls(
@@ -122,12 +125,12 @@ class Setting:
 
     @property
     def step_tokens(self) -> float:
-        """Tokens of a step without padding, over all ranks."""
+        """Number of tokens of a step over all ranks, without padding."""
         return self.real_tokens * self.micro_batches * self.ranks / self.context_parallel
 
 
 def memory(setting: Setting) -> dict[str, float]:
-    """Return the bytes of one GPU at the peak, by part."""
+    """Return the bytes that each part takes on one GPU at the peak."""
     model, p = setting.model, setting.model.parameters
     accumulates = setting.micro_batches > 1
     whole = setting.ranks == 1 or setting.reshard == "step"
@@ -152,7 +155,7 @@ def memory(setting: Setting) -> dict[str, float]:
 
 
 def _gathered_bytes(setting: Setting) -> float:
-    """Return the bytes of parameters and gradients that are gathered from other ranks at a time."""
+    """Return the bytes of gathered parameters and gradients that are in memory at a time."""
     p = setting.model.parameters
     if setting.ranks == 1:
         return 0.0
@@ -162,7 +165,7 @@ def _gathered_bytes(setting: Setting) -> float:
 
 
 def seconds(setting: Setting) -> float:
-    """Return the time of a step."""
+    """Return the time of a step in seconds."""
     c = COEFFICIENTS
     billions = setting.model.parameters / 1e9
     traffic = (setting.shards - 1) / setting.shards * billions
@@ -174,10 +177,11 @@ def seconds(setting: Setting) -> float:
 
 
 def _micro_batch_ms(setting: Setting, billions: float, traffic: float) -> float:
-    """Return the time of a micro-batch, traffic included under `--reshard layer`.
+    """Return the time of a micro-batch in ms. With `--reshard layer`, it includes traffic.
 
     Args:
-        billions: of parameters; traffic: of parameters that come from other ranks, in billions.
+        billions: number of parameters, in billions.
+        traffic: number of parameters that a rank receives from other ranks, in billions.
     """
     c = COEFFICIENTS
     again = {"none": 1.0, "selective": c["selective"], "full": c["full"]}[setting.recompute]
@@ -195,7 +199,7 @@ def _micro_batch_ms(setting: Setting, billions: float, traffic: float) -> float:
 
 
 def _compute_ms(setting: Setting) -> float:
-    """Return the time that one rank computes on a micro-batch, without recomputation."""
+    """Return the time in ms that one rank computes on a micro-batch, without recomputation."""
     model, c = setting.model, COEFFICIENTS
     share = 1 / setting.context_parallel
     features = step_features(setting)
@@ -211,9 +215,10 @@ def _compute_ms(setting: Setting) -> float:
 
 
 def step_features(setting: Setting) -> dict[str, float]:
-    """Return the quantities that the time of a micro-batch is linear in; keys of COEFFICIENTS.
+    """Return the quantities on which the time of a micro-batch depends linearly.
 
-    TFLOP of matrix products and attention, GB of activations cast, and layers.
+    They are TFLOP of matrix products and attention, GB of activations cast, and the number of
+    layers. The keys are keys of COEFFICIENTS.
     """
     model = setting.model
     d = model.hidden_size

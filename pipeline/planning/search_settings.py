@@ -1,12 +1,12 @@
-"""Search for the settings of a training run that fit a cluster's memory, the fastest first.
+"""Search for settings of a training run that fit into a cluster's memory, and sort them by speed.
 
 1. List context-parallel sizes that divide the GPUs of a node, the model's heads and the buckets.
 2. For each size, list combinations of micro-batch, recomputation, resharding and replication whose
    batch is within 15 % of the published one.
 3. Estimate memory, and drop combinations that do not fit (`estimate.memory`).
-4. Keep the smallest context-parallel size that fits; there, prefer one copy of the parameters for
-   each node, because traffic between nodes was not measured and is smallest that way; then sort by
-   estimated tokens/s (`estimate.seconds`).
+4. Keep the combinations of the smallest context-parallel size that fits.
+5. Prefer combinations with one copy of the parameters for each node: they have the least traffic
+   between nodes, which was not measured. Then sort by estimated tokens/s (`estimate.seconds`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _BUCKETS_PER_MICRO_BATCH: Final = (1, 2, 4, 8, 16)
 _RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 _RESHARD: Final[tuple[Reshard, ...]] = ("step", "layer")
 _BATCH_TOLERANCE: Final = 0.15
-"""Largest difference between a batch and the published one, as a share of it."""
+"""Largest difference between a batch and the published batch, as a share of the published batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One way to train, and the trainer's flags that ask for it.
+    """Settings of a training run, with the trainer's flags for them.
 
-    buckets:   in a micro-batch
-    replicate: copies of the parameters
+    buckets:   number of buckets in a micro-batch
+    replicate: number of copies of the parameters
     """
 
     setting: Setting
@@ -48,7 +48,7 @@ class Candidate:
 
     @property
     def gib(self) -> float:
-        """Estimated memory of one GPU at its peak."""
+        """Estimated peak memory of one GPU, in GiB."""
         return sum(memory(self.setting).values()) / 2**30
 
     def flags(self) -> list[str]:
@@ -75,10 +75,11 @@ class Candidate:
 def search_settings(
     manifest: Manifest, model: str, cluster: Cluster, *, fp8: bool
 ) -> list[Candidate]:
-    """Return the settings that fit, the best first.
+    """Return the settings that fit, beginning with the best.
 
     Args:
-        manifest: of a dataset whose train split is not empty; model: a key of ESM2_MODELS.
+        manifest: manifest of a dataset whose train split is not empty.
+        model: a key of ESM2_MODELS.
     Raises:
         ValueError: no setting fits the memory, or every batch is too far from the published one.
             The message names a remedy.
@@ -153,15 +154,15 @@ def _candidates(
 
 
 def _does_not_fit(candidates: list[Candidate], cluster: Cluster, model: str, room: float) -> str:
-    """Return a message about the smallest candidate: its memory, the largest part, the remedy."""
+    """Return a message with the smallest candidate's memory, its largest part, and a remedy."""
     least = min(candidates, key=lambda candidate: candidate.gib)
     part, size = max(memory(least.setting).items(), key=lambda item: item[1])
     remedy = (
-        "use more GPUs, which share it"
+        "use more GPUs, which divide that part"
         if cluster.number == 1 or "Adam" in part or "parameters" in part
-        else "use a dataset of smaller --capacity, which takes less of it"
+        else "use a dataset of smaller --capacity, which needs less for that part"
     )
     return (
-        f"{model} needs at least {least.gib:.0f} GiB of each of {cluster.number} {cluster.gpu}, "
-        f"which have room for {room:.0f}: {size / 2**30:.0f} GiB of them for {part}; {remedy}"
+        f"{model} on {cluster.number} {cluster.gpu} needs at least {least.gib:.0f} GiB per GPU, "
+        f"and {room:.0f} are available: {size / 2**30:.0f} GiB are for {part}; {remedy}"
     )

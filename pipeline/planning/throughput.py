@@ -2,8 +2,8 @@
 
 The GPU-hours of `thdpack stats` come from this table.
 
-The rows are those of docs/benchmarks.md, measured at 16,384 tokens a step, except for 15B. A test
-checks that the two agree.
+The rows are copied from docs/benchmarks.md, and a test compares both. All presets but 15B were
+measured at 16,384 tokens per step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _MEASURED_ON_FOUR: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Measured throughput of a preset. tokens_per_second: unpadded tokens, on one GPU."""
+    """Measured throughput of a preset.
+
+    tokens_per_second: tokens per second and GPU, without padding
+    """
 
     preset: str
     precision: str

@@ -1,7 +1,7 @@
-"""`thdpack plan`: find the fastest settings of a training run that fit, with their memory and time.
+"""`thdpack plan`: find the fastest settings of a training run that fit into the GPUs' memory.
 
-Time and memory come from a fitted formula (`estimate.py`), with the attention cost of the dataset's
-own buckets. Estimates hold for backend te on the GPUs of `cluster.GPU_GIB`.
+A fitted formula (`estimate.py`) estimates time and memory from the attention cost of the dataset's
+buckets. Estimates hold for backend te on the GPUs of `cluster.GPU_GIB`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from schemas.manifest import Manifest
 from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, check_length_multiple
 
 _SHORT_RUN: Final = 20_000
-"""A run of fewer steps is too short for the presets' warm-up."""
+"""Minimum number of steps of a run. A shorter run would end too early in the presets' warm-up."""
 _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingPlan:
-    """The best setting that fits, and the next ones.
+    """The best settings that fit.
 
-    tokens:       of the whole run
-    epoch_tokens: of one epoch
-    candidates:   the best first
+    tokens:       number of tokens of the whole run
+    epoch_tokens: number of tokens of one epoch
+    candidates:   settings in order, beginning with the best
     """
 
     model: str
@@ -50,7 +50,7 @@ class TrainingPlan:
         return math.ceil(self.tokens / self.best.setting.step_tokens)
 
     def hours(self, tokens: float) -> float:
-        """Return the time that training on so many tokens takes."""
+        """Return the time in hours that training on `tokens` tokens takes."""
         return tokens / self.best.tokens_per_second / 3600
 
     @property
@@ -112,15 +112,15 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
 
     Args:
         data: path or URL of the dataset.
-        gpus: a number and a kind, such as 8xH200.
-        tokens: number of tokens of the whole run; 0: as many as the published run.
+        gpus: number and kind of GPUs, such as 8xH200.
+        tokens: number of tokens of the whole run. 0 means as many as the published run has.
     Raises:
         ValueError: the model is unknown, the GPUs have not been measured, the trainer would refuse
-            the dataset, or no setting fits (the message then names a remedy).
+            the dataset, or no setting fits. In the last case, the message names a remedy.
         DatasetError: the dataset cannot be read, or its train split is empty.
     """
     if model not in ESM2_MODELS:
-        raise ValueError(f"--model {model}: there are {', '.join(ESM2_MODELS)}")
+        raise ValueError(f"--model {model} is unknown; choose one of {', '.join(ESM2_MODELS)}")
     cluster = Cluster.parse(gpus)
     manifest = read_manifest(data)
     train = manifest.splits.get("train")

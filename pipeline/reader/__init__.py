@@ -1,6 +1,6 @@
-"""The streaming shard reader: buckets in one global order that any number of ranks share.
+"""The streaming shard reader: buckets in one global order, which any number of ranks share.
 
-`ShardReader` reads a dataset, `Mixture` several. Both need neither torch nor compiled code.
+`ShardReader` reads one dataset, and `Mixture` reads several. Neither needs torch or compiled code.
 """
 
 from typing import TYPE_CHECKING

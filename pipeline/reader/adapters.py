@@ -1,8 +1,8 @@
 """Convert buckets to the arguments of other libraries, and merge several into one THD row.
 
 THD (total tokens × heads × head dimension) is the layout of packed sequences. The functions use
-numpy only and copy little. torch takes the arrays by `torch.from_numpy` or, for the read-only
-`input_ids`, by `torch.tensor`.
+only numpy, and copy little. To convert an array to torch, use `torch.from_numpy`, and for
+`input_ids`, which is read-only, `torch.tensor`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
     """Merge k buckets into one THD row of k × capacity tokens.
 
     Returns:
-        input_ids uint8[k × capacity]; cu_seqlens int32[k × slots + 1], a static shape: offsets of
-        every bucket's sequences and tail pieces in order, then k × capacity repeated. A bucket's
-        tail pieces lie before the next bucket's sequences. position is the first bucket's.
+        A bucket with input_ids uint8[k × capacity] and cu_seqlens int32[k × slots + 1], a static
+        shape. cu_seqlens has the offsets of each bucket's sequences, then of its tail pieces,
+        bucket after bucket, then k × capacity repeated. `position` is that of the first bucket.
     Raises:
-        ValueError: no buckets, or buckets of different shapes.
+        ValueError: the list is empty, or the buckets differ in shape.
     """
     if len({(b.input_ids.size, b.cu_seqlens.size, b.max_seqlen) for b in buckets}) != 1:
         raise ValueError(
@@ -70,7 +70,7 @@ def flash_attention(bucket: Bucket) -> dict[str, Any]:
 def transformer_engine(bucket: Bucket) -> dict[str, Any]:
     """Return the arguments of Transformer Engine's `TransformerLayer` and `DotProductAttention`.
 
-    They are for `qkv_format="thd"`.
+    The arguments are for `qkv_format="thd"`.
     """
     return {
         "cu_seqlens_q": bucket.cu_seqlens,
@@ -83,16 +83,18 @@ def transformer_engine(bucket: Bucket) -> dict[str, Any]:
 def hugging_face(bucket: Bucket, attn_implementation: str = "sdpa") -> dict[str, Any]:
     """Return the arguments of a transformers model, which depend on its attention implementation.
 
-    Only flash attention supports packed rows. Other implementations, such as the default sdpa,
-    would let sequences attend to each other, so they get padded rows. A mask of tokens × tokens
-    would not work for ESM-2, whose embeddings need a mask of single tokens.
+    Only flash attention supports packed rows. In other implementations, such as the default sdpa,
+    packed sequences would attend to each other, so the result has padded rows. A mask of
+    tokens × tokens is no alternative: ESM-2's embeddings need a mask of single tokens.
 
     Args:
-        attn_implementation: the model's, such as "sdpa", "eager" or "flash_attention_2".
+        attn_implementation: attention implementation of the model, such as "sdpa", "eager" or
+            "flash_attention_2".
     Returns:
-        With flash attention a batch of one row: input_ids and position_ids int64[1, capacity],
+        With flash attention, a batch of one row: input_ids and position_ids int64[1, capacity],
         cu_seq_lens_q and cu_seq_lens_k int32[slots + 1], max_length_q and max_length_k. Token
-        dropout then scales by the masks of the whole row. Otherwise the result of `bshd`.
+        dropout then scales by the number of masks in the whole row. With other implementations, the
+        result of `bshd`.
     """
     if "flash" not in attn_implementation:
         return bshd(bucket)

@@ -1,5 +1,4 @@
-"""Columns of Arrow data as numpy arrays, without compiled code of thdpack and without slow
-imports."""
+"""Convert columns of Arrow data to numpy arrays, without thdpack's kernels or slow imports."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ def numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
         pa.ArrowInvalid: the column has nulls.
     """
     if array.null_count:
-        raise pa.ArrowInvalid(f"{array.null_count} nulls in a column that has none")
+        raise pa.ArrowInvalid(f"{array.null_count} nulls in a column that must not have nulls")
     if len(array) == 0:
         return np.empty(0, dtype=dtype)
     found = np.frombuffer(
@@ -28,5 +27,5 @@ def numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
         count=len(array),
         offset=array.offset * np.dtype(dtype).itemsize,
     )
-    found.flags.writeable = False  # a mapping is read-only anyway, but a decompressed shard is not
+    found.flags.writeable = False  # a mapping is read-only, but a decompressed shard is not
     return found

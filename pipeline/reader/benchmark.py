@@ -15,10 +15,10 @@ _PERCENTILES = (50.0, 99.0, 99.9, 100.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReaderSpeed:
-    """Result of one run, in seconds, bytes and real tokens.
+    """Result of one measurement, in seconds, bytes and real tokens.
 
     first_bucket: seconds from opening the dataset to the first bucket
-    latency: seconds at percentiles 50, 99, 99.9, 100, from the request for a bucket until its
+    latency: percentiles 50, 99, 99.9 and 100 of the seconds from the request for a bucket until its
         tokens are copied into one buffer
     """
 
@@ -54,7 +54,7 @@ class ReaderSpeed:
 
 
 def bench_reader(reader: ShardReader, seconds: float, started: float) -> ReaderSpeed:
-    """Read for some seconds; `started` is the time.perf_counter() before the dataset was opened."""
+    """Read for `seconds`. `started` is the time.perf_counter() before the dataset was opened."""
     bucket = next(reader)
     first = time.perf_counter() - started
     buffer = np.empty_like(bucket.input_ids)

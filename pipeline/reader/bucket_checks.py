@@ -1,7 +1,7 @@
-"""Check, when a shard is first mapped, the values in its buckets that attention kernels trust.
+"""Check values in a shard's buckets that attention kernels use without a check of their own.
 
-A hash proves that a shard is the one in the manifest, not that it was written without bugs or
-malice.
+The hash of a shard shows that it is the shard of the manifest. It does not show that the shard was
+written without bugs or malice, so the reader checks each shard when it is first mapped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline.reader.bucket_shape import BucketShape
 def first_problem(batches: Sequence[pa.RecordBatch], shape: BucketShape) -> str | None:
     """Return the problem of the first bucket that breaks a rule, or None.
 
-    It takes as long as hashing the shard.
+    The checks take as long as hashing the shard.
 
     Raises:
         pa.ArrowInvalid: offsets of a column point outside it, or a value is null.
@@ -36,7 +36,7 @@ def _rules(
     batches: Sequence[pa.RecordBatch],
     shape: BucketShape,
 ) -> Sequence[tuple[str, NDArray[np.bool_]]]:
-    """Return rules and, for each, bool[buckets]: which buckets break it."""
+    """Return the text of each rule with a mask, bool[buckets], of the buckets that break it."""
     lists = [batch.column("cu_seqlens") for batch in batches]
     lengths = np.concatenate([np.diff(numbers(each.offsets, np.int32)) for each in lists])
     if (lengths < 2).any():
@@ -45,7 +45,7 @@ def _rules(
     begins = np.cumsum(lengths, dtype=np.int64) - lengths
     ends = begins + lengths - 1
     spans = np.diff(edges, append=edges[-1] + 1)
-    # differences from the last value of a bucket to the first of the next do not count
+    # ignore differences between the last value of a bucket and the first value of the next bucket
     spans[ends] = 1
     shortest, longest = np.minimum.reduceat(spans, begins), np.maximum.reduceat(spans, begins)
     rises = (edges[begins] == 0) & (edges[ends] == shape.capacity) & (shortest > 0)
@@ -59,13 +59,13 @@ def _rules(
         (f"cu_seqlens does not rise from 0 to {shape.capacity}", ~rises),
         (f"a sequence is longer than {shape.max_seqlen} tokens", longest > shape.max_seqlen),
         (f"more than {shape.slots} sequences and tail pieces", lengths - 1 > shape.slots),
-        ("num_seqs is not a number of its sequences", ~counted),
+        ("num_seqs does not fit cu_seqlens", ~counted),
         ("num_tokens is more than its sequences hold", (tokens < 0) | (tokens > real)),
         (f"a token id is not below {shape.vocabulary}", largest >= shape.vocabulary),
     ]
 
 
 def _values(lists: pa.ListArray) -> NDArray[np.int32]:
-    """Return the values of the lists, without importing pyarrow.compute as `flatten` does."""
+    """Return the values of the lists. Unlike `flatten`, this does not import pyarrow.compute."""
     offsets = numbers(lists.offsets, np.int32)
     return numbers(lists.values, np.int32)[offsets[0] : offsets[-1]]

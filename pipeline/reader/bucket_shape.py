@@ -9,12 +9,12 @@ from schemas.manifest import Manifest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketShape:
-    """Sizes that all buckets of a run have in common.
+    """Sizes that all buckets of a reader have in common.
 
-    capacity: tokens in a bucket
-    slots: room for sequences and tail pieces in cu_seqlens
-    max_seqlen: no sequence and no tail piece is longer
-    vocabulary: token ids are below this
+    capacity: number of tokens in a bucket
+    slots: largest number of sequences and tail pieces (parts of the padding) that cu_seqlens holds
+    max_seqlen: upper limit of the tokens in a sequence or tail piece
+    vocabulary: size of the vocabulary; all token ids are below it
     """
 
     capacity: int

@@ -1,6 +1,6 @@
-"""A position in an endless global order, and the part of it that each rank takes.
+"""A position in an endless global order of buckets, and the part of the order that each rank reads.
 
-`ShardReader` and `Mixture` share this.
+`ShardReader` and `Mixture` are built on it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from schemas.bucket import Bucket
 from schemas.errors import StateError
 
 STATE_VERSION: Final = 1
-"""Version of a reader's state. It changes with the order and with the meaning of `position`."""
+"""Version of a reader's state. It changes if the order or the meaning of `position` changes."""
 
 _Take = Callable[[NDArray[np.int64]], Iterator[Bucket]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranks:
-    """Topology of the ranks. This rank's part of every step follows from it.
+    """Topology of the ranks, which determines the buckets of this rank in every step.
 
-    rank, world_size: as torch.distributed counts them.
-    context_parallel: consecutive ranks that share a bucket; each computes a slice of it.
-    buckets_per_step: buckets of all ranks in one step; 0 for one per group.
+    rank, world_size: rank and number of ranks, as in torch.distributed.
+    context_parallel: number of consecutive ranks that share a bucket (a context-parallel group).
+        Each rank of a group computes a slice of the bucket.
+    buckets_per_step: number of buckets of all ranks in one step; 0 means one per group.
     """
 
     rank: int
@@ -50,18 +51,18 @@ class Ranks:
         if self.context_parallel < 1 or self.world_size % self.context_parallel:
             raise ValueError(
                 f"world_size is {self.world_size}, "
-                f"no multiple of context_parallel, {self.context_parallel}"
+                f"expected a multiple of context_parallel, {self.context_parallel}"
             )
         if self.buckets_per_step < 0 or self.buckets_per_step % self.groups:
             those = "ranks" if self.context_parallel == 1 else "context-parallel groups"
             raise ValueError(
                 f"buckets_per_step is {self.buckets_per_step}, "
-                f"no multiple of the {self.groups} {those} that share a step"
+                f"expected a multiple of the {self.groups} {those} that share a step"
             )
 
     @property
     def groups(self) -> int:
-        """Number of context-parallel groups; each gets different buckets."""
+        """Number of context-parallel groups. Each group gets different buckets."""
         return self.world_size // self.context_parallel
 
     @property
@@ -70,12 +71,12 @@ class Ranks:
 
     @property
     def step(self) -> int:
-        """Buckets of one step on all ranks."""
+        """Number of buckets in one step over all ranks."""
         return self.buckets_per_step or self.groups
 
     @property
     def share(self) -> int:
-        """Buckets of one step in each group."""
+        """Number of buckets in one step for each group."""
         return self.step // self.groups
 
 
@@ -95,11 +96,11 @@ class GlobalCursor(Iterator[Bucket]):
     ) -> None:
         """
         Args:
-            digest: digest of everything but the seed that decides the order.
-            take: yields the buckets at rising positions.
-            stop: ends threads. Neither it nor `take` may refer to this object. Otherwise dropping
-                the object would not end the threads.
-            block: positions to pass to `take` at once.
+            digest: digest of everything that determines the order, except the seed.
+            take: function that yields the buckets at ascending positions.
+            stop: function that ends the threads. Neither `stop` nor `take` may refer to this
+                object, because the threads could then not end when the object is dropped.
+            block: number of positions to pass to `take` at once.
         """
         self._endless = partial(_endless, take, ranks.groups, block)
         self._ranks = ranks
@@ -109,7 +110,7 @@ class GlobalCursor(Iterator[Bucket]):
             "split": split,
             "seed": index(seed),
         }
-        # runs when this object is dropped, and when the interpreter exits
+        # runs `stop` when this object is dropped, or when the interpreter exits
         self._finalizer = weakref.finalize(self, stop)
         self._start = 0
         self._delivered = 0
@@ -121,15 +122,14 @@ class GlobalCursor(Iterator[Bucket]):
         try:
             bucket = next(self._buckets)
         except BaseException:
-            # a generator that raised cannot continue; the next call gets the next bucket or the
-            # error
+            # a generator that raised cannot continue, so make a new one at the same position
             self._buckets = self._from_here()
             raise
         self._delivered += 1
         return bucket
 
     def __iter__(self) -> Iterator[Bucket]:
-        """Yield what `next` returns, without the cost of a call."""
+        """Yield the same buckets as `next`, without the cost of a call for each bucket."""
         while True:
             buckets = self._buckets
             try:
@@ -143,10 +143,10 @@ class GlobalCursor(Iterator[Bucket]):
                 raise
 
     def batches(self, buckets: int) -> Iterator[Bucket]:
-        """Yield THD rows, each merged of `buckets` buckets of this rank. See `merge`.
+        """Yield THD rows, each merged from `buckets` buckets of this rank. See `merge`.
 
         Raises:
-            ValueError: a step does not divide into such batches.
+            ValueError: the number of this rank's buckets in a step is not a multiple of `buckets`.
         """
         if buckets < 1 or self._ranks.share % buckets:
             raise ValueError(
@@ -168,18 +168,19 @@ class GlobalCursor(Iterator[Bucket]):
 
     @property
     def position(self) -> int:
-        """Start of the first step that was not completely delivered.
+        """Start of the first step whose buckets were not all delivered.
 
-        It is the same on every rank after the same steps.
+        After the same number of steps, it is the same on every rank.
         """
         return self._start + self._delivered // self._ranks.share * self._ranks.step
 
     def seek(self, position: int) -> None:
-        """Continue from a position, counted from 0 across epochs. Every position takes equally
-        long.
+        """Continue from a position, counted from 0 across epochs.
+
+        The time that this takes does not depend on the position.
 
         Raises:
-            ValueError: it is negative or beyond 2^62, or the reader is closed.
+            ValueError: the position is negative or at least 2^62, or the reader is closed.
             ForkedReaderError: another process opened the reader.
         """
         if self._forked:
@@ -192,20 +193,20 @@ class GlobalCursor(Iterator[Bucket]):
         self._buckets = self._from_here()
 
     def state_dict(self) -> dict[str, int | str]:
-        """Return the state for a checkpoint: the same on every rank, for any number of ranks."""
+        """Return the state for a checkpoint. It is the same for every rank and world size."""
         return {**self._identity, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where a state was taken.
+        """Continue from the position of a state that `state_dict` returned.
 
         Raises:
-            StateError: the state has another dataset, split, seed or version; the message says
+            StateError: the state has another dataset, split, seed or version. The message says
                 which.
         """
         if "version" in state and state["version"] != STATE_VERSION:
             raise StateError(
                 f"the reader's state has version {state['version']!r}, "
-                f"this thdpack knows version {STATE_VERSION}"
+                f"this thdpack reads version {STATE_VERSION}"
             )
         missing = {*self._identity, "position"} - set(state)
         if missing:
@@ -218,7 +219,7 @@ class GlobalCursor(Iterator[Bucket]):
                     else f"has another {key}: it"
                 )
                 raise StateError(
-                    f"the reader's state {field} is {state[key]!r}, here it is {ours!r}; "
+                    f"the reader's state {field} is {state[key]!r}, this reader has {ours!r}; "
                     "the order would not be the same"
                 )
         position = state["position"]
@@ -241,9 +242,9 @@ class GlobalCursor(Iterator[Bucket]):
         self.close()
 
     def after_fork(self) -> None:
-        """Refuse to read in this fork, which lacks the threads and would read the parent's buckets
-        again."""
-        self._finalizer.detach()  # it would wait for threads that do not exist in this process
+        """Refuse to read in this forked process, which has no threads and would repeat the parent's
+        buckets."""
+        self._finalizer.detach()  # it would wait for threads of the parent
         self._forked = True
         self._buckets = self._from_here()
 

@@ -1,7 +1,7 @@
-"""After a fork, notify objects that have threads or locks.
+"""Notify objects that have threads or locks after a fork.
 
-A forked process has only the thread that called fork. A lock that another thread held stays locked
-in it for ever.
+A forked process has only the thread that called fork. If another thread held a lock during the
+fork, the lock is locked for ever in the new process.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ from typing import Protocol
 
 
 class ForkedReaderError(RuntimeError):
-    """A reader is used in a fork of its process, where it would yield the parent's buckets
-    again."""
+    """A reader is used in a forked process, where it would repeat the parent's buckets."""
 
 
 class ForkAware(Protocol):
     def after_fork(self) -> None:
-        """Runs in the new process before anything else does."""
+        """Prepare the object for use in the new process. This runs before any other code there."""
 
 
 _FORK_AWARE: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
 def call_after_fork(listener: ForkAware) -> None:
-    """Call `listener.after_fork` in every fork, as long as the object exists."""
+    """Call `listener.after_fork` after every fork, as long as the object exists."""
     _FORK_AWARE.add(listener)
 
 

@@ -1,10 +1,10 @@
 """The global order of buckets, a pure function of bucket counts, seed, epoch and position.
 
-An epoch permutes the shards. It then permutes the buckets inside windows of WINDOW_SHARDS
-consecutive shards, so that a reader needs few shards at a time. The tables of an epoch have one
-entry per shard. A bucket's place inside its window is computed, never stored, so every position is
-found in the same time. That takes about 0.2 µs a bucket for 8,192 positions at a time, 0.5 µs for
-1,024.
+In each epoch, the shards are permuted first. Then buckets are permuted inside each window, which is
+a group of WINDOW_SHARDS consecutive shards, so that a reader needs few shards at a time. The tables
+of an epoch have one entry per shard. A bucket's place inside its window is computed, not stored, so
+the time to find a bucket does not depend on its position. The time is about 0.2 µs per bucket for
+8,192 positions at once, and 0.5 µs for 1,024.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from schemas.splitmix import mix, mix_all
 
 WINDOW_SHARDS: Final = 4
-"""Shards whose buckets are shuffled together. Another value gives another order, and needs another
-state version."""
+"""Number of shards whose buckets are shuffled together. Another value results in another order, and
+needs another STATE_VERSION."""
 
 POSITIONS: Final = 1 << 62
-"""Positions are below this, so that their sums fit into int64."""
+"""Upper limit of positions, so that sums of positions fit into int64."""
 
 _ROUNDS: Final = 6
 
@@ -34,10 +34,9 @@ def permuted(
 
     Args:
         key: one key for all values, or uint64[n], a key for each.
-    Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) on the next power of two,
-        walked
-        along its cycle until it falls below `size` (Black & Rogaway, CT-RSA 2002): fewer than two
-        steps on average.
+    Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) on the next power of two. It is
+        applied again until the value is below `size` (cycle walking, Black & Rogaway, CT-RSA 2002),
+        on average fewer than two times.
     """
     if size == 1:
         return np.zeros_like(values)
@@ -63,8 +62,8 @@ def permuted(
 class EpochOrder:
     """The order of one epoch.
 
-    shards: int64[S], the shards in the order of their opening
-    starts: int64[windows + 1], position in the epoch at which each window starts
+    shards: int64[S], indices of the shards in the order in which readers open them
+    starts: int64[windows + 1], first position of each window in the epoch
     """
 
     def __init__(self, counts: NDArray[np.int64], seed: int, epoch: int) -> None:
@@ -87,7 +86,7 @@ class EpochOrder:
     def locate(
         self, window: int, offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return shard and row, int64[n] each, of positions of the epoch that lie in `window`."""
+        """Return shard and row, int64[n] each, of the epoch's positions `offsets` in `window`."""
         start = int(self.starts[window])
         inside = permuted(
             offsets - start, int(self.starts[window + 1]) - start, mix_all(self._key, window)
@@ -102,14 +101,14 @@ class Order:
     """The endless order of one split's buckets; epochs follow one another."""
 
     def __init__(self, counts: list[int], seed: int) -> None:
-        """`counts`: buckets of each shard, at least 1 each."""
+        """`counts`: number of buckets in each shard, at least 1."""
         self._counts = np.array(counts, dtype=np.int64)
         self._seed = seed
         self._epochs: dict[int, EpochOrder] = {}
         self.buckets = int(self._counts.sum())
 
     def epoch(self, number: int) -> EpochOrder:
-        """Return the order of an epoch; the two latest are kept."""
+        """Return the order of an epoch. The two latest results are cached."""
         order = self._epochs.get(number)
         if order is None:
             order = EpochOrder(self._counts, self._seed, number)
@@ -120,7 +119,7 @@ class Order:
         return order
 
     def shards_after(self, epoch: int, window: int) -> Iterator[int]:
-        """Yield the shards in the order of their use after a window, endlessly."""
+        """Yield the shards that follow a window, in the order of their use, endlessly."""
         done = (window + 1) * WINDOW_SHARDS
         while True:
             yield from self.epoch(epoch).shards[done:].tolist()

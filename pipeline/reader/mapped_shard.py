@@ -1,9 +1,9 @@
-"""A shard, mapped into memory and verified. Its buckets are served without copying their tokens.
+"""A shard, mapped into memory and verified. It returns buckets without a copy of their tokens.
 
-The whole file is hashed (14 GB/s) through the mapping that is read later, so exactly the verified
-bytes are served. The first time a shard is mapped, its buckets are checked, too: see
-`bucket_checks`. Files that change under a live mapping are out of scope. A compressed shard is
-decompressed whole, into anonymous memory.
+The reader hashes the whole file (14 GB/s) through the same mapping that it reads later, so it
+returns exactly the verified bytes. It does not detect a file that changes while it is mapped. When
+a shard is mapped for the first time, its buckets are checked as well (see `bucket_checks`). A
+compressed shard is decompressed as a whole, into anonymous memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOT_READABLE = (
     OverflowError,
     MemoryError,
 )
-"""Errors of pyarrow and numpy for content that contradicts its own description."""
+"""Errors that pyarrow and numpy raise for a shard with inconsistent content."""
 
 
 class DamagedShardError(DatasetError):
@@ -43,13 +43,13 @@ class DamagedShardError(DatasetError):
 
 
 def no_release() -> None:
-    """Do nothing: the release of a shard that is not in a cache."""
+    """Do nothing. This is the `release` of a shard that is not in a cache."""
 
 
 class MappedShard:
     """The buckets of one verified shard.
 
-    The mapping exists as long as any bucket of it. `release` only ends the use of the cache's file.
+    The mapping exists as long as any of its buckets. `release` only unlocks the file in the cache.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class MappedShard:
         release: Callable[[], None] = no_release,
         check_buckets: bool = True,
     ) -> None:
-        """Map and verify.
+        """Map and verify a shard.
 
         Args:
-            release: called once, when the reader no longer needs the shard.
-            check_buckets: check buckets, too, unless a shard of this hash was checked before.
+            release: function that is called once, when the reader no longer needs the shard.
+            check_buckets: also check the buckets, unless a shard with this hash was checked before.
         Raises:
             DamagedShardError: the file is missing, differs from the manifest, or has buckets that
                 break a rule.
-            DatasetError: it cannot be opened or mapped.
+            DatasetError: the file cannot be opened or mapped.
         """
         self.release = release
         self._shape = shape
@@ -83,11 +83,11 @@ class MappedShard:
         self, content: pa.Buffer, entry: ShardEntry, path: Path, *, check_buckets: bool
     ) -> None:
         shape = self._shape
-        options = pa.ipc.IpcReadOptions(use_threads=False)  # leave no thread pool of Arrow behind
+        options = pa.ipc.IpcReadOptions(use_threads=False)  # do not start Arrow's thread pool
         reader = pa.ipc.open_file(content, options=options)
         if not reader.schema.equals(shard_schema(shape.capacity)):
             raise DamagedShardError(
-                f"{path}: its schema is not that of a shard of capacity {shape.capacity}"
+                f"{path}: its schema is not the schema of shards of capacity {shape.capacity}"
             )
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         rows = np.cumsum([0, *(batch.num_rows for batch in batches)])
@@ -105,7 +105,7 @@ class MappedShard:
         self._cu_seqlens = _static_cu_seqlens(
             [batch.column("cu_seqlens") for batch in batches], shape
         )
-        # indexing a memoryview gives a Python int, four times faster than numpy
+        # a memoryview returns a Python int, four times faster than a numpy array
         self._num_seqs = np.concatenate(
             [numbers(batch.column("num_seqs"), np.int32) for batch in batches]
         ).data
@@ -131,7 +131,8 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
 
     Raises:
         DamagedShardError: the file is missing, or differs from the manifest.
-        DatasetError: it cannot be opened or mapped, for lack of permission or of file descriptors.
+        DatasetError: the file cannot be opened or mapped: permission or file descriptors are
+            missing.
     """
     try:
         # the mapping stays valid after the file's descriptor is closed
@@ -161,8 +162,8 @@ def verified(content: pa.Buffer, entry: ShardEntry, name: str) -> pa.Buffer:
 def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape) -> NDArray[np.int32]:
     """Return cu_seqlens of all buckets, int32[buckets, slots + 1], read-only.
 
-    The capacity is repeated to fill each row. At 16,384 tokens a bucket this takes 1.6 % of the
-    shard's size in memory, at 1,024 tokens 13 %.
+    The capacity is repeated to fill each row. The array's size, relative to the shard's, is 1.6 %
+    for buckets of 16,384 tokens, and 13 % for buckets of 1,024 tokens.
     """
     lengths = np.concatenate([np.diff(numbers(column.offsets, np.int32)) for column in columns])
     rows = np.full((lengths.size, shape.slots + 1), shape.capacity, dtype=np.int32)

@@ -1,14 +1,14 @@
-"""Several datasets, read as one endless stream in exact proportions and resumable like one.
+"""Read several datasets as one endless stream in exact proportions, with one state to resume from.
 
     from pipeline.reader.mixture import Mixture
 
     with Mixture([("data/uniref50", 0.7), ("data/metagenomes", 0.3)], seed=1) as reader:
         ...
 
-Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 positions then holds exactly
-7 buckets of the first dataset and 3 of the second. Their order in a run is a permutation with a key
-of (seed, run), so that no rank always draws from the same dataset. Each dataset keeps its own order
-and its own epochs.
+Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 consecutive positions then
+holds exactly 7 buckets of the first dataset and 3 of the second. The order of datasets in a run is
+a permutation with a key made from the seed and the run's number, so that no rank always reads from
+the same dataset. Each dataset keeps its own order and its own epochs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from schemas.bucket import Bucket
 from schemas.splitmix import mix_all
 
 MAX_RUN: Final = 10_000
-"""Longest run of positions in which the proportions are exact."""
+"""Maximum length of a run, the number of positions after which the proportions are exact."""
 
 _TABLE: Final = 1 << 16
 """Approximate number of positions, over all ranks, that are assigned to datasets at once."""
@@ -49,17 +49,18 @@ class Mixture(ReaderOptions, GlobalCursor):
     See `ReaderOptions` for the keyword arguments.
 
     Raises:
-        DatasetError: one of the datasets is missing, cannot be trusted, or cannot be reached.
+        DatasetError: one of the datasets is missing, damaged, or cannot be reached.
         InputError: no file system is installed for a URL's protocol.
-        ValueError: weights whose shares sum to more than MAX_RUN; datasets of different capacity or
-            vocabulary; ranks that do not fit together; a cache below the working sets.
+        ValueError: the shares sum to more than MAX_RUN, the datasets differ in capacity or
+            vocabulary, the numbers of ranks contradict each other, or the cache is smaller than the
+            working sets.
     """
 
     datasets: Sequence[tuple[str | Path, float | str | Fraction]]
-    """(url, weight) of each dataset. Weights are above 0, on any scale. 0.1 means exactly a tenth,
-    not the nearest float. A third is Fraction(1, 3) or "1/3"."""
+    """(url, weight) of each dataset. Weights are above 0 and need not sum to 1. 0.1 means exactly a
+    tenth, not the nearest float. For a third, give Fraction(1, 3) or "1/3"."""
     split: str = "train"
-    """train or valid."""
+    """Split to read: train or valid."""
 
     def __post_init__(self) -> None:
         self.shares = whole_shares([weight for _, weight in self.datasets])
@@ -93,7 +94,7 @@ class Mixture(ReaderOptions, GlobalCursor):
 
 
 def _digest(splits: Sequence[SplitReader], shares: Sequence[int]) -> str:
-    """Return the xxh3_128 of everything but the seed that decides the order."""
+    """Return the xxh3_128 of everything that determines the order, except the seed."""
     members = zip(splits, shares, strict=True)
     identity = json.dumps([[member.manifest.digest, share] for member, share in members])
     return xxhash.xxh3_128_hexdigest(identity.encode())
@@ -103,18 +104,18 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
     """Return weights as the smallest whole numbers in the same proportions.
 
     Raises:
-        ValueError: there are no weights, one is not a number above 0, or the sum of shares is above
-            MAX_RUN.
+        ValueError: the list of weights is empty, a weight is not a number above 0, or the sum of
+            shares is above MAX_RUN.
     """
     exact = []
     for weight in weights:
         try:
-            # the decimal that was written, not the nearest float
+            # use the decimal that the user wrote, not the nearest float
             exact.append(Fraction(str(weight)))
         except (ValueError, ZeroDivisionError) as error:
             raise ValueError(f"weight {weight!r} is not a number") from error
         if exact[-1] <= 0:
-            raise ValueError(f"weight {weight!r}, expected one above 0")
+            raise ValueError(f"weight {weight!r} is not above 0")
     if not exact:
         raise ValueError("a mixture of no datasets")
     common = math.lcm(*(weight.denominator for weight in exact))
@@ -122,8 +123,8 @@ def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
     shares = [share // math.gcd(*shares) for share in shares]
     if sum(shares) > MAX_RUN:
         raise ValueError(
-            f"weights {list(weights)} are exact only over runs of {sum(shares)} buckets, and "
-            f"the limit is {MAX_RUN}: round them, or write 1/3 as '1/3'"
+            f"the proportions of weights {list(weights)} are exact only after {sum(shares)} "
+            f"buckets, and the limit is {MAX_RUN}: round the weights, or write 1/3 as '1/3'"
         )
     return tuple(shares)
 
@@ -133,7 +134,7 @@ def assigned(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the dataset of each position and the position in that dataset, int64[n] each.
 
-    `positions` rise.
+    `positions` must be ascending.
     """
     length = sum(shares)
     first, last = int(positions[0]) // length, int(positions[-1]) // length
@@ -163,7 +164,7 @@ def _take(
 def _next_use(splits: Sequence[SplitReader], shares: Sequence[int]) -> Iterator[str]:
     """Yield hashes of all datasets' shards in the order of their next use.
 
-    The next use of a shard is later in a dataset with a smaller share.
+    The shards of a dataset with a smaller share are used later.
     """
     ahead = [
         ((distance / share, digest) for distance, digest in member.uses())

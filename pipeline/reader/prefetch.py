@@ -1,4 +1,4 @@
-"""Prefetch of shards by a few threads, which never keep the interpreter alive."""
+"""Prefetch shards in a few threads. The threads do not stop the interpreter from exiting."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipeline.reader.mapped_shard import MappedShard
 from pipeline.storage.retries import ClosedError
 
 _THREADS: Final = 4
-"""Most shards that are fetched or verified at once."""
+"""Maximum number of shards that are fetched or verified at once."""
 _JOIN_SECONDS: Final = 10.0
 
 
 class ShardLoader:
-    """Holds the shards in use, and opens the next ones ahead of use."""
+    """Holds the shards in use, and opens the next shards ahead of use."""
 
     def __init__(
         self, open_shard: Callable[[int], MappedShard], *, threads: int, stopped: threading.Event
@@ -36,17 +36,17 @@ class ShardLoader:
             thread.start()
 
     def want(self, shards: Iterable[int]) -> None:
-        """State the shards needed now and next, in order; release all others.
+        """Set the shards that are needed now and next, in order, and release all other shards.
 
         Raises:
-            ClosedError: after `stop`.
+            ClosedError: `stop` was called.
         """
         with self._lock:
             if self._stopped.is_set():
                 raise ClosedError()
             let_go, self._wanted = self._wanted, {}
             for shard in dict.fromkeys(shards):
-                # without repetitions, which occur soon in a small dataset
+                # skip repetitions, which are frequent in a small dataset
                 self._wanted[shard] = let_go.pop(shard) if shard in let_go else Future()
             self._queue = deque(
                 shard for shard, future in self._wanted.items() if _is_pending(future)
@@ -57,11 +57,12 @@ class ShardLoader:
     def get(self, shard: int) -> MappedShard:
         """Return a wanted shard.
 
-        This thread opens it if no other thread has begun to, or if an earlier attempt failed.
+        The calling thread opens the shard if no other thread has begun to open it, or if an earlier
+        attempt failed.
 
         Raises:
             DatasetError: the shard is damaged or unreachable. The next call tries again.
-            ClosedError: after `stop`.
+            ClosedError: `stop` was called.
         """
         with self._lock:
             if self._stopped.is_set():
@@ -77,7 +78,7 @@ class ShardLoader:
     def stop(self) -> None:
         """End the threads and release every shard.
 
-        A thread that hangs in a request to a store is abandoned.
+        The method does not wait for a thread that hangs in a request to a store.
         """
         with self._lock:
             self._stopped.set()
@@ -100,7 +101,7 @@ class ShardLoader:
                 if not (_is_pending(future) and future.set_running_or_notify_cancel()):
                     continue
             self._fulfil(shard, future)
-            del future  # otherwise the shard stays mapped until the next one is wanted
+            del future  # otherwise the shard stays mapped until this thread gets another one
 
     def _fulfil(self, shard: int, future: Future[MappedShard]) -> None:
         try:
@@ -115,8 +116,8 @@ def _is_pending(future: Future[MappedShard]) -> bool:
 
 
 def _let_go(futures: Iterable[Future[MappedShard]]) -> None:
-    """Release shards that are no longer wanted. A shard that is being opened is released
-    afterwards."""
+    """Release shards that are no longer wanted. If a thread is opening a shard, release it after
+    that."""
     for future in futures:
         if not future.cancel():
             future.add_done_callback(_release)

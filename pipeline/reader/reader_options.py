@@ -14,30 +14,32 @@ class ReaderOptions:
     """Keyword arguments of both readers, which inherit them as dataclass fields."""
 
     seed: int = 0
-    """Seed of the order; the same on every rank."""
+    """Seed of the order. It must be the same on every rank."""
     rank: int = 0
-    """Rank as torch.distributed counts it. Rank r of W takes the positions that are r modulo W."""
+    """Rank, as in torch.distributed. Rank r of W reads the positions that are r modulo W."""
     world_size: int = 1
     """Number of ranks."""
     context_parallel: int = 1
-    """Consecutive ranks that get the same buckets. W above is world_size / context_parallel."""
+    """Number of consecutive ranks that get the same buckets. With more than 1, r and W above count
+    groups of such ranks: W is world_size / context_parallel."""
     buckets_per_step: int = 0
-    """Buckets that all ranks take in one optimizer step, a multiple of W; 0 for W."""
+    """Number of buckets of all ranks in one optimizer step, a multiple of W. 0 means W."""
     cache_dir: str | Path | None = None
     """Folder on a local disk for shards of remote datasets, shared by all processes of the node.
-    None for $XDG_CACHE_HOME/thdpack. A local dataset is cached only if a folder is given; give one
-    if the dataset is on a network file system."""
+    None means $XDG_CACHE_HOME/thdpack. A dataset in a local path is cached only if this folder is
+    given, which is useful if that path is on a network file system."""
     cache_bytes: int = DEFAULT_BYTES
-    """Limit of all shards in cache_dir. Other files there do not count."""
+    """Maximum bytes of all shards in cache_dir. Other files in it do not count."""
     prefetch: int = 4
-    """Shards of each dataset to fetch, verify and map ahead of those in use; 0 for none, without
-    threads."""
+    """Number of shards of each dataset to fetch, verify and map ahead of those in use. With 0, the
+    reader starts no threads."""
 
     def topology(self) -> Ranks:
-        """Return this rank's part of every step.
+        """Return the topology of the ranks.
 
         Raises:
-            ValueError: the numbers do not fit together.
+            ValueError: rank, world_size, context_parallel and buckets_per_step contradict each
+                other.
         """
         return Ranks(
             rank=self.rank,

@@ -7,10 +7,10 @@
         for bucket in reader:  # endless; epochs follow one another
             ...
 
-A bucket costs a few microseconds, so the reader needs no worker processes. Threads fetch, verify
-and map shards before they are needed. Each shard is verified each time it is mapped. A reader
-belongs to the process that opened it: in a fork, iteration raises ForkedReaderError. To read many
-datasets in turn, use `pipeline.reader.mixture` instead of several readers.
+A bucket takes a few microseconds, so the reader needs no worker processes. Threads fetch, verify
+and map shards before they are needed. Each shard is verified each time it is mapped. Only the
+process that opened a reader can use it: in a forked process, iteration raises ForkedReaderError. To
+read from several datasets in turn, use `pipeline.reader.mixture` instead of several readers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from schemas.bucket import Bucket
 from schemas.manifest import Manifest
 
 _BLOCK: Final = 8192
-"""Positions computed at once: enough to make numpy's overhead small."""
+"""Number of positions computed at once: enough to make numpy's overhead small."""
 
 
 @dataclass(eq=False, repr=False)
@@ -38,17 +38,17 @@ class ShardReader(ReaderOptions, GlobalCursor):
     See `ReaderOptions` for the keyword arguments.
 
     Raises:
-        DatasetError: the dataset or split is missing, cannot be trusted, or cannot be reached.
-        InputError: no file system is installed for the URL's protocol; the message says what to
-            install.
-        ValueError: ranks that do not fit together, seed or prefetch out of range, or a cache below
-            the working set.
+        DatasetError: the dataset or split is missing, damaged, or cannot be reached.
+        InputError: no file system is installed for the URL's protocol. The message names the
+            package to install.
+        ValueError: the numbers of ranks contradict each other, seed or prefetch is out of range, or
+            the cache is smaller than the working set.
     """
 
     url: str | Path
-    """Folder of the dataset, or any URL that fsspec knows."""
+    """Folder of the dataset, or a URL of any protocol that fsspec supports."""
     split: str = "train"
-    """train or valid."""
+    """Split to read: train or valid."""
 
     def __post_init__(self) -> None:
         ranks = self.topology()
@@ -67,8 +67,8 @@ class ShardReader(ReaderOptions, GlobalCursor):
         if self.cache_bytes < needed:
             self.close()
             raise ValueError(
-                f"cache_bytes is {self.cache_bytes}, reading {self.url} needs {needed}: "
-                f"the shards being read and {self.prefetch} prefetched, at once"
+                f"cache_bytes is {self.cache_bytes}, but {self.url} needs {needed} "
+                f"for the shards in use and {self.prefetch} prefetched shards"
             )
 
     @property
@@ -77,24 +77,24 @@ class ShardReader(ReaderOptions, GlobalCursor):
 
     @property
     def bytes_fetched(self) -> int:
-        """Bytes fetched from the store so far, without those that the cache had."""
+        """Number of bytes fetched from the store so far, without shards found in the cache."""
         return self._split.bytes_fetched
 
     @property
     def bytes_verified(self) -> int:
-        """Bytes of all shards mapped and verified so far."""
+        """Number of bytes of all shards mapped and verified so far."""
         return self._split.bytes_verified
 
     def __len__(self) -> int:
         return self._split.buckets
 
     def __getitem__(self, number: int) -> Bucket:
-        """Return a bucket by its number in stored order, 0 … len - 1; its position is -1.
+        """Return a bucket by its number in stored order, 0 … len - 1. Its `position` is -1.
 
-        `thdpack inspect --bucket` counts in the same way.
+        `thdpack inspect --bucket` uses the same numbers.
 
         Raises:
-            IndexError: there is no such bucket.
+            IndexError: no bucket has this number.
         """
         return self._split.bucket(number)
 

@@ -1,5 +1,7 @@
-"""One split of a dataset, read by position. It finds, opens and releases the shards of
-positions."""
+"""Read one split of a dataset by positions in its global order.
+
+The module finds, opens and releases the shards that hold those positions.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 
 NextUse = Callable[[], Iterator[str]]
-"""Yields hashes of shards in the order of their next use."""
+"""Function that yields hashes of shards in the order of their next use."""
 
 
 class SplitReader:
@@ -38,9 +40,9 @@ class SplitReader:
         """Read the manifest, and start the threads that open shards.
 
         Raises:
-            DatasetError: the dataset or split is missing, cannot be trusted, or cannot be reached.
+            DatasetError: the dataset or split is missing, damaged, or cannot be reached.
             InputError: no file system is installed for the URL's protocol.
-            ValueError: seed or prefetch out of range.
+            ValueError: seed or prefetch is out of range.
         """
         # `index` accepts numpy integers, too
         seed, prefetch = index(options.seed), options.prefetch
@@ -76,7 +78,7 @@ class SplitReader:
         call_after_fork(self)
 
     def _open_cache(self, options: ReaderOptions) -> ShardCache | None:
-        """Open the cache of a remote dataset, or of a local one whose user named a cache_dir."""
+        """Open the cache of a remote dataset. For a local one, do so only if cache_dir is given."""
         if self._folder is not None and options.cache_dir is None:
             return None
         url = self.url if self._folder is None else self._folder.absolute().as_uri()
@@ -88,11 +90,11 @@ class SplitReader:
         )
 
     def join_mixture(self, shape: BucketShape, next_use: NextUse) -> None:
-        """Serve buckets of a mixture's shape, and let its cache evict in the mixture's order.
+        """Return buckets of a mixture's shape, and let the cache evict in the mixture's order.
 
         Args:
-            shape: room for the buckets of all datasets of the mixture.
-            next_use: hashes of all datasets' shards in the order of their next use.
+            shape: shape that fits the buckets of all datasets of the mixture.
+            next_use: yields hashes of all datasets' shards in the order of their next use.
         """
         self.shape, self._next_use = shape, next_use
 
@@ -101,24 +103,24 @@ class SplitReader:
         return (digest for _, digest in self.uses())
 
     def after_fork(self) -> None:
-        """Replace locks that another thread held. Buckets are still served by number."""
+        """Replace locks that another thread may hold. Reading buckets by number still works."""
         self._numbered_lock, self._count = threading.Lock(), threading.Lock()
 
     @property
     def buckets(self) -> int:
-        """Buckets of the split: positions in an epoch."""
+        """Number of buckets in the split, and so of positions in an epoch."""
         return self._order.buckets
 
     @property
     def bytes_fetched(self) -> int:
-        """Bytes fetched from the store so far."""
+        """Number of bytes fetched from the store so far."""
         return self._cache.bytes_fetched if self._cache else 0
 
     def working_set(self, step: int) -> int:
-        """Return the bytes that the cache has to hold; 0 without a cache.
+        """Return the number of bytes that the cache must hold; 0 without a cache.
 
-        These are the bytes of the largest shards, as many as a window, the prefetch and one step of
-        `step` buckets use.
+        A window, the prefetch, and one step of `step` buckets use some number of shards. The result
+        is the total size of that many of the largest shards.
         """
         if self._cache is None:
             return 0
@@ -129,11 +131,11 @@ class SplitReader:
     def take(
         self, positions: NDArray[np.int64], labels: NDArray[np.int64] | None = None
     ) -> Iterator[Bucket]:
-        """Yield the buckets at rising positions.
+        """Yield the buckets at ascending positions.
 
         Args:
-            positions: int64[n].
-            labels: int64[n], positions in a mixture's order; `positions` themselves without one.
+            positions: int64[n], positions in this split's order.
+            labels: int64[n], positions in a mixture's order; without a mixture, `positions`.
         """
         labels = positions if labels is None else labels
         done = 0
@@ -165,11 +167,11 @@ class SplitReader:
         """Return a bucket by its number in stored order.
 
         Raises:
-            IndexError: there is no such bucket.
-            ClosedError: after `stop`.
+            IndexError: no bucket has this number.
+            ClosedError: `stop` was called.
         """
         if not 0 <= number < self.buckets:
-            raise IndexError(f"bucket {number} of {self.buckets}")
+            raise IndexError(f"no bucket {number}: the split has {self.buckets}, counted from 0")
         shard = int(np.searchsorted(self._first_numbers, number, side="right")) - 1
         row = number - int(self._first_numbers[shard])
         mapped = self._mapped.get(shard)
@@ -219,9 +221,9 @@ class SplitReader:
         return shard_map
 
     def uses(self) -> Iterator[tuple[int, str]]:
-        """Yield buckets until the next use of each shard, and its hash, for two epochs.
+        """Yield, for two epochs, each shard's hash with the number of buckets until its next use.
 
-        The shards of the current window come first.
+        The tuple is (number of buckets, hash). Shards of the current window are first.
         """
         epoch, window = self._place
         after = islice(self._order.shards_after(epoch, window), 2 * len(self._entries))

@@ -1,6 +1,6 @@
 """Files on local disks and in object stores: open, list, retry, and write atomically.
 
-A `Folder` hides which of the two it is. Start at `folder.py`.
+Callers use a `Folder` for both. Start reading at `folder.py`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Atomic writes: a file appears under its name complete or not at all."""
+"""Atomic writes: a file appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class HashingWriter:
 class Finisher:
     """Finishes files in threads, so that fsync or upload overlaps with computing the next file.
 
-    All files are complete when its context ends.
+    All files are complete when the finisher's context ends.
     """
 
     def __init__(self) -> None:
@@ -82,12 +82,12 @@ class Finisher:
                 future.result()
 
     def finish(self, how: Callable[[], None]) -> None:
-        """Run in the background."""
+        """Run a function in a background thread."""
         self._begun.append(self._threads.submit(how))
 
 
 def finish_by(finisher: Finisher | None, how: Callable[[], None]) -> None:
-    """Run a function in a finisher's threads, or at once without a finisher."""
+    """Run a function in a finisher's threads. Without a finisher, run it at once."""
     if finisher is None:
         how()
     else:
@@ -101,18 +101,18 @@ def written_atomically(
     """Write a file under a temporary name in `scratch`, then rename it to `final`.
 
     Args:
-        final: name under which the file appears, complete or not at all.
+        final: path under which the file appears when it is complete.
         scratch: folder on the same file system.
         durable: fsync before the rename. The name itself survives a power cut only after
-            `sync_folder`, which one call does for many files.
-        finisher: fsyncs and renames later; the file exists when the finisher's context ends.
+            `sync_folder`. One call of that function is enough for all files of a folder.
+        finisher: if given, it runs fsync and rename, and the file exists when its context ends.
     Raises:
         BuildError: the disk is full or cannot be written.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    # unique to this process, even if several machines share the folder
+    # this name is unique to the process, even if several machines share the folder
     own = f"{os.uname().nodename}.{os.getpid()}"
-    # includes the folder, because shards of different splits have equal names
+    # the name includes the folder, because shards of different splits have equal names
     temporary = scratch / f"{final.parent.name}.{final.name}.{own}.tmp"
     with _unfinished(temporary, final):
         file = open(temporary, "wb", buffering=0)  # noqa: SIM115 (it may be finished later)
@@ -154,7 +154,7 @@ def _unfinished(temporary: Path, final: Path) -> Iterator[None]:
 
 
 class WholeWrites:
-    """An unbuffered file whose `write` writes everything, where the system call may stop short."""
+    """An unbuffered file whose `write` repeats the system call until all bytes are written."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -171,12 +171,12 @@ class WholeWrites:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Sync a folder, so that the names of its files survive a power cut."""
     _fsync(folder)
 
 
 def sync_files(paths: Sequence[Path]) -> None:
-    """Make the content of files survive a power cut."""
+    """Sync files, so that their content survives a power cut."""
     for path in paths:
         _fsync(path)
 

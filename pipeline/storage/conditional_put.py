@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 _LOST: Final = 412
-"""Status "precondition failed". A 409 instead means a conflict with a write that may still fail;
-AWS asks for a retry."""
+"""HTTP status "precondition failed". Status 409 is different: it means a conflict with a write that
+may still fail, so AWS asks for a retry."""
 
 
 def put_if(fs: AbstractFileSystem, path: str, content: bytes, version_tag: str | None) -> bool:
@@ -59,7 +59,7 @@ def _put_s3(fs: AbstractFileSystem, path: str, content: bytes, condition: dict[s
         fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, **condition)
     except OSError as error:
         status, code, _ = answer_of(error)
-        if status == _LOST or code == "NoSuchKey":  # the object to be replaced is gone
+        if status == _LOST or code == "NoSuchKey":  # the object to replace no longer exists
             return False
         raise
     return True
@@ -68,7 +68,7 @@ def _put_s3(fs: AbstractFileSystem, path: str, content: bytes, condition: dict[s
 def _knows_no_conditions(error: OSError) -> bool:
     """Whether a store says that it does not support the header.
 
-    Any other failure may be temporary, and must not lead to an unconditional write.
+    Any other error may be temporary. After such an error, an unconditional write would be wrong.
     """
     status, code, message = answer_of(error)
     return (

@@ -1,4 +1,4 @@
-"""The hash of a file, and its comparison with a manifest."""
+"""Hash a file, and compare it with its entry in a manifest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hash_file(path: str | Path) -> tuple[int, str]:
 def difference(
     path: str | Path, found_size: int, found: str, entry: ShardEntry | RecordsEntry
 ) -> str | None:
-    """Return how a file differs from its entry in the manifest, or None."""
+    """Return a message if a file differs from its entry in the manifest, else None."""
     if found_size != entry.bytes:
         return f"{path}: {found_size} bytes, the manifest says {entry.bytes}: truncated or replaced"
     if found != entry.xxh3_128:

@@ -1,7 +1,7 @@
-"""The interface through which the offline stage reads and writes datasets and work in progress.
+"""The interface through which builds read and write datasets and intermediate files.
 
-A folder is on a local disk (`LocalFolder`) or a prefix of an object store (`ObjectFolder`). In
-both, a file appears under its name complete or not at all. Folders are plain data, which can be
+A folder is on a local disk (`LocalFolder`) or is a prefix of an object store (`ObjectFolder`). In
+both, a file appears under its name only when it is complete. Folders are plain data, and can be
 sent to another process or machine.
 """
 
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 from pipeline.storage.atomic_write import Finisher, HashingWriter
 
 if TYPE_CHECKING:
-    # not imported at run time, because the driver of a build starts without it
+    # not imported at run time, so that the driver process of a build starts quickly
     import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes [begin, end) of a file; up to its end if `end` is None."""
+    """Bytes [begin, end) of a file. If `end` is None, the part ends with the file."""
 
     name: str
     begin: int = 0
@@ -42,24 +42,24 @@ class Folder(Protocol):
         ...
 
     def sub(self, name: str) -> Folder:
-        """Return a folder inside this one, which need not exist."""
+        """Return a folder inside this folder. It need not exist yet."""
         ...
 
     def written(
         self, name: str, *, durable: bool = True, finisher: Finisher | None = None
     ) -> AbstractContextManager[HashingWriter]:
-        """Write a file, which exists when the context ends without an error.
+        """Yield a writer for a file, which appears when the context ends without an error.
 
         Args:
             durable: the file must survive a power cut after the commit.
-            finisher: the file exists when the finisher's context ends instead.
+            finisher: if given, the file appears when the finisher's context ends.
         Raises:
-            BuildError: it cannot be written.
+            BuildError: the file cannot be written.
         """
         ...
 
     def sync(self, names: Sequence[str]) -> None:
-        """Make files that were written without `durable` survive a power cut."""
+        """Sync files that were written without `durable`, so that they survive a power cut."""
         ...
 
     def content(self, name: str) -> bytes | None:
@@ -67,7 +67,7 @@ class Folder(Protocol):
         ...
 
     def parts(self, wanted: Sequence[Part]) -> list[pa.Buffer]:
-        """Return parts of files, many at once.
+        """Return parts of files. An implementation reads many parts at once.
 
         Raises:
             ThdpackError: a file is missing or cannot be read.
@@ -75,11 +75,11 @@ class Folder(Protocol):
         ...
 
     def buffer(self, name: str) -> pa.Buffer:
-        """Return all of a file, mapped or in memory.
+        """Return a whole file, mapped or in memory.
 
         Raises:
-            FileNotFoundError: it is missing.
-            OSError, ThdpackError: it cannot be read.
+            FileNotFoundError: the file is missing.
+            OSError, ThdpackError: the file cannot be read.
         """
         ...
 
@@ -88,7 +88,10 @@ class Folder(Protocol):
         ...
 
     def version_tag(self, name: str) -> str | None:
-        """Return a tag that changes with the file, without reading it; None if it is missing."""
+        """Return a tag that changes when the file changes; None if the file is missing.
+
+        The file is not read.
+        """
         ...
 
     def written_version_tag(self, name: str) -> str | None:

@@ -1,7 +1,7 @@
-"""Ctrl-C for every thread of the process.
+"""Handle Ctrl-C in every thread of the process.
 
 Python raises KeyboardInterrupt only in the main thread, but other threads may be waiting for a
-store.
+store and must stop, too.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Let only `raise_if_interrupted` raise in this context.
+    """Defer interrupts: inside this context, only `raise_if_interrupted` raises them.
 
-    An exception between any two instructions could leave a lock of the standard library locked for
-    ever.
+    Without this, an interrupt can raise between any two instructions, and could leave a lock of the
+    standard library locked for ever.
 
     Raises:
-        KeyboardInterrupt: on leaving, if an interrupt was received and not raised inside.
+        KeyboardInterrupt: when the context ends, if an interrupt was deferred and not yet raised.
     """
     global _deferred
     _deferred = True

@@ -15,14 +15,14 @@ from pipeline.storage.folder import Part
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # the driver of a build starts without it
+    import pyarrow as pa  # as in pipeline.storage.folder
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
     """A folder of a local disk.
 
-    scratch: folder of unfinished files, on the same file system.
+    scratch: folder for unfinished files, on the same file system
     """
 
     path: Path
@@ -60,7 +60,7 @@ class LocalFolder:
         found = []
         for part in wanted:
             with pa.memory_map(self.where(part.name)) as file:
-                # past the end of a truncated file, fewer bytes are returned
+                # if the file is truncated, this returns fewer bytes
                 file.seek(min(part.begin, file.size()))
                 size = None if part.end is None else part.end - part.begin
                 # the buffer stays valid after the file is closed
@@ -89,8 +89,8 @@ class LocalFolder:
         return self.version_tag(name)
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Compare the content, because after a power cut size and time may be right and the content
-        wrong."""
+        """Compare the content too, because it may be wrong after a power cut although size and time
+        are right."""
         path = self.path / name
         try:
             found = path.lstat()  # a build never writes a link

@@ -1,9 +1,9 @@
 """A prefix of an object store as a folder.
 
-A file is spooled to a local temporary file, hashed, and uploaded whole. An upload ends with a
-complete object or with none. Large objects are uploaded in parts, which the store joins at the end.
-Failures are retried (see pipeline.storage.retries). Temporary files are in TMPDIR, each about as
-large as a shard.
+A file is first written to a local temporary file, hashed, and then uploaded as a whole. An upload
+creates a complete object or none. Large objects are uploaded in parts, which the store joins at the
+end. Failed requests are retried (see pipeline.storage.retries). Temporary files are in TMPDIR; each
+is about as large as a shard.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 UPLOAD_PART: Final = 16 << 20
-"""Part size of objects of at least twice this size. Several parts are uploaded at once."""
+"""Size in bytes of an upload's parts. Objects of at least twice this size are uploaded in parts,
+several at once."""
 _MOST_PARTS: Final = 10_000
-"""Most parts of an object on S3."""
+"""Maximum number of parts of an object on S3."""
 _RANGES_AHEAD: Final = 2
-"""Ranges of one object that are fetched at once."""
+"""Number of ranges of one object that are fetched at once."""
 
 T = TypeVar("T")
 
@@ -43,12 +44,15 @@ class LostRaceError(BuildError):
 
 
 _just_written: dict[str, str] = {}
-"""Version tags, from the store, of this process's uploads by URL. Each is used once."""
+"""Version tags that the store returned for this process's uploads, by URL. A tag is used once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFolder:
-    """A prefix of an object store. See `Folder`. `url` has no slash at its end."""
+    """A prefix of an object store. See `Folder`.
+
+    url: URL of the prefix, without a slash at its end
+    """
 
     url: str
 
@@ -98,7 +102,7 @@ class ObjectFolder:
         """Do nothing: an uploaded object is durable."""
 
     def upload(self, name: str, file: Path, size: int) -> None:
-        """Upload a file; the object appears complete or not at all.
+        """Upload a file. The object appears only when the upload is complete.
 
         Raises:
             BuildError: all attempts failed.
@@ -112,7 +116,7 @@ class ObjectFolder:
             except FileNotFoundError as error:
                 if answer_of(error)[1] != "NoSuchUpload":
                     raise
-                # the upload may be complete, and only the answer was lost
+                # perhaps the upload is complete, and only the store's answer was lost
                 raise ConnectionError("the store no longer knows the upload") from error
             fs.invalidate_cache()
             found = fs.info(path)
@@ -199,7 +203,7 @@ class ObjectFolder:
             raise
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Compare version tags: an object changes only together with its tag."""
+        """Compare only the version tags, because an object cannot change without its tag."""
         return version_tag is not None and self.version_tag(name) == version_tag
 
     def remove(self, name: str) -> None:
@@ -232,15 +236,15 @@ class ObjectFolder:
             )
 
     def replace(self, name: str, content: bytes, version_tag: str | None) -> None:
-        """Replace a small object if its version is still the expected one.
+        """Replace a small object if it still has the expected version.
 
-        The write is conditional if the store supports that.
+        The write is conditional if the store supports conditional writes.
 
         Args:
             version_tag: tag of the expected version; None if no object is expected.
         Raises:
             LostRaceError: the object has another version.
-            BuildError: it cannot be written.
+            BuildError: the object cannot be written.
         """
         from pipeline.storage.conditional_put import put_if
 
@@ -251,8 +255,8 @@ class ObjectFolder:
                 lambda: put_if(fs, path, content, version_tag), len(content)
             ),
         )
-        # an earlier attempt may have won without its answer arriving, or a build of the same plan
-        # has won
+        # no error if the object has this content: an earlier attempt succeeded, but its answer was
+        # lost, or a build of the same plan wrote it
         if not won and self.content(name) != content:
             raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
 
@@ -279,5 +283,5 @@ def part_bytes(size: int) -> int:
 
 
 def _at_once(fs: AbstractFileSystem) -> dict[str, int]:
-    """Return options to read a small object by one request, without asking for its size first."""
+    """Return options to read a small object in one request, without a request for its size."""
     return {"max_concurrency": 1} if "s3" in protocols(fs) else {}

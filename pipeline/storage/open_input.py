@@ -1,4 +1,4 @@
-"""Open an input for reading, and raise its store's errors as InputErrors."""
+"""Open an input for reading, and turn its store's errors into InputErrors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pipeline.storage.urls import SILENCE_SECONDS, file_system, is_missing, is_u
 from schemas.errors import InputError
 
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
-"""Libraries whose errors are not OSErrors. They are named as text, because they may not be
-installed."""
+"""Names of libraries whose errors are not OSErrors. They are strings, because the libraries may not
+be installed."""
 
 
 @contextmanager
@@ -20,9 +20,9 @@ def open_input(url: str, *, at: int = 0, until: int | None = None) -> Iterator[B
     """Open a local path or URL for reading bytes, starting at byte `at`.
 
     Args:
-        until: approximate byte at which the reader will stop; nothing beyond it is prefetched.
+        until: approximate byte at which the caller stops reading. Later bytes are not prefetched.
     Raises:
-        InputError: it cannot be opened or read; the message says why.
+        InputError: the input cannot be opened or read. The message names the reason.
     """
     with input_errors(url):
         if is_url(url):
@@ -36,7 +36,7 @@ def open_input(url: str, *, at: int = 0, until: int | None = None) -> Iterator[B
 
 
 def _opened_url(url: str, at: int, until: int | None) -> BinaryIO:
-    """Open an object in ranges, and files of web servers and other file systems through fsspec."""
+    """Open an object of a store as a RangedFile, and other URLs as files of fsspec."""
     fs, path = file_system(url)
     if {"s3", "gs", "abfs"} & protocols(fs):
         return cast(BinaryIO, RangedFile(url, fs, path, at=at, until=until))
@@ -47,7 +47,7 @@ def _opened_url(url: str, at: int, until: int | None) -> BinaryIO:
 
 @contextmanager
 def input_errors(source: str) -> Iterator[None]:
-    """Raise the errors of an operating system or a store as an InputError that names the input."""
+    """Turn errors of the operating system or a store into an InputError that names the input."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,7 +1,7 @@
 """An object of a store as a readable file, fetched in ranges, with prefetch and retries.
 
-A range that failed or was incomplete is retried alone. The file takes memory for up to three
-ranges.
+If a range fails or is incomplete, only that range is fetched again. The file holds up to three
+ranges in memory.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 RANGE: Final = 16 << 20
 _AHEAD: Final = 2
 _SMALL: Final = 1 << 12
-"""Reads up to this size, such as those of the head or foot of a file, start no prefetch."""
+"""Reads of at most this many bytes, such as those of a file's header or footer, do not start a
+prefetch."""
 
 T = TypeVar("T")
 
 
 class RangedFile(io.RawIOBase):
-    """A file that prefetches for sequential reads, and fetches exactly the bytes of other reads."""
+    """A file that prefetches in sequential reads, and fetches only the needed bytes in others."""
 
     def __init__(
         self, url: str, fs: AbstractFileSystem, path: str, *, at: int = 0, until: int | None = None
@@ -67,9 +68,10 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer unless the object ends.
+        """Fill the buffer, unless the object ends before.
 
-        A reader such as Arrow's treats a short read as the end of the file.
+        A short read is not allowed, because some readers, such as Arrow's, treat it as the end of
+        the file.
         """
         view = memoryview(buffer).cast("B")
         wanted = min(len(view), max(0, self._size - self._position))
@@ -95,7 +97,7 @@ class RangedFile(io.RawIOBase):
         super().close()
 
     def _reading_on(self, wanted: int) -> memoryview:
-        """Return up to `wanted` bytes from the current position, all of one range."""
+        """Return up to `wanted` bytes from the current position. They are all from one range."""
         first = self._position // RANGE
         near = range(first, first + _AHEAD + 1)
         self._ahead = {
@@ -130,9 +132,10 @@ def request_with_retries(remote: RemoteStore, ask: Callable[[], T], size: int) -
     """Return a store's answer about an input, with retries.
 
     Args:
-        size: approximate bytes of the answer, or bytes that would take as long.
+        size: approximate number of bytes of the answer, which determines the deadline. If the
+            answer takes longer than its size suggests, a larger number.
     Raises:
-        FileNotFoundError, PermissionError: as for any other file.
+        FileNotFoundError, PermissionError: the object is missing or forbidden.
         InputError: the last attempt failed.
     """
     try:

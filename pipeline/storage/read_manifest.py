@@ -17,7 +17,7 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
     """Return the manifest of a dataset, local or remote.
 
     Raises:
-        ManifestError: it is missing, or cannot be trusted.
+        ManifestError: the manifest is missing, damaged or of another version.
         DatasetError: the store cannot be reached.
     """
     folder = local_path(str(url))
@@ -44,8 +44,8 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
 
 
 def _bounded(pieces: Iterator[bytes]) -> bytes:
-    """Join pieces up to the size of the largest manifest, because a server might never stop
-    sending."""
+    """Join pieces, and stop at the maximum size of a manifest, because a server might send
+    endlessly."""
     found = bytearray()
     for piece in pieces:
         found += piece

@@ -1,8 +1,8 @@
-"""Retries and deadlines for stores that stall, break off and recover.
+"""Retries and deadlines for stores that stall or fail for a while.
 
-A request is tried ATTEMPTS times, with jittered pauses that double and sum to about a minute. A
-read fails if it delivers no piece of 4 MiB for STALL_SECONDS. A missing or forbidden file is not
-retried.
+A request is tried up to ATTEMPTS times. The pauses between attempts double, have random jitter, and
+take about a minute together. A read fails if no piece of 4 MiB arrives for STALL_SECONDS. Requests
+for missing or forbidden files are not retried.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 ATTEMPTS: Final = 8
 FIRST_PAUSE: Final = 0.5
-"""Seconds before the second attempt; each later pause is twice as long, up to LONGEST_PAUSE."""
+"""Pause in seconds before the second attempt. Each later pause is twice as long, up to
+LONGEST_PAUSE."""
 LONGEST_PAUSE: Final = 30.0
 STALL_SECONDS: Final = 60.0
-"""A store that sends nothing for this long has failed."""
+"""Time in seconds after which a request fails if the store sends nothing."""
 SLOWEST: Final = 1 << 20
-"""A transfer that is slower than this, in bytes per second, counts as stalled after
-STALL_SECONDS."""
+"""Lowest speed of a transfer, in bytes per second, from which deadlines are computed."""
 
 AT_ONCE: Final = 32
-"""Number of small requests that are sent at once, because they mostly wait."""
+"""Number of small requests that are sent at once."""
 
 _HOPELESS: Final = frozenset(
     {
@@ -47,12 +47,12 @@ _HOPELESS: Final = frozenset(
         "ValueError",
     }
 )
-"""Errors of AWS's library about its own configuration. They are named as text, because the library
-may not be installed."""
+"""Names of errors for which a retry is useless, such as those of AWS's library about its
+configuration. They are strings, because the library may not be installed."""
 _PIECE: Final = 4 << 20
 _TICK: Final = 0.1
 _LOG: Final = logging.getLogger("thdpack")
-_CHANCE: Final = random.Random()  # does not disturb the user's random state
+_CHANCE: Final = random.Random()  # not the global generator, whose state belongs to the user
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class RemoteStore:
     """A folder of a store, reached through fsspec and with retries."""
 
     def __init__(self, url: str, stopped: threading.Event) -> None:
-        """Find the file system. `stopped` ends every wait when it is set.
+        """Open the file system. When the event `stopped` is set, every wait ends.
 
         Raises:
             InputError: no file system is installed for the protocol.
@@ -89,17 +89,17 @@ class RemoteStore:
             ClosedError: the reader was closed.
             Exception: any error of the store.
         """
-        self._fs.invalidate_cache()  # a replaced object must not be read with its old size
+        self._fs.invalidate_cache()  # the cache may hold the old size of a replaced object
         return read_pieces(self._fs, f"{self._root.rstrip('/')}/{name}", self.stopped)
 
     def with_retries(self, name: str, fetch: Callable[[], T], *, doing: str = "read from") -> T:
-        """Return the result of `fetch`, which is retried while it fails.
+        """Return the result of `fetch`. If `fetch` fails, retry it.
 
         Args:
             doing: description of what `fetch` does, for messages.
         Raises:
-            DatasetError: the last attempt failed; the message names file, URL and cause.
-            CacheError: raised at once, because retrying would not help.
+            DatasetError: the last attempt failed. The message names file, URL and cause.
+            CacheError: `fetch` raised it. It is not retried, because that would not help.
             ClosedError: the reader was closed.
         """
         for attempt in range(ATTEMPTS):
@@ -130,8 +130,11 @@ class RemoteStore:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the cause of an error, because fsspec's HTTP reports a refused connection as a missing
-    file."""
+    """Return the cause of an error as text.
+
+    For HTTP, fsspec reports a refused connection as a missing file, so the error's own text would
+    be wrong.
+    """
     cause = (
         error.__cause__
         if isinstance(error, FileNotFoundError) and error.__cause__ is not None
@@ -141,7 +144,10 @@ def _reason(error: BaseException) -> str:
 
 
 def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> Iterator[bytes]:
-    """See RemoteStore.pieces. A thread reads, and is abandoned if the store stalls."""
+    """Yield a file's bytes in pieces; see `RemoteStore.pieces`.
+
+    A thread reads the file. If the store stalls, this function does not wait for the thread.
+    """
     pieces: Queue[bytes | BaseException] = Queue(maxsize=2)
     abandoned = threading.Event()
 
@@ -189,10 +195,10 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
 def call_with_deadline(
     work: Callable[[], T], size: int, stopped: threading.Event = INTERRUPTED
 ) -> T:
-    """Return the result of `work`, run in a thread that is abandoned if the store stalls.
+    """Run `work` in a thread, and return its result. If the store stalls, do not wait for it.
 
     Raises:
-        TimeoutError: `size` bytes took longer than any working store needs.
+        TimeoutError: the transfer of `size` bytes took longer than the deadline.
         ClosedError: `stopped` was set, or the user pressed Ctrl-C.
     """
     outcome: list[Any] = []
@@ -219,7 +225,7 @@ def _came(event: threading.Event, seconds: float, stopped: threading.Event) -> b
     """Whether an event was set within `seconds`.
 
     Raises:
-        ClosedError: `stopped` was set before, or the user pressed Ctrl-C.
+        ClosedError: `stopped` was set before that, or the user pressed Ctrl-C.
     """
     deadline = time.monotonic() + seconds
     while not event.wait(max(0.0, min(_TICK, deadline - time.monotonic()))):

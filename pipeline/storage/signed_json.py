@@ -1,8 +1,8 @@
-"""JSON work files that are read back: task markers, the task list, results of the map stage.
+"""JSON work files that later steps read: task markers, the task list, results of the map stage.
 
-Each carries the xxh3_128 of its content and is decoded into a type (msgspec). A file that is
-damaged, of another version or written by another program is ignored, and its content never leads to
-a file outside the dataset's own folders.
+Each file holds the xxh3_128 of its content. msgspec decodes the content into a type and checks it.
+A reader ignores a file that is damaged, of another version or written by another program. File
+names in the content cannot point outside the dataset's own folders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Signed(msgspec.Struct):
-    """Layout of every such file."""
+    """Layout of a JSON work file."""
 
     xxh3_128: str
     noted: msgspec.Raw
@@ -33,7 +33,7 @@ def signed(values: Any) -> bytes:
 
 
 def read_signed(content: bytes | None, kind: type[T]) -> T | None:
-    """Return the values of a file as `kind`; None if missing, damaged or of another type."""
+    """Return a file's values as `kind`; None if the file is missing, damaged or of another type."""
     if content is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""URLs: their fsspec file systems, and facts about an object from its store."""
+"""Open the fsspec file system of a URL, and interpret a store's answers about an object."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 SILENCE_SECONDS: Final = 60.0
-"""A web server that sends nothing for this long has failed. One that keeps sending may take any
-time."""
+"""Time in seconds after which a request to a web server fails if the server sends nothing. A
+transfer that continues has no limit."""
 
 
 _TAGS: Final = ("ETag", "etag")
@@ -26,8 +26,8 @@ _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "cre
 def version_tag_of(info: Mapping[str, Any]) -> str:
     """Return a tag of an object's version: its size and etag, or its times if it has no etag.
 
-    An etag is equal in a listing and in the answer about one object. Times may differ, because some
-    stores list milliseconds but answer seconds.
+    An etag is the same in a listing and in a store's answer about a single object. Times may
+    differ: some stores use milliseconds in listings, but seconds in answers.
 
     Args:
         info: the object's entry as fsspec returns it.
@@ -70,7 +70,7 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
 
 
 def _patience(url: str) -> dict[str, Any]:
-    """Return options of a web file system that lift its limit of five minutes for every request."""
+    """Return options of a web file system that remove its limit of five minutes per request."""
     if not url.startswith(("http://", "https://")) or find_spec("aiohttp") is None:
         return {}
     import aiohttp
@@ -90,8 +90,8 @@ def protocols(fs: AbstractFileSystem) -> set[str]:
 
 
 def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
-    """Whether a file is really missing in a store. fsspec says so, too, if HTTP could not
-    connect."""
+    """Whether a file is really missing in a store. For HTTP, fsspec raises the same error if a
+    connection failed."""
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__

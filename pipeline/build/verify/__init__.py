@@ -1,4 +1,5 @@
 """Verification: check files against the manifest, and buckets against the format's rules.
 
-A build does so before its commit; `thdpack verify` does so at any time. Start at `check_shards.py`.
+A build verifies its files before the commit. `thdpack verify` verifies an existing dataset. Start
+reading at `check_shards.py`.
 """

@@ -1,4 +1,4 @@
-"""Take the sequences out of a record batch of buckets, without the writer's kernels."""
+"""Extract the sequences from a record batch of buckets, without the kernels that wrote it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class BucketSequences:
     """The N sequences of a record batch, without specials and padding.
 
     tokens:  uint8[T], residue tokens end to end
-    ends:    int64[N], where each sequence ends in `tokens`
-    ordinal: int64[N], ordinal of its record
-    start:   int64[N], index of its first residue in its record
-    bucket:  int64[N], its row in the batch
+    ends:    int64[N], index after each sequence's last residue in `tokens`
+    ordinal: int64[N], ordinal of each sequence's record
+    start:   int64[N], index of each sequence's first residue in its record
+    bucket:  int64[N], row of each sequence's bucket in the batch
     """
 
     tokens: NDArray[np.uint8]
@@ -34,8 +34,8 @@ def bucket_sequences(batch: pa.RecordBatch, manifest: Manifest) -> BucketSequenc
     """Return the sequences of a batch whose buckets obey the format's rules.
 
     Raises:
-        DatasetError: its columns contradict each other, because the shard has changed since it was
-            verified.
+        DatasetError: columns of the batch contradict each other, because the shard has changed
+            since it was verified.
     """
     vocabulary = manifest.vocabulary_object
     ids = batch.column("input_ids").values.to_numpy().reshape(batch.num_rows, manifest.capacity)

@@ -23,8 +23,8 @@ from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
 _TASK_BYTES: Final = 96 << 20
-"""Bytes of shards in one task. Checking them takes some hundredths of a second, which is long
-compared with the start of a task."""
+"""Approximate bytes of shards in one task. To check them takes some hundredths of a second, much
+longer than to start the task."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",
@@ -40,11 +40,11 @@ _RULES: Final = (
     "max_seqlen is not the length of the longest sequence",
     "start is negative",
 )
-"""Messages of the broken rules, by the codes of the kernel `check_buckets`."""
+"""Message for each broken rule. The index is the code that the kernel `check_buckets` writes."""
 
 
 def bucket_rules(manifest: Manifest) -> BucketRules:
-    """Return the limits that every bucket of a dataset has to obey."""
+    """Return the limits that every bucket of a dataset must obey."""
     return BucketRules(
         vocabulary=manifest.vocabulary,
         capacity=manifest.capacity,
@@ -56,11 +56,11 @@ def bucket_rules(manifest: Manifest) -> BucketRules:
 
 
 def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
-    """Return what is wrong with a file's size or hash, or None."""
+    """Return a message if a file's size or hash is wrong, else None."""
     try:
         if (
             folder.local
-        ):  # read in pieces, because a mapping of gigabytes would count as this process's memory
+        ):  # read in pieces: a mapping of gigabytes would count as memory of this process
             return difference(folder.where(entry.name), *hash_file(folder.where(entry.name)), entry)
         content = folder.buffer(entry.name)
     except InputError as error:
@@ -88,7 +88,7 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
     try:
         reader = pa.ipc.open_file(verified(folder.buffer(entry.name), entry, path))
         if not reader.schema.equals(shard_schema(rules.capacity)):
-            return [f"{path}: its schema is not that of a shard with --capacity {rules.capacity}"]
+            return [f"{path}: its schema is not the schema of --capacity {rules.capacity} shards"]
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)
             batch.validate(full=True)
@@ -114,7 +114,7 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
 
 
 def _bucket_codes(batch: pa.RecordBatch, rules: BucketRules) -> NDArray[np.int64]:
-    """Return the index of the first rule that each bucket breaks, int64[buckets]; 0 for none."""
+    """Return the code of the first rule that each bucket breaks, int64[buckets]; 0 for none."""
     vocabulary = VOCABULARIES[rules.vocabulary]
     inside = vocabulary.in_sequence
     codes = np.zeros(batch.num_rows, dtype=np.int64)
@@ -164,7 +164,7 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
 
 
 def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:
-    """Return tasks of consecutive shards, about _TASK_BYTES each, and of some records/ files."""
+    """Return tasks for all files. Each has about _TASK_BYTES of shards, and some records/ files."""
     groups: list[list[ShardEntry]] = [[]]
     size = 0
     for entry in (entry for shards in manifest.shards.values() for entry in shards):

@@ -1,14 +1,14 @@
 """`thdpack verify --deep`: compare every row of records/ with the buckets that hold its sequences.
 
-1. Read records/; there must be exactly one row for each record.
-2. Check statuses, duplicates and splits against each other and the manifest.
-3. Read every bucket: each sequence must be where its record's row says, with the residues, hash and
-   unknown letters of that row.
-4. Check that each kept residue was found exactly once, that pieces of split records have the
-   record's hash when joined, and that the hash of each first piece agrees with the record's split
-   and with deduplication.
+1. Read records/, and check that it has exactly one row for each record.
+2. Compare statuses, duplicates and splits with each other and with the manifest.
+3. Read every bucket. Compare each sequence with its record's row: shard, bucket, number of
+   residues, hash and unknown letters.
+4. Check that each kept residue was found exactly once, that the joined pieces of each split record
+   have its hash, and that the hash of each first piece agrees with the record's split and with
+   deduplication.
 
-Costs about 60 bytes of memory for each record. Under `--long split`, long records are held in
+This takes about 60 bytes of memory for each record. Under `--long split`, long records are in
 memory as well.
 """
 
@@ -36,7 +36,7 @@ from schemas.records import Status
 def compare_records(dataset: str | Path, manifest: Manifest) -> list[str]:
     """Return one line for each contradiction between records/ and buckets.
 
-    The files' sizes and hashes have been verified.
+    The caller must have verified the files' sizes and hashes.
     """
     folder = folder_of(dataset)
     records, problems = read_record_columns(folder, manifest)
@@ -81,7 +81,7 @@ def _check_duplicates(
     original = records.duplicate_of[duplicate]
     same = records.hash[original] == records.hash[duplicate]
     if dedup == "cropped":
-        # the dataset lacks residues after the first piece, so only that can be compared
+        # only first pieces can be compared, because the dataset has no later residues
         shorter = np.minimum(records.residues[original], records.residues[duplicate])
         same |= shorter >= manifest.longest_piece
     same &= kept[original] & (original < np.flatnonzero(duplicate))
@@ -105,10 +105,11 @@ def _check_unique(hashes: NDArray[np.void], kept: NDArray[np.bool_], what: str) 
 class _SequenceComparison:
     """Compares the sequences of all buckets with the rows of their records.
 
-    expected: int64[N], residues of each record that buckets should hold
-    found: int64[N], residues found so far; first_seen: int64[N], first sequences found so far
-    first_piece: HASH[N], of the first piece of each record
-    long_pieces: start and tokens of each piece of records that were split
+    expected: int64[N], number of residues of each record that buckets should hold
+    found: int64[N], number of each record's residues found so far
+    first_seen: int64[N], number of first sequences found so far for each record
+    first_piece: HASH[N], hash of the first piece of each record
+    long_pieces: start and tokens of each piece of the records that were split, by ordinal
     """
 
     def __init__(self, records: RecordColumns, manifest: Manifest) -> None:
@@ -159,10 +160,11 @@ class _SequenceComparison:
     def _check_positions(
         self, sequences: BucketSequences, shard: int, name: str, first_bucket: int
     ) -> None:
-        """Check that each sequence belongs to a kept record, and is where that record's row says.
+        """Check that each sequence is of a kept record, and in the shard and bucket of its row.
 
         Args:
-            shard: index of the shard; first_bucket: the batch's first row in it.
+            shard: index of the shard.
+            first_bucket: row of the batch's first bucket in the shard.
         """
         records, ordinal = self._records, sequences.ordinal
         first = sequences.start == 0
@@ -181,7 +183,7 @@ class _SequenceComparison:
         )
 
     def _check_residues(self, sequences: BucketSequences) -> None:
-        """Check size, hash and unknown letters of each sequence; count its residues."""
+        """Check size, hash and unknown letters of each sequence, and count residues found."""
         records, ordinal = self._records, sequences.ordinal
         size = np.diff(sequences.ends, prepend=0)
         np.add.at(self._found, ordinal, size)
@@ -218,7 +220,7 @@ class _SequenceComparison:
         return counts
 
     def _check_joined_pieces(self) -> None:
-        """Check that split records have their hash when their pieces are joined."""
+        """Check that the joined pieces of each split record have the record's hash."""
         wrong = []
         for ordinal, pieces in self._long_pieces.items():
             joined = np.frombuffer(b"".join(piece for _, piece in sorted(pieces)), dtype=np.uint8)
@@ -228,7 +230,7 @@ class _SequenceComparison:
         self._wrong("its joined pieces have another hash", np.array(wrong, dtype=np.int64))
 
     def _check_first_pieces(self) -> None:
-        """Check splits, and duplicates after cropping, by the hash of each kept first piece."""
+        """Check splits and `--dedup cropped` by the hashes of the kept records' first pieces."""
         records, kept, options = self._records, self._kept, self._manifest.options
         fraction = float(options["valid_fraction"] or 0)
         wrong = kept & (records.split != in_valid(self._first_piece, fraction))

@@ -1,4 +1,4 @@
-"""Read all of records/ into arrays with one element for each record, about 60 bytes per record."""
+"""Read all of records/ into arrays. A record takes about 60 bytes of memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from schemas.records import Status, records_schema
 
 @dataclass(slots=True, kw_only=True)
 class RecordColumns:
-    """Columns of records/ for N records, at the index of their ordinals.
+    """Columns of records/ for N records. The index into each array is a record's ordinal.
 
     hash:         HASH[N]
     status:       index into `Status`
     split:        index into the manifest's splits
-    shard:        index into the manifest's shards, one split after the other
+    shard:        index into the manifest's shards, numbered across all splits
     split, shard, bucket, duplicate_of: -1 for null
     """
 
@@ -39,7 +39,7 @@ class RecordColumns:
 
     @classmethod
     def zeros(cls, count: int) -> RecordColumns:
-        """Return columns of `count` records, to be filled."""
+        """Return columns of `count` records, filled with zeros."""
         return cls(
             residues=np.zeros(count, dtype=np.int64),
             unknown=np.zeros(count, dtype=np.int64),
@@ -71,7 +71,8 @@ def read_record_columns(dataset: Folder, manifest: Manifest) -> tuple[RecordColu
     """Read records/, and check that it has exactly one row for each record.
 
     Returns:
-        The columns, and one line for each problem; with a problem, columns may be incomplete.
+        The columns, and one line for each problem. If there is a problem, columns may be
+        incomplete.
     """
     total = sum(manifest.records_by_status.values())
     columns = RecordColumns.zeros(total)
@@ -100,10 +101,11 @@ def read_record_columns(dataset: Folder, manifest: Manifest) -> tuple[RecordColu
 
 
 def record_problem(what: str, wrong: NDArray[np.bool_] | NDArray[np.int64]) -> list[str]:
-    """Return a line that names a problem and the records that have it; no line if there are none.
+    """Return a line that names a problem and the records that have it; [] if no record has it.
 
     Args:
-        wrong: bool[N], or the ordinals.
+        what: description of the problem.
+        wrong: bool[N], mask of the records that have the problem, or their ordinals.
     """
     ordinals = np.flatnonzero(wrong) if wrong.dtype == np.bool_ else wrong
     if not ordinals.size:

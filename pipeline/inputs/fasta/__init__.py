@@ -1,7 +1,7 @@
-"""FASTA text as blocks of tokenized records.
+"""Parse FASTA text into blocks of tokenized records.
 
-`parser.py` is the entry. `chunks.py` cuts a stream into whole records, `headers.py` reads ids and
-comments.
+Start reading at `parser.py`. `chunks.py` cuts a stream into whole records, and `headers.py` reads
+ids and comments.
 """
 
 from pipeline.inputs.fasta.line_numbers import FastaSyntaxError, line_of

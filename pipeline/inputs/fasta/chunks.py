@@ -1,6 +1,7 @@
-"""Runs of whole FASTA records from a stream. Byte ranges that tile a file yield each record once.
+"""Cut a stream into runs of whole FASTA records.
 
-Memory is bounded by a chunk and the longest record.
+If a file is cut into consecutive byte ranges, each record belongs to exactly one range. Memory is
+bounded by the sizes of a chunk and of the longest record.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import BinaryIO, Final
 from pipeline.inputs.fasta.line_numbers import FastaSyntaxError
 
 CHUNK_BYTES: Final = 1 << 20
-"""Bytes read at a time, few enough to be still in the core's cache when they are parsed."""
+"""Bytes read at a time: few enough to remain in the core's cache until they are parsed."""
 MAX_RECORD_BYTES: Final = 128 << 20
-"""Longest record. No protein comes near it, but a file without line ends would fill the memory."""
+"""Longest record in bytes. All proteins are far shorter. The limit stops a file without line ends
+from filling the memory."""
 _OVERLAP: Final = 64 << 10
-"""Bytes read at a time past the end of a range, in search of the end of its last record."""
+"""Bytes read at a time after the end of a range, to find the end of its last record."""
 
 _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _BOM: Final = b"\xef\xbb\xbf"
@@ -28,7 +30,7 @@ def whole_records(
     """Yield runs of whole records of the byte range [begin, end), each with its offset in the file.
 
     Raises:
-        FastaSyntaxError: text stands before the first record, or a record is too long.
+        FastaSyntaxError: text precedes the first record, or a record is too long.
     """
     buffer = bytearray(chunk_bytes)
     filled, base = 0, begin  # buffer[:filled] is the file from `base` on
@@ -36,7 +38,7 @@ def whole_records(
     overlap = _OVERLAP
     while True:
         wanted = len(buffer) if end is None else min(len(buffer), max(filled, end - base) + overlap)
-        # doubled until a record ends in it, because the whole buffer is searched each time
+        # double it until the record's end is found, because each attempt searches the whole buffer
         overlap = 2 * overlap if end is not None and base + filled > end else _OVERLAP
         filled = _fill(stream, buffer, filled, wanted)
         at_end = filled < wanted
@@ -74,7 +76,7 @@ def whole_records(
 
 
 def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> int | None:
-    """Return the start of the first record; None while only blank and comment lines were seen.
+    """Return the start of the first record; None if only blank and comment lines were read so far.
 
     Raises:
         FastaSyntaxError: other text precedes the first record.
@@ -97,11 +99,11 @@ def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> in
 def _belongs_to_later_range(
     buffer: bytearray, start: int, filled: int, base: int, end: int, begin: int, found: bool
 ) -> bool:
-    """Whether the range up to `end` holds no record: the first one belongs to a later range."""
+    """Whether the first record found belongs to a later range, so that this range has no record."""
     if not found:
         return begin > 0 and base + filled - 1 >= end
-    # a record without a line feed before it belongs to the first range, as later ones do not find
-    # it
+    # a record without a line feed before it belongs to the first range, because later ranges look
+    # for line feeds only
     return start > 0 and buffer[start - 1] == ord("\n") and base + start - 1 >= end
 
 
@@ -109,12 +111,12 @@ def _grown(buffer: bytearray, filled: int, base: int) -> bytearray:
     """Return a buffer of twice the size, for a record that did not fit.
 
     Raises:
-        FastaSyntaxError: the record is too long to be one.
+        FastaSyntaxError: the record is longer than MAX_RECORD_BYTES.
     """
     if filled >= MAX_RECORD_BYTES:
         raise FastaSyntaxError(
             f"a record of more than {MAX_RECORD_BYTES >> 20} MiB: "
-            "is this FASTA, are its line ends missing?",
+            "is this FASTA, or are its line ends missing?",
             base,
         )
     larger = bytearray(min(2 * len(buffer), MAX_RECORD_BYTES))
@@ -123,7 +125,7 @@ def _grown(buffer: bytearray, filled: int, base: int) -> bytearray:
 
 
 def _fill(stream: BinaryIO, buffer: bytearray, filled: int, wanted: int) -> int:
-    """Read until the buffer holds `wanted` bytes or the stream ends; return how many it holds."""
+    """Read until the buffer holds `wanted` bytes or the stream ends; return its number of bytes."""
     view = memoryview(buffer)
     while filled < wanted:
         count = stream.readinto(view[filled:wanted])  # type: ignore[attr-defined] # of raw streams
@@ -142,7 +144,7 @@ def _boundary(buffer: bytearray, start: int, stop: int) -> int | None:
 def _last_boundary(buffer: bytearray, start: int, stop: int) -> int:
     """Return the position of the last `>` after a line end in [start, stop), or -1.
 
-    A lone carriage return counts only where no line feed is found.
+    A lone carriage return counts as a line end only if [start, stop) has no `>` after a line feed.
     """
     found = buffer.rfind(b"\n>", start, stop)
     if found < 0:
@@ -151,7 +153,7 @@ def _last_boundary(buffer: bytearray, start: int, stop: int) -> int:
 
 
 def _moved_to_front(buffer: bytearray, start: int, stop: int, size: int) -> bytearray:
-    """Return a buffer that begins with buffer[start:stop], of one chunk if that is enough."""
+    """Return a buffer of one chunk, or more if needed, that begins with buffer[start:stop]."""
     rest = bytes(buffer[start:stop])
     fresh = buffer if len(buffer) == size else bytearray(max(size, len(rest)))
     fresh[: len(rest)] = rest

@@ -1,4 +1,4 @@
-"""Headers and comments of FASTA records that the kernel leaves to Python."""
+"""Read headers and comments of those FASTA records that the compiled kernel does not handle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of FASTA text with their byte offset, and the line that holds a byte."""
+"""The error for FASTA text, with its byte offset, and the number of the line at an offset."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _BLOCK: Final = 1 << 20
 class FastaSyntaxError(Exception):
     """A rule of FASTA is broken at byte `offset` of the decompressed file.
 
-    The parser sees a piece of a file. `pipeline.inputs.error_location` reopens the file to find the
-    line.
+    The parser reads a part of a file, so it does not know line numbers.
+    `pipeline.inputs.error_location` reads the file again to find the line.
     """
 
     def __init__(self, message: str, offset: int) -> None:
@@ -21,9 +21,10 @@ class FastaSyntaxError(Exception):
 
 
 def line_of(stream: BinaryIO, offset: int) -> int:
-    """Return the line, from 1, that holds byte `offset` of a stream, or its last line.
+    """Return the number, from 1, of the line that holds byte `offset` of a stream.
 
-    The stream is at its start. A lone carriage return ends a line, too.
+    If the stream is shorter, return the number of its last line. The stream must be at its start. A
+    lone carriage return ends a line, too.
     """
     lines, seen, carry, block = 1, 0, b"", b""
     while seen < offset:

@@ -1,7 +1,7 @@
-"""The FASTA parser: FASTA as found in the wild, as blocks of tokenized records.
+"""The FASTA parser: turn FASTA text into blocks of tokenized records.
 
-docs/reference/format.md says what the parser reads and what it refuses. Biopython's
-SimpleFastaParser is the reference.
+docs/reference/format.md states which text the parser accepts and which it refuses. Biopython's
+SimpleFastaParser is the reference implementation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BLOCK_RECORDS: Final = 1 << 17
 
 
 class FastaParser:
-    """Parses chunks of whole records. Its arrays are reused from block to block."""
+    """Parses chunks of whole records. All blocks use the same arrays."""
 
     def __init__(
         self,
@@ -45,18 +45,18 @@ class FastaParser:
         self._ends, self._id_ends, self._offset, self._unknown = (
             np.empty(block_records, dtype=np.int64) for _ in range(4)
         )
-        self._count = 0  # records in the arrays
+        self._count = 0  # number of records in the arrays
 
     def read(
         self, stream: BinaryIO, *, begin: int = 0, end: int | None = None
     ) -> Iterator[RecordBlock]:
         """Parse the records of the byte range [begin, end) of a file, from a stream at `begin`.
 
-        A record belongs to the range that holds the line end before it; the first record belongs to
-        the range from 0. So ranges that tile a file yield each record once.
+        A record belongs to the range that holds the line end before the record. The first record
+        belongs to the range from 0. So consecutive ranges of a file yield each record once.
 
         Args:
-            stream: plain bytes.
+            stream: decompressed bytes.
             end: None for the end of the file.
         Raises:
             FastaSyntaxError: the text breaks a rule of FASTA.
@@ -75,7 +75,7 @@ class FastaParser:
         yield from self._flushed()
 
     def _parse(self, text: memoryview, base: int) -> Iterator[RecordBlock]:
-        """Add the records in `text`, which begins with `>`; yield a block if the arrays fill."""
+        """Add the records in `text`, which begins with `>`. Yield a block when the arrays fill."""
         buf = np.frombuffer(text, dtype=np.uint8)
         arrays = (self._tokens, self._ends, self._ids, self._id_ends, self._offset, self._unknown)
         at, state = 0, kernel.FULL
@@ -94,9 +94,9 @@ class FastaParser:
                 yield from self._flushed()
 
     def _name_indented(self, text: memoryview, first: int) -> None:
-        """Name the records from `first` on whose id follows blanks.
+        """Set the ids of records from `first` on that have blanks between `>` and the id.
 
-        The kernel ends an id at the first blank, so it found an empty one.
+        The kernel ends an id at the first blank, so it has given these records empty ids.
         """
         ends = self._id_ends[first : self._count]
         begin = int(self._id_ends[first - 1]) if first else 0
@@ -108,7 +108,7 @@ class FastaParser:
             identifier_of(header_of(text, at)) for at in self._offset[first + nameless].tolist()
         ]
         sizes[nameless] = [len(name) for name in names]
-        # np.insert keeps the order of values that go to the same index
+        # np.insert keeps the order of values that it inserts at the same index
         places = np.repeat(ends[nameless] - begin, sizes[nameless])
         ids = np.insert(
             self._ids[begin : int(ends[-1])], places, np.frombuffer(b"".join(names), dtype=np.uint8)
@@ -117,7 +117,7 @@ class FastaParser:
         ends[:] = begin + np.cumsum(sizes)
 
     def _parse_plainly(self, text: memoryview, at: int, base: int, record: int) -> int:
-        """Append the record at `at` without the kernel; return where the next one starts."""
+        """Append the record at `at` without the kernel; return the start of the next record."""
         following = NEXT_RECORD.search(text, at)
         stop = len(text) if following is None else following.end() - 1
         raw = bytes(text[at:stop])
@@ -149,7 +149,7 @@ class FastaParser:
         return stop
 
     def _flushed(self) -> Iterator[RecordBlock]:
-        """Yield the records so far as a block, unless there are none."""
+        """Yield the records in the arrays as a block, if there are any."""
         count, self._count = self._count, 0
         if count == 0:
             return

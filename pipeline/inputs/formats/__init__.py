@@ -1,1 +1,1 @@
-"""Input formats: `registry.py` lists them, and each of the other modules reads some of them."""
+"""Input formats. `registry.py` lists the formats, and the other modules read them."""

@@ -1,4 +1,4 @@
-"""Records of FASTA sources."""
+"""Read the records of FASTA sources."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def read_fasta(
 ) -> Blocks:
     """Yield blocks of a FASTA source's byte range.
 
-    The last block is empty and comes with the xxh3_128 of each piece of the range.
+    The last block is empty. It is yielded together with the xxh3_128 of each piece of the range.
 
     Raises:
-        FastaError: a rule of the format is broken; InputError: unreadable, or a damaged archive.
+        FastaError: the text breaks a rule of the format.
+        InputError: the source is unreadable, or a damaged archive.
     """
     whole = is_whole(source, begin, end)
     with (

@@ -1,6 +1,6 @@
-"""Input formats by the name that `--format` takes: how to recognise, cut and read them.
+"""Registry of input formats, by the values of `--format`: how to recognise, cut and read each one.
 
-A format's reader is imported when it reads, so that the command line starts quickly.
+A format's module is imported at the first read, so that the command line starts quickly.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFormat:
-    """One format of inputs.
+    """An input format.
 
     read: yields blocks of records, with the xxh3_128 of each piece of the range (none for a table).
         Raises:
             InputError: the input cannot be read or breaks a rule.
-    suffixes: endings of names in lower case, those of archives (.gz) left out.
-    first_bytes: the first bytes of every file, 8 at most.
-    can_be_cut: several tasks can share a file that is not an archive.
-    is_table: it is read in columns, not from begin to end, and is compressed inside.
+    suffixes: endings of file names in lower case, without those of archives (.gz).
+    first_bytes: bytes with which every file of the format begins, at most 8.
+    can_be_cut: whether several tasks can share a file, if it is not an archive.
+    is_table: whether files are read by columns and have internal compression.
     """
 
     read: Callable[[InputRange, Vocabulary, Callable[[int], None]], Blocks]
@@ -67,7 +67,7 @@ FORMATS: Final = {
     "genbank": InputFormat(read=_seqio),
     "embl": InputFormat(read=_seqio),
 }
-"""Formats by the name that `--format` takes."""
+"""Formats, by the values of `--format`."""
 
 if TYPE_CHECKING:
     Format = str
@@ -77,7 +77,7 @@ else:
 
 
 def recognised(first_bytes: bytes, suffix: str) -> str:
-    """Return the format of a file by its first bytes or its name's suffix; fasta if unknown."""
+    """Return a file's format from its first bytes or its name's suffix; `fasta` if unknown."""
     for name, known in FORMATS.items():
         if known.first_bytes is not None and first_bytes.startswith(known.first_bytes):
             return name

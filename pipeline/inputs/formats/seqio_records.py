@@ -1,4 +1,4 @@
-"""Records of the formats that Biopython's SeqIO reads: swiss, genbank and embl."""
+"""Read records of formats that Biopython's SeqIO parses: swiss, genbank and embl."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _BLOCK_RESIDUES: Final = 16 << 20
 def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
     """Yield blocks of a source in a format of Biopython's SeqIO: swiss, genbank or embl.
 
-    The last block is empty and comes with the xxh3_128 of each piece.
+    The last block is empty. It is yielded together with the xxh3_128 of each piece.
 
     Raises:
-        InputError: Biopython refuses the text; the error names the last line that was read.
+        InputError: Biopython refuses the text. The message names the last line that was read.
     """
     from Bio import SeqIO
 
@@ -50,7 +50,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
                     yield block_of_texts(ids, texts, number, vocabulary), []
                     number, size, ids, texts = number + len(ids), 0, [], []
         except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
-            # errors that SeqIO's parsers raise for text in another format
+            # SeqIO's parsers raise these errors for text in another format
             raise InputError(
                 f"not {source.format} that Biopython reads: {error}",
                 source=source.url,
@@ -68,7 +68,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
 
 
 class _Raw(io.RawIOBase):
-    """A stream with only `read` and `readinto`, as io.BufferedReader needs it."""
+    """A raw stream for io.BufferedReader, from a stream that has only `read` and `readinto`."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -81,7 +81,7 @@ class _Raw(io.RawIOBase):
 
 
 class _CountedLines:
-    """A text handle that counts its lines and keeps the last one that is not blank."""
+    """A text handle that counts lines and keeps the last line that is not blank."""
 
     def __init__(self, text: TextIO) -> None:
         self._text = text

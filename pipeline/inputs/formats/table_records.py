@@ -1,4 +1,4 @@
-"""Records of tables: Parquet files, Arrow IPC files and Arrow streams."""
+"""Read records of tables: Parquet files, Arrow IPC files and Arrow streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.errors import InputError
 from schemas.vocabulary import Vocabulary
 
 _STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-"""End marker of an Arrow stream. Messages begin with its first four bytes, except in files from
+"""End marker of an Arrow stream. Its first four bytes begin every message, except in files written
 before 2019."""
 _BLOCK_RECORDS: Final = 1 << 15
 
@@ -84,8 +84,9 @@ def _batches(
 
 
 def _refuse_cut_stream(raw: BinaryIO, source: Source) -> None:
-    """Refuse an Arrow stream without end marker. If it was cut between two batches, it looks
-    complete.
+    """Refuse an Arrow stream without an end marker.
+
+    pyarrow accepts a stream that was cut between two batches as complete.
 
     Raises:
         InputError: the end marker is missing.
@@ -108,7 +109,7 @@ def _rewound(raw: BinaryIO) -> BinaryIO:
 def _checked_columns(
     schema: pa.Schema, source: Source, sequence_column: str, id_column: str
 ) -> list[str]:
-    """Return the id column as a list of one, or an empty list if the default one is missing."""
+    """Return a list of the id column's name. It is empty if the default column `id` is missing."""
     present = ", ".join(schema.names)
     for option, name in (("--sequence-column", sequence_column), ("--id-column", id_column)):
         if name not in schema.names:

@@ -1,9 +1,9 @@
 """A folder of bounded size that unrelated processes and jobs can share.
 
-Locks (flock) show which files are in use. The kernel releases the locks of a killed process. The
-fetching process holds an exclusive lock on a .part file. Each process that has mapped a file holds
-a shared lock on it. A locked file is not evicted, because removing a mapped file would free
-nothing. The limit counts .part files at the size they will have.
+Locks (flock) show which files are in use. The kernel releases the locks of a killed process. A
+process that fetches a shard holds an exclusive lock on its .part file. Each process that has mapped
+a file holds a shared lock on it. Locked files are not evicted: to remove a mapped file would free
+no space. For the limit, a .part file counts with its final size.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Final
 from pipeline.storage.retries import CacheError, ClosedError
 
 DEFAULT_BYTES: Final = 32 << 30
-"""Default limit of a cache."""
+"""Default size limit of a cache, in bytes."""
 ROOM_SECONDS: Final = 120.0
-"""Longest wait for space that other processes occupy."""
+"""Longest wait for space that other processes use, in seconds."""
 LOCK_SECONDS: Final = 600.0
-"""Longest wait for a shard that another process fetches, far longer than any fetch takes."""
+"""Longest wait for a shard that another process fetches, in seconds: far longer than a fetch."""
 
 _TICK: Final = 0.05
 _LOCK_NAME: Final = "lock"
 _CACHED: Final = re.compile(r"[0-9a-f]{32}\.(arrow|part)")
-"""Names of the files that a cache writes. It leaves all others alone."""
-# a link could lead to a file that does not belong to the cache
+"""Names of the files that a cache writes. The cache never touches other files."""
+# O_NOFOLLOW: a link could point to a file outside the cache
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW
 _MAKE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
@@ -46,12 +46,12 @@ class CacheFolder:
         next_use: Callable[[], Iterable[str]],
         stopped: threading.Event,
     ) -> None:
-        """Open or make the folder, and remove what killed processes left in it.
+        """Open or create the folder, and remove unfinished files of killed processes.
 
         Args:
-            limit: bytes that all shards in the folder may have together.
-            next_use: hashes of the shards in the order of their next use, the soonest first.
-            stopped: ends every wait when it is set.
+            limit: maximum size of all shards in the folder together, in bytes.
+            next_use: returns the shards' hashes in the order of their next use.
+            stopped: event that ends every wait.
         Raises:
             CacheError: the folder cannot be made or written.
         """
@@ -70,7 +70,7 @@ class CacheFolder:
             with closing_on_error(descriptor):
                 if self.lock(descriptor, fcntl.LOCK_SH, path):
                     return descriptor
-            os.close(descriptor)  # evicted between the calls
+            os.close(descriptor)  # the file was evicted between the two calls
 
     def open_part(self, part: Path) -> int:
         """Return a descriptor of an unfinished file, created if it is missing."""
@@ -79,9 +79,9 @@ class CacheFolder:
             return os.open(part, _MAKE, 0o644)
 
     def lock(self, descriptor: int, kind: int, path: Path) -> bool:
-        """Wait for a lock on an open file; return False, without a lock, if it lost its name.
+        """Wait for a lock on an open file; return False, without a lock, if it was removed.
 
-        A file loses its name when it is removed or published.
+        Publishing a .part file also counts as removing it.
 
         Raises:
             CacheError: another process has held the lock for LOCK_SECONDS.
@@ -103,14 +103,14 @@ class CacheFolder:
             else:
                 if is_at(descriptor, path):
                     return True
-                # the file was published just now, and this lock would keep others from using it
+                # release the lock: the file was published just now, and other processes need it
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         return False
 
     def publish(self, descriptor: int, part: Path, path: Path) -> bool:
         """Give a finished .part its final name; return False if it was removed meanwhile."""
         with self._locked():
-            # without the lock, a process that adds up sizes could miss the renamed file
+            # lock the folder: a process that adds up sizes could otherwise miss the renamed file
             if not is_at(descriptor, part):
                 return False
             with self.errors():
@@ -118,7 +118,7 @@ class CacheFolder:
         return True
 
     def reserve(self, descriptor: int, size: int, name: str) -> None:
-        """Evict files until `size` more bytes fit, and give an open .part that size.
+        """Evict files until `size` more bytes fit, and set an open .part file to that size.
 
         Raises:
             CacheError: other processes have had everything locked for ROOM_SECONDS.
@@ -126,7 +126,7 @@ class CacheFolder:
         """
         deadline = time.monotonic() + ROOM_SECONDS
         with self.errors():
-            # so that bytes left by a killed process are not counted twice
+            # remove the bytes that a killed process wrote, which would be counted twice
             os.truncate(descriptor, 0)
         while True:
             with self._locked():
@@ -159,8 +159,11 @@ class CacheFolder:
             rank.setdefault(f"{digest}.arrow", place)
 
         def order(name: str) -> tuple[bool, int, int]:
-            """Sort key of eviction: first shards of other datasets, the longest unused first; then
-            those of this reader, the latest next use first."""
+            """Return the key that sorts files for eviction.
+
+            Shards of other readers come first, beginning with the longest unused. Shards of this
+            reader follow, beginning with the one whose next use is latest.
+            """
             return name in rank, -rank.get(name, 0), files[name][1]
 
         for name in sorted(files, key=order):
@@ -174,7 +177,7 @@ class CacheFolder:
         """List the cache.
 
         Returns:
-            Size and modification time of each shard by name; bytes of all files of the cache.
+            Size and modification time of each shard, by name; total bytes of the cache's files.
         """
         files: dict[str, tuple[int, int]] = {}
         used = 0
@@ -214,7 +217,7 @@ class CacheFolder:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise the operating system's errors as a CacheError, because retrying would not help."""
+        """Turn errors of the operating system into a CacheError, which is not retried."""
         try:
             yield
         except OSError as error:
@@ -226,7 +229,7 @@ class CacheFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the folder's own lock."""
+        """Hold the lock of the whole folder."""
         path, locked = self.path / _LOCK_NAME, False
         while not locked:  # repeat if the folder was cleared just now
             descriptor = self.open_part(path)
@@ -242,7 +245,7 @@ class CacheFolder:
 
 @contextmanager
 def closing_on_error(descriptor: int) -> Iterator[None]:
-    """Close a descriptor if the context ends by an error."""
+    """Close a descriptor if the context ends with an error."""
     try:
         yield
     except BaseException:
@@ -259,7 +262,7 @@ def default_cache_dir() -> Path:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether `path` names this open file now."""
+    """Whether `path` is still the name of this open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

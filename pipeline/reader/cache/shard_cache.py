@@ -1,8 +1,8 @@
 """A bounded folder of verified shards, shared by the processes of a node.
 
-A file is named after the xxh3_128 of its content, so that datasets share equal shards. It is
-written under a name with .part, verified, and renamed. The folder has to be on a local disk. See
-`cache_folder` for locks and eviction.
+A file is named after the xxh3_128 of its content, so that datasets share equal shards. The cache
+writes a shard to a .part file, verifies it, and renames it. The folder must be on a local disk.
+See `cache_folder` for locks and eviction.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class ShardCache:
         call_after_fork(self)
 
     def after_fork(self) -> None:
-        """Replace a lock that another thread may have held."""
+        """Replace a lock that another thread may have held at the time of the fork."""
         self._count = threading.Lock()
 
     def open(
         self, entry: ShardEntry, shape: BucketShape, *, check_buckets: bool = True
     ) -> MappedShard:
-        """Return a shard, mapped and verified. A missing or damaged one is fetched.
+        """Return a shard, mapped and verified. Fetch it if it is missing or damaged.
 
         Args:
             check_buckets: see MappedShard.
         Raises:
-            DatasetError: it cannot be fetched, or there is no room for it.
+            DatasetError: the shard cannot be fetched, or does not fit into the cache.
             ClosedError: the reader was closed.
         """
         return self._store.with_retries(
@@ -69,7 +69,7 @@ class ShardCache:
             descriptor = self._fetch(entry, path)
         with closing_on_error(descriptor):
             with suppress(PermissionError):  # another user's file
-                # set the time of last use, for jobs that do not know the order of this one
+                # set the time of last use, by which other jobs choose files to evict
                 os.utime(descriptor)
             try:
                 return MappedShard(
@@ -81,26 +81,29 @@ class ShardCache:
                 )
             except DamagedShardError:
                 if is_at(descriptor, path):
-                    # other processes may keep their mappings, which they have verified
+                    # safe for other processes: their verified mappings stay valid
                     path.unlink(missing_ok=True)
                 raise
             except DatasetError as error:
-                # out of descriptors or mappings, so the file itself may be intact
+                # no more descriptors or mappings are available, but the file may be intact
                 raise CacheError(str(error)) from error
 
     def _fetch(self, entry: ShardEntry, path: Path) -> int:
-        """Fetch a shard, or wait for a process that does; return a descriptor with shared lock."""
+        """Fetch a shard, or wait while another process fetches it; return a locked descriptor.
+
+        The lock is shared.
+        """
         part = path.with_suffix(".part")
         while True:
             descriptor = self._folder.open_part(part)
             with closing_on_error(descriptor):
                 locked = self._folder.lock(descriptor, fcntl.LOCK_EX, part)
-                # it was fetched by the process that this one waited for, or just before this one
-                # made a .part
+                # another process may have published the shard during the wait, or just before this
+                # process created the .part file
                 published = self._folder.open_locked(path)
                 if published is None and locked:
                     self._download(entry, descriptor, part, path)
-                    # from exclusive to shared, which never waits
+                    # change the lock from exclusive to shared, which never waits
                     fcntl.flock(descriptor, fcntl.LOCK_SH)
                     if is_at(descriptor, path):
                         return descriptor
@@ -111,10 +114,10 @@ class ShardCache:
                 return published
 
     def _download(self, entry: ShardEntry, descriptor: int, part: Path, path: Path) -> None:
-        """Write a shard into its locked .part, verify it, publish it.
+        """Write a shard into its locked .part file, verify the file, and publish it.
 
         Raises:
-            DamagedShardError: the store gave other bytes than the manifest says.
+            DamagedShardError: the store sent other bytes than the manifest says.
         """
         try:
             self._folder.reserve(descriptor, entry.bytes, entry.name)
@@ -132,7 +135,7 @@ class ShardCache:
         """Copy a shard from the store into an open file, and compare it with the manifest.
 
         Raises:
-            DamagedShardError: it differs.
+            DamagedShardError: the shard differs from the manifest.
         """
         digest, done = xxhash.xxh3_128(), 0
         for piece in self._store.pieces(entry.name):
@@ -140,7 +143,7 @@ class ShardCache:
                 self.bytes_fetched += len(piece)
             if done + len(piece) > entry.bytes:  # never write beyond the reserved size
                 raise DamagedShardError(
-                    f"the store gave more than the {entry.bytes} bytes that the manifest says"
+                    f"the store sent more than the {entry.bytes} bytes that the manifest says"
                 )
             digest.update(piece)
             view, written = memoryview(piece), 0
@@ -149,9 +152,9 @@ class ShardCache:
                     written += os.pwrite(descriptor, view[written:], done + written)
             done += len(piece)
         if done != entry.bytes:
-            raise DamagedShardError(f"the store gave {done} bytes, the manifest says {entry.bytes}")
+            raise DamagedShardError(f"the store sent {done} bytes, the manifest says {entry.bytes}")
         if digest.hexdigest() != entry.xxh3_128:
             raise DamagedShardError(
-                f"the store gave bytes of xxh3_128 {digest.hexdigest()}, "
+                f"the store sent bytes with xxh3_128 {digest.hexdigest()}, "
                 f"the manifest says {entry.xxh3_128}"
             )

@@ -135,7 +135,7 @@ def test_too_few_open_files_are_a_one_line_error(corpus: Path, tmp_path: Path, l
     assert done.returncode == 1
     assert (
         f"thdpack: too many open files: this process may open {limit}; "
-        "allow more, such as `ulimit -n 1024`" in done.stderr
+        "raise the limit, as in `ulimit -n 1024`" in done.stderr
     )
     assert "Traceback" not in done.stderr
 

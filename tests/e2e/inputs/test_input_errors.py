@@ -87,7 +87,7 @@ def test_residues_on_the_header_line_are_an_error_that_says_so(run: Run, tmp_pat
     path = tmp_path / "x.fasta"
     path.write_bytes(b">a\tMKTAYI\n>b\tMKVLA\n")
     assert (
-        f"{path}:1: no residue in this file: they are on the line of the id, after a tab"
+        f"{path}:1: no residue in this file: residues are on the line of the id, after a tab"
         in refusal(run, path)
     )
     path.write_bytes(b">a some protein\n>b\n")

@@ -28,15 +28,15 @@ from tests.helpers.stores.stores import open_in
     [
         (
             {"world_size": 4, "buckets_per_step": 6},
-            "buckets_per_step is 6, no multiple of the 4 ranks",
+            "buckets_per_step is 6, expected a multiple of the 4 ranks",
         ),
         (
             {"world_size": 4, "context_parallel": 2, "buckets_per_step": 3},
-            "no multiple of the 2 context-parallel groups",
+            "expected a multiple of the 2 context-parallel groups",
         ),
         (
             {"world_size": 4, "context_parallel": 3},
-            "world_size is 4, no multiple of context_parallel, 3",
+            "world_size is 4, expected a multiple of context_parallel, 3",
         ),
         ({"rank": 2, "world_size": 2}, "rank is 2 of 2"),
         ({"world_size": 0}, "rank is 0 of 0"),
@@ -73,9 +73,9 @@ def test_a_state_that_does_not_fit_is_refused_with_the_reason(
         state = reader.state_dict()
         for wrong, reason in [
             (other.state_dict(), "another dataset: its manifest digest"),
-            ({**state, "seed": 1}, "another seed: it is 1, here it is 0"),
+            ({**state, "seed": 1}, "another seed: it is 1, this reader has 0"),
             ({**state, "split": "valid"}, "another split"),
-            ({**state, "version": 2}, "version 2, this thdpack knows version 1"),
+            ({**state, "version": 2}, "version 2, this thdpack reads version 1"),
             ({"version": 1, "position": 3}, "no manifest, seed, split in it"),
             ({**state, "position": -1}, "position -1"),
             ({**state, "position": 1.5}, "position 1.5"),

@@ -186,5 +186,5 @@ def test_options_that_array_commands_do_not_support_are_refused(
 
 def test_a_list_cannot_name_standard_input(tmp_path: Path) -> None:
     (tmp_path / "files.txt").write_text("# what we have\n-\n")
-    with pytest.raises(InputError, match=r"standard input .* belongs on the command line"):
+    with pytest.raises(InputError, match=r"standard input .* on the command line"):
         find_sources((f"@{tmp_path}/files.txt",), "auto", spool=None)

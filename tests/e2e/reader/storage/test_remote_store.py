@@ -103,7 +103,7 @@ def await_end(our_threads: OurThreads) -> None:
     ("trouble", "cause"),
     [
         ("errors", "ConnectionResetError: the store hung up"),
-        ("flipped_bits", "the store gave bytes of xxh3_128"),
+        ("flipped_bits", "the store sent bytes with xxh3_128"),
         ("short_reads", "100 bytes"),
     ],
 )
