@@ -84,7 +84,7 @@ def test_weights_are_exact_decimals() -> None:
         ([0.5, 0], "above 0"),
         ([1, -1], "above 0"),
         (["a"], "not a number"),
-        ([1 / 3, 0.5], "round them"),
+        ([1 / 3, 0.5], "round the weights"),
     ]:
         with pytest.raises(ValueError, match=message):
             whole_shares(weights)

@@ -76,7 +76,7 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
     sizes = {entry.xxh3_128: entry.bytes for entry in entries}
     total, largest = sum(sizes.values()), sorted(sizes.values(), reverse=True)
     with pytest.raises(
-        ValueError, match=r"cache_bytes is 1000, reading troubled://.* needs (\d+)"
+        ValueError, match=r"cache_bytes is 1000, but troubled://.* needs (\d+)"
     ) as raised:
         ShardReader(
             url, cache_dir=cache, cache_bytes=1000, prefetch=0, world_size=4, buckets_per_step=20
