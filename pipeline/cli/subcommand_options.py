@@ -165,7 +165,7 @@ class InspectOptions:
     dataset: Dataset
     """Folder or URL of the dataset."""
     split: str = "train"
-    """Split of --bucket."""
+    """Split that holds the bucket of --bucket."""
     bucket: Optional[int] = None  # noqa: UP045
     """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045

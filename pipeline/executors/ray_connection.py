@@ -19,7 +19,8 @@ RETRIES: Final = 8
 """Maximum number of retries of a task whose worker or node died."""
 _CONNECT_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 80 << 20
-"""Size of Ray's object store in bytes: about the minimum of Ray, because it stays almost empty."""
+"""Size of Ray's object store in bytes. The store stays almost empty, so this is about the minimum
+that Ray accepts."""
 
 
 _first_task: Any = None
@@ -116,7 +117,7 @@ def _job_config(ray: Any, address: str | None) -> Any:
 
 
 def _refuse_unanswered(address: str) -> None:
-    """Refuse an address at which nothing listens. Ray itself would retry for long.
+    """Refuse an address at which nothing listens. Ray itself would keep trying.
 
     Raises:
         BuildError: nothing accepts connections at a `host:port`.

@@ -24,10 +24,10 @@ ACTIVATION_BYTES: Final = {
 }
 """Bytes of activations for each token, layer and unit of hidden size.
 
-A key is the value of `--recompute`, and whether matrix products run in FP8. With recomputation, the
-figures of bf16 are used for FP8 too."""
+A key is a pair: the value of `--recompute`, and whether matrix products run in FP8. With
+recomputation, the figures of bf16 are used for FP8 too."""
 CONSTANT_BYTES: Final = 1 << 28
-"""Memory in bytes that is the same for every setting."""
+"""Memory in bytes that every setting needs in addition."""
 GATHERED_LAYERS: Final = 3
 """Number of layers whose complete parameters and gradients are in memory at the same time, with
 `--reshard layer`: one computes, one is being gathered, and one is being reduced."""
@@ -65,8 +65,9 @@ COEFFICIENTS: Final = {
 - sums: ms per billion parameters, for adding up gradients
 - selective, full: factors by which recomputation multiplies the time
 - eager: additional share of the time in an eager step, compared with a captured step
-- step_traffic: ms per GB of traffic once a step that does not overlap with computation
-- layer_traffic: ms per GB of traffic in each layer that does not overlap with computation
+- step_traffic: ms per GB of traffic that occurs once a step and does not overlap with computation
+- layer_traffic: ms per GB of traffic that occurs in each layer and does not overlap with
+  computation
 """
 HOST_MS: Final = {
     ("step", False): 4.5,
@@ -77,7 +78,7 @@ HOST_MS: Final = {
 """Time in ms that a slow host takes to launch one layer of an eager micro-batch. A layer takes at
 least this time.
 
-A key is the value of `--reshard`, and whether matrix products run in FP8."""
+A key is a pair: the value of `--reshard`, and whether matrix products run in FP8."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,7 +60,7 @@ def _rules(
         (f"a sequence is longer than {shape.max_seqlen} tokens", longest > shape.max_seqlen),
         (f"more than {shape.slots} sequences and tail pieces", lengths - 1 > shape.slots),
         ("num_seqs does not fit cu_seqlens", ~counted),
-        ("num_tokens is more than its sequences hold", (tokens < 0) | (tokens > real)),
+        ("num_tokens is larger than the size of its sequences", (tokens < 0) | (tokens > real)),
         (f"a token id is not below {shape.vocabulary}", largest >= shape.vocabulary),
     ]
 

@@ -127,7 +127,10 @@ def _write_splits(
     row: NDArray[np.int64],
     finisher: Finisher,
 ) -> tuple[dict[str, WrittenSplit], list[LeftOver]]:
-    """Pack and write each split, set its records' shards and buckets; return what did not fit."""
+    """Pack and write each split, and return the left-over sequences.
+
+    In the partition's rows, set shard and bucket of each record.
+    """
     written: dict[str, WrittenSplit] = {}
     left_over: list[LeftOver] = []
     for code, split in enumerate(SPLITS):
