@@ -1,4 +1,7 @@
-"""Run a task again if its work file was damaged after it was written."""
+"""Run a task again if its work file was damaged after it was written.
+
+A work file is a spill (records from a map task) or a rest (sequences that did not fill a bucket).
+"""
 
 from __future__ import annotations
 

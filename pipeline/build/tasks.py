@@ -1,7 +1,9 @@
 """Tasks: the steps of a build as plain data that can be sent to other processes and machines.
 
 `run_task.py` runs them. A task's `identity` holds everything that its result depends on. The task's
-marker stores a digest of it.
+marker stores a digest of it. Tasks write two kinds of work files: a map task writes a spill
+(records sorted by partition), and a packing task may write a rest (sequences that did not fill a
+bucket).
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ class MapTask:
                 self.source.compression,
                 self.source.piece,
             ],
-            # the fingerprint of a web server tells versions of one URL apart, but not two URLs
+            # add the URL: fingerprints of web servers distinguish versions of one URL, not URLs
             "url": self.source.url if is_url(self.source.url) else "",
             "range": [self.begin, self.end],
             "partitions": self.partitions,
@@ -145,7 +147,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PackingTask:
-    """Task that packs sequences. It may write a rest: sequences that did not fill a bucket."""
+    """Task that packs sequences, and may write a rest."""
 
     job: Job
 

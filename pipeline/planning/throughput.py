@@ -15,7 +15,7 @@ GPU: Final = "NVIDIA H200"
 
 _MEASURED: Final = 'thdpack, one NVIDIA H200, 2026-11-21: docs/benchmarks.md, "The training step"'
 _MEASURED_ON_FOUR: Final = (
-    'thdpack, four NVIDIA H200, a figure for each, 2026-11-22: docs/benchmarks.md, "Many GPUs"'
+    'thdpack, four NVIDIA H200, rate per GPU, 2026-11-22: docs/benchmarks.md, "Many GPUs"'
 )
 
 

@@ -25,7 +25,7 @@ from pipeline.storage.urls import answer_of, is_missing, protocols, version_tag_
 from schemas.errors import BuildError, DatasetError
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # as in pipeline.storage.folder
+    import pyarrow as pa  # only for types, as in pipeline.storage.folder
     from fsspec import AbstractFileSystem
 
 UPLOAD_PART: Final = 16 << 20

@@ -1,4 +1,4 @@
-"""A map task: read a range of an input, and write its tokenized records to a spill, by partition.
+"""A map task: read a range of an input, and write its tokenized records, sorted by partition.
 
 Steps for each block of records:
 
@@ -7,10 +7,10 @@ Steps for each block of records:
 3. Hash each record, and give it a status (kept, invalid, too short, too long).
 4. Choose each record's partition by the hash of its first piece, which is the part that cropping
    keeps. Records that are equal after cropping are therefore in the same partition.
-5. Write the records, sorted by partition, to the spill, with tokens packed at 5 bits each.
+5. Write the records to the output file, sorted by partition, with tokens packed at 5 bits each.
 
-The reduce stage finds duplicates later. `pipeline.build.spill.spill_files` describes the format of
-a spill.
+The output file is called a spill. `pipeline.build.spill.spill_files` describes its format. The
+reduce stage finds duplicates later.
 """
 
 from __future__ import annotations

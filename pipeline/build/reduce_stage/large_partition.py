@@ -1,7 +1,7 @@
 """A partition whose records do not fit into memory, such as one sequence in millions of copies.
 
-Such a partition is read twice, in runs. A run is a number of consecutive records that fit into
-memory.
+Such a partition is read twice from the spills (the map tasks' files), in runs. A run is a number of
+consecutive records that fit into memory.
 
 1. First pass: for each run, find the sequences that no earlier run had. Keep their residues, and
    one row for each kept record, without its id.

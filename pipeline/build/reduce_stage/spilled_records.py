@@ -1,7 +1,8 @@
 """Read a partition's records back from the spills: in input order, in runs that fit into memory.
 
-Later steps and kernels rely on these checks: sizes agree with packed tokens, status codes are
-known, and every record's hash matches its tokens.
+A spill is the file of a map task, and a run is a number of consecutive records. This module checks
+the values that later steps and kernels rely on: sizes must agree with packed tokens, status codes
+must be known, and every record's hash must match its tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from schemas.errors import DamagedSpillError
 from schemas.records import Status
 
 WHOLE_BYTES: Final = 64 << 20
-"""Bytes of spills up to which a partition is read as one run: about 1.5 times its planned size."""
+"""Maximum bytes of a partition that is read as one run: about 1.5 times its planned size."""
 RUN_BYTES: Final = 16 << 20
 """Approximate bytes of spills in one run of a larger partition."""
 _STATUSES: Final = len(Status)
@@ -89,7 +90,7 @@ class SpilledRecords:
 
     @property
     def large(self) -> bool:
-        """Whether there is more than one run."""
+        """Whether the partition is read in more than one run."""
         return self._found.bytes > WHOLE_BYTES
 
     def runs(self) -> Iterator[RecordRun]:

@@ -1,4 +1,4 @@
-"""Frames and extents, the parts of spills and rests (see `spill_files` for the format).
+"""Frames and extents, the parts of work files (spills and rests; see `spill_files`).
 
 A frame is a record batch with its hash. An extent is the position of frames in the file: begin,
 size, and a check value, in 24 bytes.
@@ -88,7 +88,10 @@ def frame_size(buffer: pa.Buffer, at: int) -> int:
 
 
 def extents_between(edges: NDArray[np.int64]) -> NDArray[np.void]:
-    """Return the extents, EXTENT[N], of partitions that lie end to end; edges: int64[N + 1]."""
+    """Return the extents, EXTENT[N], of partitions that lie end to end in a file.
+
+    edges: int64[N + 1], first byte of each partition, and the byte after the last one.
+    """
     extents = np.empty(edges.size - 1, dtype=EXTENT)
     extents["begin"], extents["size"] = edges[:-1], np.diff(edges)
     extents["check"] = _check(extents, np.arange(extents.size, dtype=np.uint64))

@@ -65,10 +65,9 @@ SPILL_SCHEMA = pa.schema(
     ]
 )
 GROUPED_FROM = 512
-"""Number of partitions from which spills are grouped on a local disk too. It means 30 GB of
-FASTA."""
+"""Minimum number of partitions for grouped spills on a local disk: that of 30 GB of FASTA."""
 _JOINED_BYTES: Final = 16 << 20
-"""Maximum size in bytes up to which all frames of a partition in a spill are joined into one."""
+"""If all frames of a partition in a spill have at most this many bytes, they are joined into one."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Read the records of one partition from all spills, with a bounded amount of data in memory.
+"""Read one partition's records from all spills (the map tasks' files), in bounded memory.
 
 `spill_files` describes the format. Steps:
 
