@@ -20,7 +20,7 @@ _TokenCounts = Annotated[tuple[Count, ...], Meta(min_length=256, max_length=256)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkFile:
-    """Entry of a spill (a map task's records) or a rest (left-over sequences) in the work folder."""
+    """Entry of a spill (a map task's records) or a rest (left-over sequences)."""
 
     name: WorkName
     bytes: Count

@@ -67,7 +67,7 @@ SPILL_SCHEMA = pa.schema(
 GROUPED_FROM = 512
 """Minimum number of partitions for grouped spills on a local disk: that of 30 GB of FASTA."""
 _JOINED_BYTES: Final = 16 << 20
-"""If all frames of a partition in a spill have at most this many bytes, they are joined into one."""
+"""If all frames of a partition in a spill have at most this many bytes, join them into one."""
 
 
 @dataclass(slots=True)
