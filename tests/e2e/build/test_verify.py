@@ -270,7 +270,7 @@ def test_an_edited_manifest_or_one_of_another_version_is_refused(dataset: Path) 
     for bad, message in (
         (text.replace('"seed": 0', '"seed": 1'), "does not match its own digest"),
         (signed({**raw, "format": 2}), "format version 2, this thdpack"),
-        (signed({**raw, "vocabulary_digest": "0" * 32}), "vocabulary 'esm2' is not the one"),
+        (signed({**raw, "vocabulary_digest": "0" * 32}), "vocabulary 'esm2' differs from the one"),
         (signed({**raw, "surprise": 1}), "does not match its own digest"),
         (signed({**raw, "seed": "0"}), "a key is missing or has a wrong value"),
         ("[]", "not a manifest"),
