@@ -1,4 +1,4 @@
-"""Trainer of ESM-2: buckets in, checkpoints and a Hugging Face model out.
+"""Trainer of ESM-2: it reads buckets, and writes checkpoints and a Hugging Face model.
 
-Start at `train.py`. The only package that uses torch.
+Start reading at `train.py`. This is the only package that imports torch.
 """

@@ -1,9 +1,9 @@
-"""Feed of rows: buckets are written into pinned memory, and copied to the device while it computes
-earlier ones.
+"""Feed of rows. A row is one or several merged buckets: the input of one micro-batch.
 
-A row takes one copy, into memory that keeps its address, so that a CUDA graph can read it. A ring
-of three stages in pinned memory limits the host to two rows ahead of the device. Cost on the host:
-docs/benchmarks.md.
+The host writes each row into pinned memory. A single copy moves it to the device while the device
+computes earlier rows. The row on the device keeps its address, so that a CUDA graph can read it.
+The pinned memory is a ring of three stages (one row each), which limits the host to two rows ahead
+of the device. docs/benchmarks.md has the cost on the host.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from trainer.model.esm2 import SequenceLayout
 
 RING: Final = 3
 _ALIGNMENT: Final = 256
-"""Alignment in bytes. Kernels prefer pointers that are multiples of this."""
+"""Alignment of the parts of a row, in bytes. Kernels are faster on aligned pointers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """k merged buckets on the device.
+    """k merged buckets of T tokens in total, on the device.
 
-    input_ids: uint8[T].
-    positions: int64[k], in the global order.
-    counts: int64[2], real tokens and Σ length² of real sequences.
+    input_ids: uint8[T], token ids.
+    sequences: boundaries of the sequences in the row.
+    positions: int64[k], positions of the buckets in the global order.
+    counts: int64[2], number of tokens without padding, and Σ length² of the real sequences.
     """
 
     input_ids: Tensor
@@ -45,19 +46,22 @@ class Row:
 
 
 class Feed:
-    """This rank's rows, endlessly. Each row overwrites the previous one, in stream order with the
-    device's work.
+    """Endless iterator over this rank's rows.
+
+    Each row overwrites the previous one. The copy is queued on the CUDA stream after the kernels
+    that read the previous row.
 
     waited: seconds so far in which the device may have waited for rows. The host's time for a row
-    (reading, copying into pinned memory) counts if the device had finished all its work when the
-    row was ready. spent: all seconds that the host spent on rows, mostly while the device computed.
+        (reading, copying into pinned memory) counts if the device had finished all its work when
+        the row was ready.
+    spent: seconds so far that the host spent on rows, mostly while the device computed.
     """
 
     def __init__(
         self, reader: ShardReader, *, buckets: int, stride: int, device: torch.device
     ) -> None:
         """Args:
-        buckets: number to merge into one row.
+        buckets: number of buckets to merge into one row.
         stride: difference between the positions of this rank's consecutive buckets.
         """
         self._rows: Iterator[Bucket] = reader.batches(buckets) if buckets > 1 else reader
@@ -68,11 +72,11 @@ class Feed:
 
     def __next__(self) -> Row:
         if self._launched is not None:
-            self._launched.record()  # recorded after all work that the device still has to do
+            self._launched.record()  # completes when the device has done all work launched so far
         started = time.perf_counter()
         bucket = next(self._rows)
         received_at = time.perf_counter()
-        # here the host waits for the device, which is behind, so this is no wait for data
+        # This wait for the device is not counted: the device still computes earlier rows.
         self._copier.wait()
         free = time.perf_counter()
         row = self._copier.copy(bucket, bucket.position + self._places)
@@ -87,8 +91,8 @@ class Feed:
 
 
 class RowCopier:
-    """Copies buckets into one row of device memory (positions, counts, cu_seqlens, tokens), through
-    a ring of pinned memory.
+    """Copies buckets through a ring of pinned memory into one row of device memory. The row holds
+    positions, counts, cu_seqlens and tokens.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -98,13 +102,15 @@ class RowCopier:
         self._row: Row | None = None
 
     def wait(self) -> None:
-        """Wait until the device has copied what was written RING rows ago."""
+        """Wait until the stage that the next row will overwrite has been copied to the device."""
         if self._stages:
             self._stages[self._turn].wait()
 
     def copy(self, bucket: Bucket, positions: NDArray[np.int64]) -> Row:
-        """Return the bucket on the device, always as the same Row. The copy may still be under way,
-        in stream order with later work.
+        """Start to copy the bucket to the device. Return the Row, the same object each time.
+
+        The copy may still run when this returns. Kernels launched later on the same stream see the
+        new content.
         """
         if self._row is None:
             self._row = self._allocate_row(bucket, positions.size)
@@ -152,12 +158,14 @@ class _Stage:
 
 
 def _ends(sizes: list[int]) -> list[int]:
-    """Return where consecutive parts of these sizes (bytes) end, aligned."""
+    """Return the end of each part in bytes, if parts of these sizes (bytes) follow each other
+    aligned.
+    """
     return list(itertools.accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes))
 
 
 def _parts(memory: Tensor, sizes: list[int]) -> list[Tensor]:
-    """Return views of positions, counts, cu_seqlens and tokens."""
+    """Return views of the memory: positions, counts, cu_seqlens and tokens."""
     kinds = (torch.int64, torch.int64, torch.int32, torch.uint8)
     begins = [0, *_ends(sizes)[:-1]]
     return [

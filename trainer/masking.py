@@ -1,12 +1,12 @@
-"""Masks, made on the device by a counter-based hash of seed, epoch, the bucket's position, and the
-offset in the bucket.
+"""Masking, computed on the device. A counter-based hash of the seed, the epoch, the bucket's
+position and the token's offset in the bucket decides about each token.
 
-So a bucket has the same mask on any rank, with any world size and backend, and another one in each
-epoch. Masking takes about twenty small kernels per micro-batch.
+A bucket therefore has the same mask on any rank and with any world size or backend, and a different
+mask in each epoch. Masking launches about twenty small kernels per micro-batch.
 
-Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014); schemas/splitmix.py has the same
-in numpy. torch supports little uint64 arithmetic, but int64 wraps in the same way; only right
-shifts have to be made logical.
+Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014). schemas/splitmix.py implements
+the same hash in numpy. torch supports little uint64 arithmetic, but int64 addition and
+multiplication wrap in the same way. Only right shifts differ: `_shift` makes them logical.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
 STANDARD_RESIDUES: Final = "ACDEFGHIKLMNPQRSTVWY"
 IGNORED: Final = -100
-"""Label of unused index entries: the default ignore_index of cross_entropy."""
+"""Label of unused index entries. It is the default ignore_index of cross_entropy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Masked:
-    """A row after masking, and the tokens to predict in this rank's slice. Without context
-    parallelism the slice is the row.
+    """A row after masking, and the tokens to predict in this rank's slice of the row. Without
+    context parallelism, the slice is the whole row.
 
-    input_ids: int64[T], the whole row, as the model sees it.
-    index: int64[M], positions in the slice of the tokens to predict, followed by zeros.
-    labels: int64[M], the original tokens, followed by IGNORED.
-    overflow: int64[], tokens to predict that had no room in `index`. Because `index` has room for
-    the mean + 6σ, this happens in one row of 10⁹.
+    input_ids: int64[T], the whole masked row.
+    index: int64[M], positions (within the slice) of the tokens to predict, followed by zeros.
+    labels: int64[M], the original tokens at these positions, followed by IGNORED.
+    overflow: int64[], number of tokens to predict that had no room in `index`. This happens in one
+        row of 10⁹, because `index` has room for the mean + 6σ.
     """
 
     input_ids: Tensor
@@ -48,16 +48,16 @@ class Masked:
 
 
 def index_size(tokens: int, probability: float) -> int:
-    """Return M, the mean + 6σ of Binomial(tokens, probability), rounded up to a multiple of 16 and
-    at most `tokens`.
+    """Return the length M of `Masked.index`. It is the mean + 6σ of Binomial(tokens, probability),
+    rounded up to a multiple of 16 and limited to `tokens`.
     """
     room = tokens * probability + 6 * math.sqrt(tokens * probability * (1 - probability))
     return min(tokens, math.ceil(room / 16) * 16)
 
 
 class Masker:
-    """Chooses tokens to predict. Of these, 80 % become <mask>, 10 % become a random standard
-    residue, and 10 % stay.
+    """Chooses the tokens to predict. 80 % of them become <mask>, 10 % become a random standard
+    residue, and 10 % stay unchanged.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Masker:
         """Args:
         seed: any int64.
         probability: share of residues to predict.
-        epoch_buckets: buckets of an epoch, from which the epoch of a position follows.
-        slices: division of rows over ranks.
+        epoch_buckets: number of buckets in an epoch. The epoch is position // epoch_buckets.
+        slices: division of each row over ranks; None for no division.
         """
         self._slices = slices or Slices()
         self._mask_id = vocabulary.id("<mask>")
@@ -130,7 +130,7 @@ class Masker:
 
 
 def mix(x: Tensor) -> Tensor:
-    """Return SplitMix64's next output for a state, int64[...], equal bit for bit to uint64
+    """Return SplitMix64's next output for each state, int64[...]. The bits equal those of uint64
     arithmetic.
     """
     x = x + _GAMMA

@@ -1,5 +1,5 @@
-"""Check that a run fits into the memory of its GPUs, before anything is allocated. Uses the
-estimate of `thdpack plan`.
+"""Check that a run fits into the memory of its GPUs, before the run allocates memory. The check
+uses the estimate of `thdpack plan`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOLERANCE = 1.02
 
 
 def setting_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> Setting:
-    """Return the setting to estimate for a run whose options are resolved: without `auto`, and with
+    """Return the input of the memory estimate for a run. Its options must have `auto` resolved and
     the batch in buckets.
     """
     buckets, compute = options.data.buckets_per_micro_batch, options.compute
@@ -39,19 +39,18 @@ def setting_of(options: TrainOptions, manifest: Manifest, topology: Topology) ->
 
 
 def check_memory(setting: Setting, *, available: float) -> str:
-    """Return a sentence about how much of a GPU's memory a run will take.
+    """Return the estimated and the available memory of a GPU in words, "about 50 of 80 GiB".
 
     Args:
-        available: bytes.
+        available: memory of a GPU in bytes.
     Raises:
-        ValueError: the run needs more than is available. The message names the largest part, and
-            what makes it smaller.
+        ValueError: the run needs more than the available memory. The message names the largest
+            part, and an option that reduces the need.
     """
     parts = memory(setting)
     total = sum(parts.values())
-    sizes = f"about {total / 2**30:,.0f} of {available / 2**30:,.0f} GiB"
     if total <= _TOLERANCE * available:
-        return sizes
+        return f"about {total / 2**30:,.0f} of {available / 2**30:,.0f} GiB"
     part, size = max(parts.items(), key=lambda item: item[1])
     changes = {
         "--reshard layer": replace(setting, reshard="layer"),
@@ -62,19 +61,21 @@ def check_memory(setting: Setting, *, available: float) -> str:
         flag for flag, other in changes.items() if sum(memory(other).values()) <= ROOM * available
     ]
     more = (
-        "more GPUs (with --replicate, more of them for each copy), fewer "
-        "--buckets-per-micro-batch, or a dataset of smaller --capacity"
+        "more GPUs (with --replicate, more GPUs per replica), fewer "
+        "--buckets-per-micro-batch, or a dataset built with a smaller --capacity"
     )
     remedy = fitting[0] if fitting else more
     raise ValueError(
-        f"this run needs {sizes} a GPU, {size / 2**30:,.0f} of them for {part}: use {remedy}. "
-        "`thdpack plan` shows what fits"
+        f"this run needs about {total / 2**30:,.0f} GiB of memory per GPU, "
+        f"but a GPU has {available / 2**30:,.0f} GiB. "
+        f"The largest part is {size / 2**30:,.0f} GiB for {part}: use {remedy}. "
+        "`thdpack plan` shows which options fit"
     )
 
 
 def resolve_reshard(setting: Setting, *, available: float) -> Reshard:
-    """Return the meaning of `--reshard auto`: step, if that takes at most a quarter of the memory
-    and everything fits.
+    """Resolve `--reshard auto`. Return "step" if the whole run then fits, and the gathered
+    parameters and gradients need at most a quarter of the memory. Otherwise return "layer".
     """
     held = replace(setting, reshard="step")
     gathered = memory(held)["gathered parameters and gradients"]
@@ -86,8 +87,8 @@ def resolve_reshard(setting: Setting, *, available: float) -> Reshard:
 
 
 def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> str:
-    """Return `check_memory` for this machine; "" on a CPU and for backend torch, whose memory was
-    never measured.
+    """Return the result of `check_memory` on this machine. Return "" on a CPU, for backend torch
+    and for fp32, because the estimate was never measured for them.
     """
     if (
         topology.device.type != "cuda"

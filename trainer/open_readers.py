@@ -21,11 +21,11 @@ def open_readers(
 ) -> tuple[ShardReader, ShardReader | None, TrainOptions]:
     """Return readers of the train and valid splits, and the options with the batch in buckets.
 
-    The second reader is None if the valid split is empty.
+    The second reader is None if the valid split is empty or missing.
 
     Raises:
-        ValueError: a batch that does not divide among ranks, or a dataset that the model cannot be
-            trained on.
+        ValueError: the batch does not divide evenly among the ranks, or the model cannot be trained
+            on this dataset.
     """
     data = options.data
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
@@ -54,7 +54,7 @@ def _check_dataset(options: TrainOptions, manifest: Manifest, topology: Topology
     """Check that all ranks read the same dataset, and that the model can be trained on it.
 
     Raises:
-        ValueError: they do not, or it cannot.
+        ValueError: ranks read different datasets, or the model cannot be trained on this dataset.
     """
     check_same(topology, {"a dataset whose manifest has digest": manifest.digest})
     data = options.data.data
@@ -72,27 +72,28 @@ def _check_dataset(options: TrainOptions, manifest: Manifest, topology: Topology
 
 
 def _check_slices(options: TrainOptions, manifest: Manifest) -> None:
-    """Check that buckets and attention heads can be divided as --context-parallel says.
+    """Check that --context-parallel divides the buckets evenly, and that each of its ranks gets an
+    attention head.
 
     Raises:
-        ValueError: they cannot.
+        ValueError: a bucket cannot be divided, or there are more ranks than attention heads.
     """
     ranks, heads = options.compute.context_parallel, options.model.heads
     if manifest.capacity % ranks:
         raise ValueError(
             f"{options.data.data} has buckets of {manifest.capacity} tokens, which "
-            f"--context-parallel {ranks} does not divide: "
-            f"change it, or build the dataset with a --capacity that is a multiple of it"
+            f"--context-parallel {ranks} does not divide: change --context-parallel, "
+            f"or build the dataset with a --capacity that is a multiple of {ranks}"
         )
     if heads < ranks:
         raise ValueError(
-            f"--context-parallel {ranks} divides attention heads among ranks, and the model has "
-            f"{heads}: use at most that many"
+            f"--context-parallel {ranks} divides the attention heads among {ranks} ranks, but the "
+            f"model has {heads} heads: use --context-parallel {heads} or less"
         )
 
 
 def _batch(data: DataOptions, manifest: Manifest, topology: Topology) -> int:
-    """Return the buckets of a step, over all ranks."""
+    """Return the number of buckets in a step, over all ranks."""
     unit = topology.data_ranks * data.buckets_per_micro_batch
     if not data.buckets_per_step:
         return max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
@@ -103,8 +104,8 @@ def _batch(data: DataOptions, manifest: Manifest, topology: Topology) -> int:
             else f"{topology.data_ranks} groups of {topology.slices.ranks} ranks"
         )
         raise ValueError(
-            f"{data.buckets_per_step} buckets a step do not divide among {those} × "
-            f"{data.buckets_per_micro_batch} buckets a micro-batch: "
+            f"{data.buckets_per_step} buckets per step do not divide among {those} × "
+            f"{data.buckets_per_micro_batch} buckets per micro-batch: "
             "change the number of ranks, --buckets-per-micro-batch or, for a new run, "
             "--buckets-per-step"
         )

@@ -1,10 +1,13 @@
-"""AdamW on fp32 masters. Normalisation, clipping and skipping of bad steps need no additional pass
-over memory, and the host does not wait for them.
+"""AdamW on fp32 masters (fp32 copies of the parameters). Normalisation, clipping and skipping of
+bad steps need no additional pass over memory, and the host does not wait for them.
 
-Parameters in fp32 are their own masters, and torch's fused AdamW steps them; it takes the scale and
-the decision to skip as device tensors. Parameters in bf16 (backend te) and their masters are
-stepped by a kernel of ours in one pass. Parameters in FP8 (--quantized-init) are quantized from
-their masters afterwards. Measured on an H200: docs/decisions/0005-trainer.md.
+| parameters | masters | AdamW |
+|---|---|---|
+| fp32 | the parameters themselves | torch's fused AdamW, scale and skip as device tensors |
+| bf16 (backend te) | fp32 | our kernel updates masters and parameters in one pass |
+| FP8 (--quantized-init) | fp32 | our kernel; then parameters are quantized from the masters |
+
+Measurements on an H200 are in docs/decisions/0005-trainer.md.
 """
 
 from __future__ import annotations
@@ -22,18 +25,18 @@ from trainer.precision import is_quantized
 
 
 class Optimizer:
-    """Steps the parameters of a model.
+    """Optimizer of the parameters of a model.
 
-    applied: int64[], number of steps that were not skipped. bad: int64[], steps skipped in a row.
-    Both are on the device.
+    applied: int64[] on the device, number of steps that were not skipped.
+    bad: int64[] on the device, number of steps skipped in a row.
     """
 
     def __init__(
         self, model: Esm2, options: OptimizerOptions, masters: Mapping[str, Tensor]
     ) -> None:
         """Args:
-        masters: fp32 values of the parameters that are not fp32 themselves, by name, sharded
-            like them.
+        masters: fp32 values, by name, of the parameters that are not fp32. Each is sharded like
+            its parameter.
         """
         self._options = options
         self._parameters = dict(model.named_weights())
@@ -102,10 +105,10 @@ class Optimizer:
 
     @torch.no_grad()
     def accumulate(self) -> None:
-        """Add the gradients of one of several micro-batches.
+        """Add the gradients of one micro-batch to those of earlier micro-batches.
 
-        fp32 gradients add up in place. bf16 gradients are added to fp32 sums, because a sum in bf16
-        would round small contributions away.
+        For fp32 gradients nothing needs doing: `backward` adds to them. bf16 gradients are added to
+        fp32 sums, because a sum in bf16 would round small contributions away.
         """
         if not self._has_masters:
             return
@@ -125,14 +128,16 @@ class Optimizer:
     def step(
         self, rate: Tensor, *, loss_sum: Tensor, count: Tensor, gradient_square: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Apply the gradients of a summed loss, normalised by the count and clipped; or skip, if a
-        number is not finite.
+        """Apply the gradients of a summed loss, divided by the count and clipped. Skip the step if
+        the loss or the gradient norm is not finite.
 
         Args:
             rate: learning rate, float64[] on the device.
-            loss_sum, count, gradient_square: of the global batch.
+            loss_sum: loss summed over the predicted tokens of the global batch.
+            count: number of predicted tokens in the global batch.
+            gradient_square: sum of squares of the gradients of `loss_sum`.
         Returns:
-            mean loss, and gradient norm of the mean loss before clipping.
+            Mean loss, and gradient norm of the mean loss before clipping.
         """
         count = count.clamp_min(1.0)
         loss, norm = loss_sum / count, gradient_square.sqrt() / count
@@ -154,10 +159,10 @@ class Optimizer:
         return loss, norm
 
     def locate_gradients(self) -> None:
-        """Do the host's part of `step`. To be called before `step` is captured in a CUDA graph."""
+        """Do the host's part of `step`. Call this before capturing `step` in a CUDA graph."""
         for group in self._adam.param_groups:
             group["capturable"] = (
-                True  # not set earlier, because torch would warn of steps that are not captured
+                True  # not set earlier, because torch warns if a step then runs uncaptured
             )
         if self._kernel:
             self._kernel.locate(self._gradients())
@@ -180,7 +185,7 @@ class Optimizer:
             for master, grad in zip(self._masters.values(), self._gradients(), strict=True):
                 master.grad = torch.empty_like(master)
                 local(master.grad).copy_(grad)
-        # The fused step reads two attributes that torch does not declare.
+        # torch's fused step reads these two attributes, but torch's class does not declare them.
         self._adam.grad_scale = divisor.float()  # type: ignore[attr-defined]  # see above
         self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # see above
         self._adam.step()
@@ -202,15 +207,16 @@ class Optimizer:
             self._quantize()
 
     def _quantize(self) -> None:
-        """Write FP8 parameters from their masters. This happens even after a skipped step, because
-        only the device knows that it was skipped.
+        """Quantize the masters into the FP8 parameters. This happens even after a skipped step,
+        because only the device knows that the step was skipped.
         """
         for parameter, master in self._quantized:
             parameter.quantize_(master)
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield masters and Adam's moments, fp32, as `model.*`, `exp_avg.*` and `exp_avg_sq.*`.
-        Read them, or write them in place and call `restored`.
+
+        After writing to these tensors, call `restored`.
         """
         for name, master in self._masters.items():
             yield f"model.{name}", master.detach()
@@ -219,8 +225,8 @@ class Optimizer:
 
     @torch.no_grad()
     def restored(self, applied: int) -> None:
-        """Adopt the values written into the tensors of named_tensors() as the state after `applied`
-        steps.
+        """Continue from the values written into the tensors of `named_tensors`: copy them into the
+        parameters, and set the number of applied steps.
         """
         self.applied.fill_(applied)
         for master in self._masters.values():
@@ -229,6 +235,6 @@ class Optimizer:
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    """Return this rank's part of a parameter's gradient."""
+    """Return this rank's shard of a parameter's gradient."""
     assert parameter.grad is not None
     return local(parameter.grad)

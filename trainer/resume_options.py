@@ -2,12 +2,12 @@
 
 | options | at a resume |
 |---|---|
-| the model, --gelu, --init-from, --seed, --mask-probability | refused: it would be another run |
-| --tokens-per-step, --buckets-per-step | refused: it would be another run |
-| steps, learning rate, schedule, betas, weight decay, clipping | accepted, and named at the start |
-| backend, precision and its layers, --quantized-init | accepted, and named at the start |
-| data's URL, cache, prefetch, outputs | accepted: results stay the same |
-| ranks and how they share work, --recompute, --cuda-graph | accepted: results differ by rounding |
+| the model, --gelu, --init-from, --seed, --mask-probability | error: this needs a new run |
+| --tokens-per-step, --buckets-per-step | error: this needs a new run |
+| steps, learning rate, schedule, betas, weight decay, clipping | accepted and logged at the start |
+| backend, precision and its layers, --quantized-init | accepted and logged at the start |
+| URL of the dataset, cache, prefetch, outputs | accepted: results stay the same |
+| number and roles of ranks, --recompute, --cuda-graph | accepted: results differ by rounding |
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_i
 
 
 def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
-    """Return the options of a resumed run, with its previous model and batch.
+    """Return the options of a resumed run: those of the command line, with the model and batch of
+    the checkpoint.
 
+    Args:
+        options: options of the command line.
+        before: options in the checkpoint.
     Raises:
-        ValueError: the command line asks for another model or batch.
+        ValueError: the command line changes an option that needs a new run (see the table above).
     """
     model, data, out = before.model, before.data, options.output.out
     if options.public().output.init_from not in ("", before.output.init_from):
@@ -49,7 +53,7 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
     batch = data.buckets_per_step
     if options.data.buckets_per_step not in (0, batch):
         raise ValueError(
-            f"{out} holds a run of {batch} buckets a step, not {options.data.buckets_per_step}: "
+            f"{out} holds a run of {batch} buckets per step, not {options.data.buckets_per_step}: "
             "choose another --out"
         )
     output = replace(options.output, init_from=before.output.init_from)
@@ -59,8 +63,8 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
 
 
 def changes(options: TrainOptions, before: TrainOptions) -> str:
-    """Return the options that change how the run trains from now on, in words; "" if none do. Both
-    sets of options have `auto` resolved.
+    """Return the changed options that a resumed run logs, in words; "" if there are none. `auto`
+    must be resolved in `options` and in `before`.
     """
     now, then = asdict(options.optimizer), asdict(before.optimizer)
     for name in _OF_COMPUTING:

@@ -1,5 +1,6 @@
-"""A training run, new or resumed: its reader, model, optimizer and checkpoints. `train.py` has the
-loop."""
+"""A training run, new or resumed: its reader, model, optimizer and checkpoints. The training loop
+is in `train.py`.
+"""
 
 from __future__ import annotations
 
@@ -41,28 +42,32 @@ from trainer.validate import MASK_SEED, validate
 
 
 class TrainingError(ThdpackError):
-    """A run cannot continue, or its result is useless: loss or gradients are not finite."""
+    """The loss or the gradients of a run are not finite: the run cannot continue, or its model is
+    useless.
+    """
 
 
 class TrainingRun:
-    """A run after `step` steps, and everything that the next step needs.
+    """State of a run after `step` steps, and the objects that the next step needs.
 
-    options: with `auto` resolved.
-    changes: options that differ from those before a resume, in words.
-    memory: estimated memory of a GPU, in words.
-    not_captured: why the step is not captured in a CUDA graph, although the options ask for it.
-    sound: the loss of the last validation, if there was one, was finite.
+    options: options of the run, with `auto` resolved.
+    changes: training options that a resume has changed, in words.
+    memory: estimated and available memory of each GPU, in words.
+    not_captured: reason why the step is not captured in a CUDA graph although --cuda-graph asks for
+        it; "" if there is none.
+    best: the best validation so far.
+    sound: False if the loss of the last validation was not finite.
     """
 
     def __init__(self, options: TrainOptions, topology: Topology, stack: ExitStack) -> None:
-        """Start, or resume from the last checkpoint in the run's folder.
+        """Start a run, or resume it from the last checkpoint in its folder.
 
         Args:
-            stack: closes files and readers.
+            stack: ExitStack that will close the run's files and readers.
         Raises:
-            ValueError, ThdpackError: as `train` says.
+            ValueError, ThdpackError: see `train`.
         """
-        # before the first collective that depends on the options
+        # checked before the first collective that depends on the options
         check_same(topology, {**versions(), **options_of(options)})
         topology = topology.for_options(options.compute)
         self.topology, self.out = topology, Path(options.output.out)
@@ -76,12 +81,13 @@ class TrainingRun:
             options, initial = from_hugging_face(options, topology)
         self.reader, self.valid, options = open_readers(options, topology, stack)
         self.options = options = self._with_reshard(options)
-        # again, because `auto` may resolve differently if hardware or packages have changed
+        # checked again, because `auto` may have resolved differently on other hardware or packages
         check_same(topology, options_of(options))
         self.changes = changes(options, before.options) if before else ""
         self.memory = memory_of(options, self.reader.manifest, topology)
 
-        # before the model, because Transformer Engine's modules look for it when they are built
+        # Created before the model: Transformer Engine's modules look up the debug configuration
+        # when they are constructed.
         self.statistics = stack.enter_context(layer_statistics(options, topology))
         self._build_model(initial)
         self.step, self.tokens = 0, 0
@@ -94,7 +100,7 @@ class TrainingRun:
         self.checkpoints.set_aside_after(self.step)
         self.statistics.begin(self.model, self.step)
         if topology.is_main:
-            # for people to read; a resumed run takes its options from the checkpoint
+            # This file is for people. A resumed run reads its options from the checkpoint.
             write(self.out / "options.json", options.to_json())
         self._build_step()
 
@@ -112,7 +118,7 @@ class TrainingRun:
         """Build model and optimizer.
 
         Args:
-            initial: tensors to start with, by name; the others are initialized randomly.
+            initial: initial parameters by name. Parameters without an entry start random.
         """
         compute, topology = self.options.compute, self.topology
         self.model = build(self.options.model, compute, topology.slices)
@@ -166,15 +172,15 @@ class TrainingRun:
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of this rank in a step."""
+        """Number of micro-batches of this rank in a step."""
         return self.options.data.micro_batches(self.topology.data_ranks)
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
 
     def validate(self, log: RunLog) -> bool:
-        """Validate on the valid split, if there is one. Return whether the result is the best so
-        far.
+        """Validate on the valid split, if the dataset has one. Return True if the loss is the
+        lowest so far.
         """
         if self.valid is None:
             return False
@@ -194,7 +200,7 @@ class TrainingRun:
         return better
 
     def save(self, *, wait: bool) -> None:
-        """Begin to write a checkpoint; with `wait`, return when it is written."""
+        """Begin to write a checkpoint. With `wait`, return only when the checkpoint is complete."""
         state = RunState(
             step=self.step,
             tokens=self.tokens,
@@ -209,10 +215,10 @@ class TrainingRun:
             self.checkpoints.wait()
 
     def export(self) -> None:
-        """Write OUT/export, which plain transformers loads.
+        """Write the model to OUT/export, in a format that plain transformers loads.
 
         Raises:
-            TrainingError: the last validation was not finite.
+            TrainingError: the loss of the last validation was not finite.
         """
         if not self.sound:
             raise TrainingError(self._unsound())
@@ -220,7 +226,7 @@ class TrainingRun:
         for name, tensor in self._tensors().items():
             kind, _, name = name.partition(".")
             if kind == "model":
-                assembled = full_tensor(tensor)  # assembled from all ranks, one tensor at a time
+                assembled = full_tensor(tensor)  # gathers one tensor at a time, to save memory
                 if self.topology.is_main:
                     tensors[name] = assembled.cpu()
         if self.topology.is_main:
@@ -233,7 +239,7 @@ class TrainingRun:
             )
 
     def _unsound(self) -> str:
-        """Return what to do after a validation whose loss is not finite."""
+        """Return the error message for a validation whose loss is not finite, with a remedy."""
         best, latest = self.best.checkpoint, self.out / CHECKPOINTS / LATEST
         back = (
             f"go back to an earlier checkpoint ({best} had the best validation) by writing its "
@@ -241,8 +247,9 @@ class TrainingRun:
         )
         return (
             f"the last validation, up to step {self.step:,}, has a loss that is not finite: "
-            "the run is not complete and exports nothing. Its metrics show since when; "
-            f"{back if best else 'no validation was finite: start again in another --out'}, "
+            "the run is not complete and exports no model. "
+            "metrics.jsonl shows the first step without a finite loss. To repair the run, "
+            f"{back if best else 'start again in another --out (no validation was finite)'}, "
             f"with a lower --learning-rate or with --precision bf16{f'. {KEPT}' if best else ''}"
         )
 
@@ -254,8 +261,8 @@ class TrainingRun:
         }
 
     def _optional_tensors(self) -> dict[str, Tensor]:
-        """Return tensors that a checkpoint may lack if it has another number of ranks or another
-        precision: scaling state, and states of random number generators.
+        """Return scaling state and the states of random number generators. A checkpoint of another
+        number of ranks or another precision may lack some of these tensors.
         """
         tensors = {
             f"scaling.{name}": tensor for name, tensor in precision.scaling_tensors(self.model)

@@ -7,7 +7,7 @@ from trainer.run import TrainingRun
 
 
 def describe(run: TrainingRun) -> str:
-    """Return the start, model, devices, batch and data of a run, in one sentence."""
+    """Return one sentence about the run: first step, model, devices, batch, data and folder."""
     model, data, compute = run.options.model, run.options.data, run.options.compute
     capacity = run.reader.manifest.capacity
     start = f"resuming from step {run.step:,}" if run.step else "starting"
@@ -17,13 +17,13 @@ def describe(run: TrainingRun) -> str:
     if run.valid:
         valid = f"{len(run.valid):,} for validation"
     else:
-        valid = "none for validation: --valid-fraction 0.01 of thdpack preprocess makes some"
+        valid = "none for validation: thdpack preprocess --valid-fraction 0.01 creates some"
     return (
         f"{start}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, "
         f"{_precision(run)}, {_arrangement(run)}{memory} · {_graph(run)}"
-        f"{data.buckets_per_step} buckets of {capacity:,} tokens a step, "
-        f"{run.micro_batches} micro-batches a rank · "
-        f"{len(run.reader):,} buckets an epoch, {valid} · {run.out}"
+        f"{data.buckets_per_step} buckets of {capacity:,} tokens per step, "
+        f"{run.micro_batches} micro-batches per rank · "
+        f"{len(run.reader):,} buckets per epoch, {valid} · {run.out}"
     )
 
 
@@ -40,7 +40,7 @@ def _graph(run: TrainingRun) -> str:
 
 
 def _arrangement(run: TrainingRun) -> str:
-    """Return the number of devices, and how they share the work."""
+    """Return the number of devices and the parallelism, in words."""
     topology = run.topology
     found = f"{topology.world_size} × {topology.device.type.upper()}"
     if topology.world_size > 1:

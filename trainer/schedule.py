@@ -1,4 +1,4 @@
-"""Learning rate of each step, as a pure function without state to save or restore."""
+"""Learning rate of each step: a pure function, so that checkpoints need no scheduler state."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from trainer.config import OptimizerOptions
 def learning_rate(step: int, options: OptimizerOptions) -> float:
     """Return the learning rate of optimizer step `step`, counted from 0.
 
-    The warm-up rises linearly and reaches the peak at step warmup_steps. The linear and cosine
-    schedules then fall to final_fraction of the peak at decay_until of the run. wsd stays at the
-    peak until the last decay_fraction of the run.
+    The warm-up rises linearly and reaches the peak at step warmup_steps. All schedules then fall to
+    final_fraction of the peak:
 
-    Source of wsd: Hu et al., MiniCPM, 2024.
+    | schedule | the fall begins | the fall ends |
+    |---|---|---|
+    | linear, cosine | after the warm-up | at step steps × decay_until |
+    | wsd | at step steps × (1 - decay_fraction) | at the last step |
+
+    wsd (warm-up, stable, decay) falls linearly. Source: Hu et al., MiniCPM, 2024.
     """
     if step < options.warmup_steps:
         return options.learning_rate * (step + 1) / (options.warmup_steps + 1)

@@ -21,13 +21,13 @@ from trainer.model import huggingface
 
 
 def last_state(options: TrainOptions, topology: Topology) -> RunState | None:
-    """Return the state of the last checkpoint in the run's folder, on all ranks; None if there is
-    none.
+    """Return the state of the last checkpoint in the run's folder, on all ranks. Return None for a
+    new run.
 
     Raises:
         ValueError: there is a checkpoint, but the options forbid its use.
-        CheckpointError: the checkpoint is damaged. The message names one that is not, and says how
-            to resume from it.
+        CheckpointError: the checkpoint is damaged. The message names an undamaged checkpoint, and
+            says how to resume from it.
     """
     out = Path(options.output.out)
     folder = out / CHECKPOINTS
@@ -51,12 +51,12 @@ def _latest(out: Path, *, resume: str) -> str:
     found = names(folder)
     if not latest and found:
         raise ValueError(
-            f"{folder} has checkpoints, but no file `{LATEST}`: write the name of one into it, "
-            f"such as {found[-1]}. {KEPT}. Or choose another --out"
+            f"{folder} has checkpoints, but no file `{LATEST}`: create that file with the name of "
+            f"a checkpoint, such as {found[-1]}. {KEPT}. Or choose another --out"
         )
     if latest and resume == "never":
         raise ValueError(
-            f"{out} holds a run, and --resume is never: choose another --out, or remove that folder"
+            f"{out} holds a run, but --resume is never: choose another --out, or remove that folder"
         )
     return latest
 
@@ -64,9 +64,10 @@ def _latest(out: Path, *, resume: str) -> str:
 def from_hugging_face(
     options: TrainOptions, topology: Topology
 ) -> tuple[TrainOptions, dict[str, Tensor]]:
-    """Return the options with the shape of the Hugging Face model in --init-from, and its tensors.
+    """Load the Hugging Face model named by --init-from. Return the options with the shape of that
+    model, and its tensors by name.
 
-    Rank 0 has the tensors; the other ranks have empty ones on the meta device.
+    Only rank 0 loads the tensors. The other ranks return tensors on the meta device (without data).
     """
     found: list[dict[str, Tensor]] = []
 

@@ -1,9 +1,9 @@
 """One optimizer step: launched kernel by kernel, or captured once in CUDA graphs and replayed.
 
-There are two graphs, which share their memory: one of a micro-batch (masking, forward, backward)
-and one of the update (gradient norm, clipping, AdamW). Everything that they read from outside keeps
-its address on the device: the row that the feed fills, the learning rate, the state of optimizer
-and scaling.
+Two CUDA graphs share their memory. The first captures a micro-batch (masking, forward, backward),
+the second the update (gradient norm, clipping, AdamW). A graph reads fixed device addresses, so its
+inputs never move: the row that the feed fills, the learning rate, the optimizer state and the
+scaling state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from trainer.model.esm2 import Esm2
 from trainer.optimizer import Optimizer
 
 WARM_UP: Final = 3
-"""Ordinary calls before a capture. They compile and choose kernels, and create state."""
+"""Number of ordinary calls before a capture. These calls compile and choose kernels, and create
+optimizer state."""
 
 Result = TypeVar("Result")
 
@@ -37,7 +38,9 @@ class CaptureError(ThdpackError):
 
 
 def why_not_captured(options: ComputeOptions, topology: Topology, micro_batches: int) -> str:
-    """Return why a step of these options cannot be captured in a CUDA graph; "" if it can."""
+    """Return the reason why a step with these options cannot be captured in a CUDA graph; "" if it
+    can be captured.
+    """
     if topology.device.type != "cuda":
         return "there is no NVIDIA GPU"
     if topology.world_size > 1:
@@ -51,14 +54,14 @@ def why_not_captured(options: ComputeOptions, topology: Topology, micro_batches:
         return "recomputation keeps the state of random number generators on the host"
     if options.precision == "fp32" and micro_batches > 1:
         return (
-            "fp32 gradients of several micro-batches add up in the memory of the first one's, "
-            "which a graph would overwrite"
+            "fp32 gradients of several micro-batches add up in the gradients of the first "
+            "micro-batch, which a graph would overwrite"
         )
     return ""
 
 
 class Step:
-    """Runs a model on one micro-batch after the other, then its optimizer."""
+    """One optimizer step: forward and backward of each micro-batch, then the optimizer."""
 
     def __init__(
         self,
@@ -77,8 +80,10 @@ class Step:
         micro_batches: number of micro-batches of this rank in a step.
         reduced_once: reduce gradients over ranks only after the last micro-batch (`--reshard
             step`).
-        captured: replay CUDA graphs. Then each row has to be the same object with new content.
-        backward_in_autocast: as `precision.backward_in_autocast` says.
+        captured: capture the step in CUDA graphs and replay them. Each row must then be the same
+            Row object, filled anew.
+        backward_in_autocast: run the backward pass inside autocast; see
+            `precision.backward_in_autocast`.
         """
         self._model, self._optimizer, self._masker, self._autocast, self._topology = (
             model,
@@ -89,7 +94,7 @@ class Step:
         )
         self._micro_batches = micro_batches
         self._held = reduced_once and micro_batches > 1 and topology.world_size > 1
-        # one rank counts for all ranks that read the same bucket
+        # only one of the ranks that share a bucket counts its tokens
         self._counted = float(topology.slices.rank == 0)
         self._rate = torch.zeros((), dtype=torch.float64, device=topology.device)
         self._sums = torch.zeros(5, dtype=torch.float64, device=topology.device)
@@ -105,12 +110,13 @@ class Step:
             self._run_update = GraphReplay(self._update, pool, before=optimizer.locate_gradients)
 
     def __call__(self, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
-        """Launch a step, and wait for nothing.
+        """Launch the kernels of a step, without waiting for the device.
 
         Returns:
-            float64[4]: mean loss, gradient norm, steps applied so far, steps skipped in a row; and
-                float64[4]: predicted tokens, overflow, tokens, Σ length² (over sequences). Both
-                cover the global batch, and are valid until the next step.
+            Two tensors about the global batch. They are valid until the next step.
+            float64[4]: mean loss, gradient norm, steps applied so far, steps skipped in a row.
+            float64[4]: number of predicted tokens, overflow (see `Masked`), number of tokens,
+                Σ length² over sequences.
         """
         self._rate.fill_(rate)
         for number in range(self._micro_batches):
@@ -119,15 +125,15 @@ class Step:
                 set_gradient_sync(self._model, last=number == self._micro_batches - 1)
             if self._captured and self._row is not None and self._row is not row:
                 raise ValueError(
-                    "a captured step always reads the same row: pass the row of the feed"
+                    "a captured step always reads the same Row object: pass the row of the feed"
                 )
             self._row = row
             self._run_micro_batch()
         return self._run_update()
 
     def _micro_batch(self) -> None:
-        """Add the gradients of the summed loss of the row. Add to the sums: loss, predicted tokens,
-        overflow, tokens, Σ length².
+        """Add the gradients of the row's summed loss to the gradients. Add loss, predicted tokens,
+        overflow, tokens and Σ length² of the row to `_sums`.
         """
         assert self._row is not None
         masked = self._masker(self._row.input_ids, self._row.positions)
@@ -147,14 +153,15 @@ class Step:
         )
 
     def _micro_batch_in_autocast(self) -> None:
-        """Run a micro-batch in an autocast that ends after the backward pass."""
+        """Run a micro-batch with its backward pass inside autocast."""
         with self._autocast():
             self._micro_batch()
 
     def _update(self) -> tuple[Tensor, Tensor]:
-        # the only all-reduce of a step, apart from those of gradients and of delayed
-        # scaling each copy has all gradients
+        # With --replicate, each replica has all gradients: the sum over ranks counts them
+        # `replicate` times.
         square = self._optimizer.gradient_square().double().reshape(1) / self._topology.replicate
+        # A step has no other all-reduce, except those of gradients and of delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(
@@ -166,27 +173,28 @@ class Step:
 
 
 class GraphReplay(Generic[Result]):
-    """A function that launches the same kernels on the same memory each time. It is called a few
-    times, then captured, then replayed.
+    """Wrapper of a function that launches the same kernels on the same memory each time. The first
+    WARM_UP calls run the function, the next call captures it in a CUDA graph, and later calls
+    replay the graph.
     """
 
     def __init__(
         self, function: Callable[[], Result], pool: Any, *, before: Callable[[], None] | None = None
     ) -> None:
         """Args:
-        pool: memory pool shared by graphs that run one after the other.
-        before: function called before the capture.
+        pool: memory pool to share with graphs that run one after the other.
+        before: function to call once, just before the capture.
         """
         self._function, self._pool, self._before = function, pool, before
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> Result:
-        """Call or replay the function.
+        """Call the function or replay its graph. Return the function's result.
 
         Raises:
-            CaptureError: it cannot be captured. Gradients and sums are then undefined, so that the
-                run cannot continue.
+            CaptureError: the function cannot be captured. Gradients and sums are then undefined,
+                and the run cannot continue.
         """
         if self._calls < WARM_UP:
             self._calls += 1
@@ -201,12 +209,12 @@ class GraphReplay(Generic[Result]):
         try:
             if self._before is not None:
                 self._before()
-            # other threads may use CUDA: a checkpoint may be on its way to the disk
+            # "thread_local", because the thread that saves a checkpoint may use CUDA meanwhile
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 self._result = self._function()
         except (
             RuntimeError
-            # torch raises this for every error of CUDA, lack of memory included
+            # torch raises RuntimeError for every CUDA error, out-of-memory included
         ) as error:
             reason = str(error).partition("\n")[0]
             raise CaptureError(

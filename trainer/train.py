@@ -1,10 +1,10 @@
-"""Train an ESM-2 on shards, in one process or in as many as torchrun starts.
+"""Train an ESM-2 model on shards, in a single process or in the processes that torchrun starts.
 
     thdpack train esm2-8m --data data/uniref50
     torchrun --nproc-per-node 8 -m thdpack train esm2-650m --data s3://bucket/uniref50
 
-`python -m trainer.train` is the same as `thdpack train`, if no other `trainer` is in the way.
-`train` is the training loop. `run.py` sets up the run that the loop steps, and `step.py` is one
+`python -m trainer.train` does the same, unless another package named `trainer` is found first.
+This module has the training loop, `train`. `run.py` sets up a run, and `step.py` implements one
 optimizer step.
 """
 
@@ -33,13 +33,14 @@ from trainer.schedule import learning_rate
 
 
 def train(options: TrainOptions, topology: Topology) -> None:
-    """Train until the last step or a signal; write checkpoints, and finally export the model.
+    """Train until the last step or a signal, and write checkpoints. After the last step, export the
+    model.
 
     Raises:
         ValueError: options contradict each other, or do not suit this machine or number of ranks.
-        ThdpackError: the dataset, the checkpoint or the initial model cannot be used, the step
-            cannot be captured in a CUDA graph, or too many steps in a row have a loss or gradient
-            that is not finite.
+        ThdpackError: the dataset, the checkpoint or the initial model cannot be used; or the step
+            cannot be captured in a CUDA graph; or the loss or gradient was not finite in too many
+            steps in a row, or in the last validation.
     """
     with ExitStack() as stack:
         run = TrainingRun(options, topology, stack)
@@ -88,17 +89,18 @@ def train(options: TrainOptions, topology: Topology) -> None:
 
 
 def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
-    """End a run of too many steps whose loss or gradient is not finite.
+    """End a run after too many steps in a row whose loss or gradient is not finite.
 
     Raises:
-        TrainingError: says how to resume.
+        TrainingError: always. The message says how to resume.
     """
-    run.checkpoints.wait()  # all ranks get here, so the checkpoint under way can be completed
+    # All ranks call this function, so that they can complete a checkpoint in progress together.
+    run.checkpoints.wait()
     raise TrainingError(
         f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss "
         "or gradient that is not finite and were skipped. "
-        "The last checkpoint is complete: resume from it with a lower "
-        "--learning-rate, or with --precision bf16 if the precision is lower"
+        "The last checkpoint is complete: resume with a lower --learning-rate, "
+        "or with --precision bf16 if the run uses a lower precision"
     )
 
 
@@ -107,14 +109,14 @@ def _exported(run: TrainingRun) -> str:
     done = f"done: {run.out / 'export'} loads with transformers' AutoModelForMaskedLM"
     if run.options.model.gelu == "tanh":
         done += (
-            ", which computes GELU exactly: "
-            "logits differ by about 1e-3 from those of this run, which used tanh"
+            ". transformers computes the exact GELU, and this run used the tanh approximation: "
+            "logits differ by about 1e-3"
         )
     return done
 
 
 def train_step(run: TrainingRun, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
-    """Run one optimizer step: launch its kernels, and wait for nothing (see `Step`)."""
+    """Launch one optimizer step without waiting for the device, and count it (see `Step`)."""
     results = run.step_once(rows, rate)
     run.step += 1
     return results
@@ -123,8 +125,12 @@ def train_step(run: TrainingRun, rows: Iterator[Row], rate: float) -> tuple[Tens
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line.
 
-    Exit codes: 0 done or stopped by a signal, 1 an error that the message explains, 2 wrong usage,
-    130 interrupted twice.
+    | exit code | meaning |
+    |---|---|
+    | 0 | the run is complete, or a signal stopped it |
+    | 1 | an error, explained by the message |
+    | 2 | a command line error |
+    | 130 | interrupted twice |
     """
     options = parse(sys.argv[1:] if arguments is None else arguments)
     with process_group(timeout_minutes=options.compute.timeout_minutes) as topology:

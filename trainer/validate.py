@@ -1,5 +1,5 @@
-"""Validation: loss, perplexity and accuracy on masked tokens of the whole valid split. All runs and
-all validations use the same masks.
+"""Validation: loss, perplexity and accuracy on masked tokens of the whole valid split. The masks
+are the same in all validations of all runs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from trainer.masking import Masker
 from trainer.model.esm2 import Esm2
 
 MASK_SEED: Final = 0
-"""Seed of the masks. It is not the run's seed, so that runs with different seeds use the same
-masks."""
+"""Seed of the masks. It does not depend on --seed, so that runs with different seeds are
+comparable."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Validation:
-    """loss: mean over all masked tokens, in nats. accuracy: share of them for which the likeliest
-    token is right. tokens: number of masked tokens.
+    """Result of a validation.
+
+    loss: mean loss over all masked tokens, in nats.
+    accuracy: share of the masked tokens for which the likeliest token is right.
+    tokens: number of masked tokens.
     """
 
     loss: float
@@ -41,7 +44,7 @@ class Validation:
 
 
 def perplexity(loss: float) -> float:
-    """Return exp(loss), limited to what a float holds."""
+    """Return exp(loss). The loss is limited to 700, so that the result fits in a float."""
     return math.exp(min(loss, 700.0))
 
 
@@ -53,16 +56,17 @@ def validate(
     topology: Topology,
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> Validation:
-    """Validate on the split once; ranks take buckets in turn.
+    """Validate on each bucket of the split once. Ranks take turns: bucket i belongs to data rank
+    i mod data_ranks.
 
     Args:
-        masker: with MASK_SEED and this split's number of buckets.
+        masker: a Masker whose seed is MASK_SEED and whose epoch is the size of this split.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
     copier = RowCopier(topology.device)
     for first in range(0, len(reader), topology.data_ranks):
-        # All ranks run the model equally often, because its layers are gathered from all
-        # ranks. Buckets beyond the end are not counted.
+        # All ranks must run the model equally often, because each layer is gathered from all
+        # ranks. A rank without a bucket in the last round repeats one, which is not counted.
         number = min(first + topology.data_rank, len(reader) - 1)
         copier.wait()
         row = copier.copy(reader[number], np.array([number], dtype=np.int64))

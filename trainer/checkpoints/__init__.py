@@ -1,5 +1,5 @@
-"""Checkpoints: written atomically with hashes, and verified before they are loaded. A lock lets one
-run at a time write into a folder.
+"""Checkpoints: written atomically with hashes, and verified before they are loaded. A lock file
+prevents two runs from writing into the same folder.
 
 Start at `checkpoint.py`.
 """

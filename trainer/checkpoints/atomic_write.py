@@ -1,5 +1,5 @@
-"""Files that survive a power cut: written under another name, fsynced and renamed; then their
-folder is fsynced.
+"""Writing of files that survive a power cut. A file is written under another name, fsynced and
+renamed. Then its folder is fsynced.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final
 from pipeline.storage.atomic_write import sync_folder
 
 PARTIAL: Final = ".partial"
-"""Ending of the name of a file or folder that is not complete."""
+"""Suffix of the name of an incomplete file or folder."""
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write a file that is on the disk, under its name, when this returns.
+    """Write a file atomically. When this returns, the file and its name are on the disk.
 
-    After a crash the file is either complete or unchanged.
+    After a crash, `path` has either the new content or the old.
     """
     partial = path.with_name(path.name + PARTIAL)
     with open(partial, "wb") as file:
@@ -28,6 +28,8 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def publish(partial: Path, path: Path) -> None:
-    """Rename a file or folder whose content is on the disk, and put the new name on the disk."""
+    """Rename `partial` to `path`, and fsync the folder. The content of `partial` must already be on
+    the disk.
+    """
     os.replace(partial, path)
     sync_folder(path.parent)

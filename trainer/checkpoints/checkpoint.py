@@ -3,11 +3,14 @@
     OUT/checkpoints/step-00001000/   tensors (torch.distributed.checkpoint), and two files:
                                      state.json (run_state.py), hashes.json (file_hashes.py)
     OUT/checkpoints/latest           name of the newest complete checkpoint (latest.py)
-    OUT/checkpoints/after-step-…/    later checkpoints, set aside by a resume from this step
+    OUT/checkpoints/after-step-…/    checkpoints of later steps, moved here when the run resumed
+                                     from this step
 
-A checkpoint is first copied to host memory. It is written, hashed and fsynced while training
-continues, under a name that ends in .partial, and renamed when all ranks have written their files.
-Older checkpoints are removed only when the new name is on the disk.
+How a checkpoint is written:
+1. Its tensors are copied to host memory. Training continues from here on.
+2. All ranks write, hash and fsync their files, in a folder whose name ends in .partial.
+3. Rank 0 renames the folder and updates `latest`.
+4. Rank 0 removes old checkpoints.
 """
 
 from __future__ import annotations
@@ -44,7 +47,10 @@ class Checkpoints:
     """Checkpoints of a run: the last few, and the best."""
 
     def __init__(self, folder: Path, topology: Topology, lock: RunLock, *, keep_last: int) -> None:
-        """lock: lock of the run's folder."""
+        """Args:
+        lock: lock of the run's folder.
+        keep_last: number of checkpoints to keep, besides the best.
+        """
         self._folder, self._topology, self._lock, self._keep_last = (
             folder,
             topology,
@@ -59,8 +65,8 @@ class Checkpoints:
         _check_shared(folder, topology)
 
     def set_aside_after(self, step: int) -> None:
-        """Move checkpoints of later steps into a separate folder, because the run resumes from this
-        step and will use their names again.
+        """Move checkpoints of later steps into a separate folder. The run resumes from this step
+        and will write checkpoints of the same names.
         """
         if self._topology.is_main:
             later = [name for name in names(self._folder) if int(name[5:]) > step]
@@ -84,11 +90,12 @@ class Checkpoints:
         dist.barrier(self._topology.checkpoint_group)
 
     def save(self, state: RunState, tensors: Mapping[str, Tensor]) -> None:
-        """Begin to save. Training may continue and change the tensors. Waits for the previous save,
-        if it is still under way.
+        """Begin to save a checkpoint, after waiting for the previous save. When this returns,
+        training may change the tensors.
 
         Args:
-            state: the same on all ranks. Its best checkpoint is kept beside the last ones.
+            state: state of the run, the same on all ranks. Its best checkpoint is kept besides the
+                last ones.
         """
         self.wait()
         name = self.name(state.step)
@@ -108,19 +115,19 @@ class Checkpoints:
         return f"step-{step:08}"
 
     def poll(self) -> None:
-        """Publish a save that has finished. Cheap: to be called at each step.
+        """Publish the checkpoint if its save has finished. This is cheap: call it after each step.
 
         Raises:
-            CheckpointError: the save failed; the previous checkpoint is unchanged.
+            CheckpointError: the save failed. The previous checkpoint is unchanged.
         """
         if self._pending is not None and self._pending[0].done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait for the save under way, if there is one, and publish it.
+        """Wait for the save in progress, if there is one, and publish its checkpoint.
 
         Raises:
-            CheckpointError: the save failed; the previous checkpoint is unchanged.
+            CheckpointError: the save failed. The previous checkpoint is unchanged.
         """
         if self._pending is None:
             return
@@ -132,10 +139,10 @@ class Checkpoints:
                 self._lock.check()
                 publish_checkpoint(self._folder, name)
         except (Exception, dcp.api.CheckpointException) as error:
-            # CheckpointException is a BaseException
+            # listed because CheckpointException is no Exception, but a BaseException
             raise CheckpointError(
-                f"{self._folder / name} could not be written: {error}; the previous checkpoint is "
-                "complete"
+                f"{self._folder / name} could not be written: {error}. The previous checkpoint is "
+                "complete: run the same command to resume from it"
             ) from error
         if self._topology.is_main:
             self._prune(best)
@@ -143,12 +150,13 @@ class Checkpoints:
     def load(
         self, name: str, tensors: Mapping[str, Tensor], *, optional: Mapping[str, Tensor]
     ) -> None:
-        """Read tensors in place. Any number of ranks may have saved them.
+        """Read tensors of a checkpoint in place. Another number of ranks may have saved them.
 
         Args:
-            optional: tensors to read if the checkpoint has them.
+            optional: tensors that the checkpoint may lack. Those stay unchanged.
         Raises:
-            CheckpointError: a tensor is missing or has another shape.
+            CheckpointError: the checkpoint cannot be read, lacks a tensor, or has a tensor of
+                another shape.
         """
         path = self._folder / name
         try:
@@ -175,7 +183,7 @@ class Checkpoints:
             if name != best:
                 try:
                     _remove(self._folder / name)
-                except OSError as error:  # a user may be copying it; the next start tries again
+                except OSError as error:  # e.g. a user copies the folder; the next start retries
                     logging.getLogger("thdpack").warning(
                         "%s could not be removed: %s", self._folder / name, error
                     )
@@ -187,7 +195,7 @@ def _check_shapes(
     wanted: Mapping[str, Tensor],
     optional: Mapping[str, Tensor],
 ) -> None:
-    """Check the shapes of tensors.
+    """Check that the tensors of a checkpoint have the shapes of this run's tensors.
 
     Raises:
         CheckpointError: a tensor has another shape.
@@ -198,15 +206,15 @@ def _check_shapes(
             found = f"{path}: {key} has shape {shape}"
             if key.startswith("scaling."):
                 raise CheckpointError(
-                    f"{found}: another version of Transformer Engine wrote it. Resume with that "
-                    "version, or with --precision bf16 or fp8-current, "
-                    "which have no such state; a later resume with fp8-delayed then begins a new "
+                    f"{found}: another version of Transformer Engine wrote the checkpoint. Resume "
+                    "with that version, or with --precision bf16 or fp8-current, which have no "
+                    "scaling state. A later resume with fp8-delayed then starts a new scaling "
                     "history"
                 )
             raise CheckpointError(
                 f"{found}: "
                 + (
-                    "another version of torch wrote it"
+                    "another version of torch wrote the checkpoint"
                     if key in optional
                     else "it belongs to another model"
                 )
@@ -215,7 +223,7 @@ def _check_shapes(
 
 def _remove(checkpoint: Path) -> None:
     dead = checkpoint.with_name(checkpoint.name + PARTIAL)
-    os.replace(checkpoint, dead)  # a folder that is only partly removed must not look complete
+    os.replace(checkpoint, dead)  # after a crash, a half-removed folder must not look complete
     shutil.rmtree(dead)
 
 
@@ -224,7 +232,7 @@ def _check_shared(folder: Path, topology: Topology) -> None:
     weights.
 
     Raises:
-        CheckpointError: on all ranks, if one does not see what rank 0 wrote.
+        CheckpointError: a rank does not see a file that rank 0 wrote. All ranks raise this.
     """
     nonce = [secrets.token_hex(8)]
     dist.broadcast_object_list(nonce, src=0, group=topology.checkpoint_group)
@@ -238,6 +246,6 @@ def _check_shared(folder: Path, topology: Topology) -> None:
         mark.unlink()
     if blind.item():
         raise CheckpointError(
-            f"{blind.item()} of {topology.world_size} ranks do not see {folder} as rank 0 does: "
-            "--out has to be on storage that all nodes share"
+            f"{blind.item()} of {topology.world_size} ranks do not see the files that rank 0 "
+            f"writes into {folder}: choose an --out on storage that all nodes share"
         )

@@ -3,9 +3,10 @@
     {"version": 1, "files": {"__0_0.distcp": {"bytes": 1234, "xxh3_128": "…"}, ".metadata": …},
         "digest": "…"}
 
-All files are compared with it before any is read. `digest` is the xxh3_128 of the canonical JSON of
-the rest. This detects damage, not tampering: an attacker who can write the files can write the
-hashes. Each rank compares a share of the files, in threads.
+Before a checkpoint is loaded, all its files are compared with their hashes. Each rank compares a
+share of the files, in threads. `digest` is the xxh3_128 of the canonical JSON of version and files.
+
+The hashes detect damage, not tampering: an attacker who can write the files can write the hashes.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _VERSION: Final = 1
 _BLOCK: Final = 4 << 20
 """Bytes to read at a time."""
 _AT_ONCE: Final = 8
-"""Files that a rank reads at a time: enough to keep most disks busy."""
+"""Number of files that a rank reads at a time. Eight keep most disks busy."""
 _NAME: Final = re.compile(r"[\w.-]*\w")
-"""Name of a file in the checkpoint's own folder."""
+"""Valid name of a file: it has no slash, so that it cannot point out of the checkpoint's folder."""
 
 
 class FileHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +52,7 @@ class _Hashes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_hashes(folder: Path, files: dict[str, FileHash]) -> None:
-    """Write hashes.json of a folder whose files are on the disk."""
+    """Write hashes.json into a folder. The other files must already be on the disk."""
     write(
         folder / HASHES,
         json.dumps(
@@ -72,7 +73,7 @@ def read_hashes(folder: Path) -> dict[str, FileHash]:
         found = decoded(path.read_bytes(), _Hashes)
     except FileNotFoundError as error:
         reason = (
-            "an older thdpack wrote it, or it was only partly copied"
+            "an older thdpack wrote this checkpoint, or it was only partly copied"
             if folder.is_dir()
             else "no such checkpoint exists"
         )
@@ -87,8 +88,8 @@ def read_hashes(folder: Path) -> dict[str, FileHash]:
 
 
 def damage(folder: Path, topology: Topology) -> str:
-    """Compare a checkpoint's files with their hashes. To be called by all ranks, each of which
-    reads a share of the files.
+    """Compare a checkpoint's files with their hashes. All ranks must call this. Each rank reads a
+    share of the files.
 
     Returns:
         Description of the damage, the same on all ranks; "" if there is none.
@@ -114,7 +115,7 @@ def hash_file(path: Path) -> FileHash:
     """Read a file once and return its hash.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     found, size, block = xxhash.xxh3_128(), 0, memoryview(bytearray(_BLOCK))
     with open(path, "rb", buffering=0) as file:
@@ -132,8 +133,8 @@ def _compare(folder: Path, file: tuple[str, FileHash]) -> str:
     except OSError as error:
         return f"{name} cannot be read ({error.strerror})"
     if found.bytes != expected.bytes:
-        return f"{name} has {found.bytes:,} bytes, {expected.bytes:,} were written"
-    return "" if found == expected else f"{name} differs from what was written"
+        return f"{name} has {found.bytes:,} bytes, but {expected.bytes:,} were written"
+    return "" if found == expected else f"the content of {name} has changed since it was written"
 
 
 def _digest(files: dict[str, FileHash]) -> str:

@@ -1,8 +1,8 @@
-"""torch.distributed.checkpoint with hashes. Files are hashed while they are written, and metadata
-is read as data, not as a program.
+"""Writer and reader for torch.distributed.checkpoint. The writer hashes files while it writes them.
+The reader unpickles metadata safely: it accepts only a fixed list of classes.
 
-All of this runs in the thread of a save, beside training. xxh3_128 takes a tenth of a second per GB
-and releases the interpreter's lock.
+The writer runs in a background thread, beside training. xxh3_128 takes a tenth of a second per GB
+and releases the GIL.
 """
 
 from __future__ import annotations
@@ -49,24 +49,26 @@ _OF_METADATA: Final = frozenset(
         ),
     }
 )
-"""All names that the metadata of our checkpoints refers to. Calling any of them has no side
-effects."""
+"""All names that the pickled metadata of our checkpoints refers to, as (module, name). Calling any
+of them has no side effects."""
 
 
 class HashedWriter(FileSystemWriter):
-    """Writes one rank's file. Rank 0 also writes metadata, other files, and finally the hashes of
-    all files.
+    """Writes the file of one rank. Rank 0 also writes the metadata, the other files, and finally
+    hashes.json.
     """
 
     def __init__(self, folder: Path, others: Mapping[str, bytes]) -> None:
-        """others: content of the files beside the tensors, by name; only rank 0 writes them."""
+        """Args:
+        others: content of the files that hold no tensors, by name. Only rank 0 writes them.
+        """
         super().__init__(folder, sync_files=True)
         self._folder, self._others = folder, others
         self.fs = self._files = _HashedFiles()
 
     def write_data(self, *arguments: Any, **options: Any) -> Any:
-        """Write this rank's tensors. The results carry the hashes of their files to rank 0, for
-        `finish`.
+        """Write this rank's tensors. The results carry the hashes of the files to rank 0, where
+        `finish` needs them.
         """
         written = _Results(super().write_data(*arguments, **options).wait())
         written.hashes = dict(self._files.hashes)
@@ -75,7 +77,9 @@ class HashedWriter(FileSystemWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[Any]) -> None:
-        """Write rank 0's other files, when the files of all ranks are on the disk."""
+        """Write the metadata, the other files and hashes.json. torch calls this on rank 0 when the
+        files of all ranks are on the disk.
+        """
         super().finish(metadata, results)
         written = self._files.hashes
         hashes = {_METADATA: written[_METADATA + ".tmp"]}
@@ -89,18 +93,19 @@ class HashedWriter(FileSystemWriter):
 
 
 class CheckedReader(FileSystemReader):
-    """Reads files whose hashes were compared. shapes: shape of each tensor by name, once metadata
-    was read.
+    """Reads a checkpoint whose hashes have been verified.
+
+    shapes: shape of each tensor by name. `read_metadata` sets it.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
 
     def read_metadata(self, *arguments: Any, **options: Any) -> Metadata:
-        """Read metadata, and accept only what our checkpoints contain.
+        """Read the metadata.
 
         Raises:
-            CheckpointError: it cannot be read, or refers to a name that no checkpoint of ours
-                contains.
+            CheckpointError: the metadata cannot be read, or refers to a class or function that our
+                checkpoints do not contain, or to a file outside of the folder.
         """
         path = Path(self.path) / _METADATA
         try:
@@ -111,7 +116,7 @@ class CheckedReader(FileSystemReader):
             entries = metadata.state_dict_metadata.items()
             self.shapes = {key: tuple(getattr(entry, "size", ())) for key, entry in entries}
             metadata.storage_meta.load_id = self.load_id
-        except Exception as error:  # a pickle may raise anything
+        except Exception as error:  # unpickling damaged data may raise any exception
             raise CheckpointError(
                 f"{path} cannot be read: {type(error).__name__}: {error}"
             ) from error
@@ -121,13 +126,16 @@ class CheckedReader(FileSystemReader):
 
 
 class _Results(list[Any]):
-    """Results of a rank's writing, with the hashes of its files by name."""
+    """Results that torch returns for the files of a rank, with the hash of each file by name."""
 
     hashes: dict[str, FileHash]
 
 
 class _HashedFiles(FileSystem):
-    """The local file system. hashes: hash of each file written so far, by name."""
+    """The local file system, with hashes.
+
+    hashes: hash of each file written so far, by name.
+    """
 
     def __init__(self) -> None:
         self.hashes: dict[str, FileHash] = {}
@@ -143,7 +151,7 @@ class _HashedFiles(FileSystem):
 
 
 class _HashedFile:
-    """A file that is written from beginning to end."""
+    """A file that is hashed while it is written from beginning to end."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -163,8 +171,8 @@ class _HashedFile:
         self._file.flush()
 
     def fileno(self) -> int:
-        """Flush, and return the descriptor that torch fsyncs. torch does not flush the metadata
-        itself."""
+        """Flush, and return the descriptor for torch's fsync. torch does not flush the metadata
+        file before it calls fsync."""
         self._file.flush()
         return int(self._file.fileno())
 

@@ -1,4 +1,6 @@
-"""The file `latest`: it names the checkpoint to resume from, and survives a crash at any time."""
+"""The file `latest`, which names the checkpoint to resume from. A crash at any time leaves it
+intact.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from trainer.distributed.topology import Topology
 
 LATEST: Final = "latest"
 _NEXT: Final = "latest.next"
-"""Name of the file with the next and the current content of `latest`. It exists while a checkpoint
-is being published."""
+"""Name of a file that exists while a checkpoint is published. Its first line is the new content of
+`latest`, its second line is the old content."""
 _NAME: Final = re.compile(r"step-\d{8,}")
 
 
@@ -28,14 +30,14 @@ def names(folder: Path) -> list[str]:
 
 
 def read_latest(folder: Path) -> str:
-    """Return the name of the checkpoint to resume from, "" if there is none. Completes what a crash
-    interrupted.
+    """Return the name of the checkpoint to resume from; "" if there is none. If a crash interrupted
+    `publish_checkpoint`, complete it first.
     """
     following = folder / _NEXT
     if following.exists():
         name, _, before = following.read_text(errors="replace").partition("\n")
         published = _NAME.fullmatch(name) and (folder / name).is_dir()
-        # otherwise a user has chosen another checkpoint meanwhile
+        # If `latest` has changed since, a user has chosen another checkpoint: keep the choice.
         if published and before == _content(folder):
             write(folder / LATEST, name + "\n")
         following.unlink()
@@ -43,8 +45,8 @@ def read_latest(folder: Path) -> str:
 
 
 def publish_checkpoint(folder: Path, name: str) -> None:
-    """Rename a checkpoint that is on the disk, and write its name into `latest`. After a crash in
-    between, the next start completes this.
+    """Remove the suffix .partial from a checkpoint's folder, and write its name into `latest`. The
+    checkpoint must already be on the disk. After a crash here, the next start completes this.
     """
     write(folder / _NEXT, f"{name}\n{_content(folder)}")
     publish(folder / (name + PARTIAL), folder / name)
@@ -61,17 +63,16 @@ def _content(folder: Path) -> str:
 
 
 def check_latest(folder: Path, latest: str, topology: Topology) -> None:
-    """Compare all files of the checkpoint to resume from with their hashes, before any is read. To
-    be called by all ranks.
+    """Compare all files of the checkpoint `latest` with their hashes. All ranks must call this.
 
     Raises:
-        CheckpointError: a file differs. The message names the newest complete checkpoint, and says
-            how to resume from it.
+        CheckpointError: a file is damaged, or `latest` names no checkpoint. The message names the
+            newest complete checkpoint, and says how to resume from it.
     """
     wrong = (
         damage(folder / latest, topology)
         if _NAME.fullmatch(latest)
-        else f"{folder / LATEST} names no checkpoint: {latest!r}"
+        else f"{folder / LATEST} holds {latest!r}, which is not the name of a checkpoint"
     )
     if not wrong:
         return
@@ -85,9 +86,9 @@ def check_latest(folder: Path, latest: str, topology: Topology) -> None:
                 f"`{how}`, then the same command. {KEPT}"
             )
     raise CheckpointError(
-        f"{wrong}. No other checkpoint in {folder} is complete: restore one from a copy, or start "
-        "a new run with another --out"
+        f"{wrong}. {folder} has no other complete checkpoint: restore a checkpoint from a backup, "
+        "or start a new run with another --out"
     )
 
 
-KEPT: Final = "This removes no checkpoint: those of later steps are moved aside"
+KEPT: Final = "This removes no checkpoint: checkpoints of later steps move to another folder"

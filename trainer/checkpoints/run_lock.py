@@ -1,13 +1,19 @@
-"""OUT/lock: one run at a time trains into a folder. The file names its holder, and its modification
-time is the holder's heartbeat.
+"""The lock file OUT/lock, which prevents two runs from training into the same folder.
 
-A holder on this machine is alive if its process is. A holder on another machine is alive if its
-heartbeat continues. If the last heartbeat is old by the storage's own clock, the holder is dead;
-otherwise this process waits for the next heartbeat. So a requeued job never waits for a process of
-the same machine, and at most STALE_SECONDS for one of another.
+The file names its holder: the process of rank 0. The holder's heartbeat sets the file's
+modification time every 10 seconds. A new run that finds a lock decides whether the holder is alive:
 
-The file system has to create files exclusively. flock is used where it works, but the lock does not
-depend on it, because many shared mounts lack it.
+| holder | it is alive if |
+|---|---|
+| on this machine | its process is alive |
+| on another machine | its heartbeat continues |
+
+On another machine, a heartbeat older than STALE_SECONDS (by the storage's own clock) means that the
+holder is dead. After a younger heartbeat, the new run waits up to STALE_SECONDS for the next one.
+A requeued job therefore does not wait for a dead process of the same machine.
+
+The lock needs a file system that can create files exclusively (O_EXCL). It also uses flock, if the
+file system has that; many shared mounts do not.
 """
 
 from __future__ import annotations
@@ -37,24 +43,29 @@ LOCK: Final = "lock"
 EVERY_SECONDS = 10.0
 """Time between heartbeats."""
 STALE_SECONDS = 120.0
-"""Age of the last heartbeat at which a holder counts as dead. NFS clients may see a file's time a
-minute late."""
+"""Age of the last heartbeat at which a holder counts as dead. It is this long because an NFS client
+may see a new modification time a minute late."""
 _LOOK_SECONDS: Final = 0.5
 _LONGEST: Final = 8192
-"""Bytes of a lock file to read."""
+"""Number of bytes of a lock file to read at most."""
 _NO_FLOCK: Final = (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL)
 
 
 class LockError(ThdpackError):
-    """Another run trains into the folder."""
+    """The lock belongs to another run, or was removed."""
 
 
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Process of rank 0 that holds a folder.
+    """Holder of a folder's lock: the process of rank 0.
 
-    machine: identifies the running system and its process ids; "" if that is unknown.
-    started: start time of the process, in ticks of that machine.
-    folder: the folder that it holds. A copied folder contains a copy of the lock.
+    host: host name of its machine.
+    pid: its process id.
+    since: time when it took the lock, ISO 8601 in UTC.
+    machine: identifier of the booted system and its PID namespace; "" if unknown.
+    started: start time of the process, in clock ticks since that machine booted.
+    folder: path of the locked folder. It differs from the lock's own folder if a user has copied
+        the folder with its lock.
+    token: random string that makes each lock unique.
     """
 
     host: str
@@ -66,8 +77,8 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: str
 
     def lives(self, folder: Path) -> bool | None:
-        """Return whether the process is alive and holds this folder; None if this machine cannot
-        tell.
+        """Return True if the process is alive and holds this folder, False if it is dead, and None
+        if this machine cannot tell.
         """
         if not self.machine or self.machine != _machine():
             return None
@@ -82,11 +93,12 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunLock:
-    """A folder that is held by this process or, on other ranks, by rank 0's."""
+    """Lock of a folder. The process of rank 0 holds it; on other ranks this object does nothing."""
 
     def __init__(self, path: Path, content: bytes = b"") -> None:
-        """content: content of the lock file; empty on ranks other than 0, which hold nothing
-        themselves."""
+        """Args:
+        content: content of the lock file; empty on ranks other than 0.
+        """
         self._path, self._content = path, content
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="thdpack-lock", daemon=True)
@@ -94,10 +106,10 @@ class RunLock:
             self._thread.start()
 
     def check(self) -> None:
-        """Check that the lock is still ours. To be called before something is published.
+        """Check that this run still holds the lock. Call this before publishing a file.
 
         Raises:
-            LockError: another run has taken the folder over.
+            LockError: another run has taken over the folder, or the lock was removed.
         """
         if self._content and not self._is_ours():
             raise LockError(self._lost())
@@ -106,7 +118,7 @@ class RunLock:
         if self._content:
             self._ended.set()
             self._thread.join(timeout=EVERY_SECONDS)
-            # the storage is gone. The heartbeat ends too, which frees the folder in the same way.
+            # If the storage has failed, the lock file stays. Without a heartbeat it becomes stale.
             with suppress(OSError):
                 if _read(self._path)[0] == self._content:
                     self._path.unlink()
@@ -116,10 +128,10 @@ class RunLock:
             try:
                 if not self._is_ours():
                     say(0, self._lost())
-                    os._exit(1)  # at once: two runs must not write into one folder
+                    os._exit(1)  # without clean-up, because another run may already write here
                 os.utime(self._path)
-            # The storage may come back. If it does not, another run takes over, which
-            # a later heartbeat notices.
+            # The storage may recover. If another run has taken over by then, a later heartbeat
+            # notices that and ends this run.
             except OSError:
                 continue
 
@@ -132,18 +144,20 @@ class RunLock:
         with suppress(OSError):
             return (
                 f"{self._path.parent} was taken over by another run "
-                f"({_named(_read(self._path)[0])}), which saw no heartbeat of this one: this run "
+                f"({_named(_read(self._path)[0])}), which saw no heartbeat of this run: this run "
                 "ends"
             )
-        return f"{self._path} was removed: this run ends, because another one may start"
+        return f"{self._path} was removed: this run ends, because another run may start here"
 
 
 @contextmanager
 def run_lock(out: Path, topology: Topology) -> Iterator[RunLock]:
-    """Hold a run's folder, which is created if it does not exist. To be called by all ranks.
+    """Hold the lock of a run's folder, and create the folder if it does not exist. All ranks must
+    call this.
 
     Raises:
-        ValueError: another run holds it, or it cannot be written; raised on all ranks.
+        ValueError: another run holds the lock, or the folder cannot be written. All ranks raise
+            this.
     """
     content: bytes = run_on_main(topology, lambda: take(out))
     lock = RunLock(out / LOCK, content if topology.is_main else b"")
@@ -154,11 +168,11 @@ def run_lock(out: Path, topology: Topology) -> Iterator[RunLock]:
 
 
 def take(out: Path) -> bytes:
-    """Take a folder for this process and return the content of its lock file.
+    """Take the lock of a folder for this process. Return the content of the lock file.
 
     Raises:
-        LockError: another run holds it.
-        OSError: it cannot be written.
+        LockError: another run holds the lock.
+        OSError: the lock file cannot be written.
     """
     out.mkdir(parents=True, exist_ok=True)
     path = out / LOCK
@@ -190,8 +204,8 @@ def take(out: Path) -> bytes:
 
 
 def _lives(path: Path, content: bytes) -> bool:
-    """Return whether the holder that a lock file names is alive. Takes up to STALE_SECONDS for a
-    holder on another machine.
+    """Return whether the holder that a lock file names is alive. If the holder is on another
+    machine, this may take STALE_SECONDS.
     """
     holder = _parsed(content)
     seen = holder.lives(path.parent) if holder else None
@@ -214,11 +228,11 @@ def _lives(path: Path, content: bytes) -> bool:
 
 
 def _remove(path: Path, dead: bytes) -> None:
-    """Remove the lock of a dead holder, but not a lock that has replaced it meanwhile.
+    """Remove the lock file of a dead holder, unless another run has replaced the file meanwhile.
 
-    Several starts may do this at the same time. flock lets one of them at a time compare and
-    remove. On storage without flock, two starts within the same milliseconds may both proceed; then
-    the heartbeat of one finds the lock of the other, and ends its run.
+    Several new runs may call this at the same time. flock lets only one of them at a time compare
+    and remove the file. On storage without flock, two runs that start within the same milliseconds
+    may both continue. Then the heartbeat of one run finds the lock of the other, and ends its run.
     """
     with open(path, "rb+") as file:
         try:
@@ -234,8 +248,8 @@ def _remove(path: Path, dead: bytes) -> None:
 
 
 def _read(path: Path) -> tuple[bytes, float]:
-    """Return content and modification time. The file is opened each time, because only then does
-    NFS ask the server.
+    """Return the file's content and modification time. The file is opened anew each time, because
+    an NFS client asks the server only when a file is opened.
     """
     with open(path, "rb") as file:
         return file.read(_LONGEST), os.fstat(file.fileno()).st_mtime
@@ -255,8 +269,8 @@ def _parsed(content: bytes) -> Holder | None:
     try:
         return decoded(content, Holder)
     except ValueError:
-        # it is being written, or another version wrote it; only its heartbeat shows if the holder
-        # is alive
+        # The file is incomplete, or another version of thdpack wrote it. Only its heartbeat then
+        # shows whether the holder is alive.
         return None
 
 
@@ -265,8 +279,8 @@ def _named(content: bytes) -> str:
 
 
 def _machine() -> str:
-    """Return an identifier of the running system and its space of process ids: containers have
-    their own.
+    """Return an identifier of the booted system and this process's PID namespace. Each container
+    has its own PID namespace.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

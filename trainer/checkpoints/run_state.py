@@ -1,5 +1,5 @@
-"""state.json: the part of a checkpoint that is not tensors. The type of each field is checked when
-it is read.
+"""state.json: the state of a run that a checkpoint stores besides tensors. Reading the file checks
+the type of each field.
 """
 
 from __future__ import annotations
@@ -18,18 +18,25 @@ STATE_VERSION: Final = 1
 
 
 class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Best validation so far. Before the first one, loss is None and checkpoint is ""."""
+    """Best validation so far.
+
+    loss: its loss; None before the first validation.
+    checkpoint: name of its checkpoint; "" before the first validation.
+    """
 
     loss: float | None = None
     checkpoint: Annotated[str, msgspec.Meta(pattern=r"^(step-\d{8,})?$")] = ""
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """State of a run after a number of steps.
+    """State of a run.
 
-    tokens: tokens so far, without padding.
-    applied: steps that were not skipped.
-    sound: the loss of the last validation, if there was one, was finite.
+    version: version of this format.
+    step: number of steps so far.
+    tokens: number of tokens so far, without padding.
+    applied: number of steps that were not skipped.
+    best: best validation so far.
+    sound: False if the loss of the last validation was not finite.
     reader: `state_dict` of the reader.
     options: options of the run, with `auto` resolved.
     """
@@ -52,14 +59,15 @@ def read_state(checkpoint: Path) -> RunState:
 
     Raises:
         CheckpointError: the file cannot be read, has another version, or has a field of a wrong
-            type, which the message names.
+            type. The message names the field.
     """
     path = checkpoint / STATE
     try:
         raw: Any = decoded(path.read_bytes(), object)
         if isinstance(raw, dict) and raw.get("version") != STATE_VERSION:
             raise CheckpointError(
-                f"{path}: version {raw.get('version')!r}, this thdpack reads {STATE_VERSION}"
+                f"{path} has version {raw.get('version')!r}, but this thdpack reads version "
+                f"{STATE_VERSION}: resume with the thdpack that wrote it"
             )
         return msgspec.convert(raw, RunState)
     except (OSError, ValueError) as error:

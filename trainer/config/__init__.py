@@ -1,6 +1,6 @@
 """Every option of a training run: typed, documented, and checked once.
 
-Imports no torch, so that `--help` is quick. Start at `options.py`.
+This package does not import torch, so that `--help` is quick. Start reading at `options.py`.
 """
 
 from trainer.config.checks import flag

@@ -1,4 +1,4 @@
-"""Checks that several sections of options share, and the flag of an option."""
+"""Checks that several groups of options share."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from schemas.redact import without_credentials
 
 
 def flag(name: str) -> str:
-    """Return the flag of an option, such as --keep-last of keep_last."""
+    """Return the command line flag of an option, such as --keep-last for keep_last."""
     return f"--{name.replace('_', '-')}"
 
 
 def check_local(option: str, path: str) -> None:
-    """Refuse a URL, which would become the name of a local folder.
+    """Refuse a URL, because the trainer would create a local folder of that name.
 
     Raises:
         ValueError: the path is a URL.
     """
     if "://" in path or "::" in path:
         raise ValueError(
-            f"{option} is {without_credentials(path)}, a URL: it has to be a folder of a local or "
-            "mounted file system; copy to or from the object store"
+            f"{option} is {without_credentials(path)}, a URL: use a folder of a local or mounted "
+            "file system, and copy it to or from the object store yourself"
         )
 
 
 def check_whole(section: Any) -> None:
-    """Refuse whole numbers that do not fit into int64: floats and tensors could not hold them.
+    """Refuse whole numbers that do not fit into int64, because tensors could not hold them.
 
     Raises:
-        ValueError: names the option.
+        ValueError: a number does not fit. The message names the option.
     """
     for option in fields(section):
         value = getattr(section, option.name)
         if isinstance(value, int) and abs(value) >= 1 << 63:
             raise ValueError(
-                f"{option.name.replace('_', '-')} is {value}, expected a number below 2^63"
+                f"{option.name.replace('_', '-')} is {value}, expected a number between -2^63 and "
+                "2^63"
             )

@@ -26,7 +26,7 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
     """Return the options of a command line: a preset's name, then flags.
 
     Raises:
-        SystemExit: --help, or wrong usage (code 2).
+        SystemExit: the command line asks for --help (code 0) or is wrong (code 2).
     """
     _check_repeated(arguments)
     for section in (ModelOptions, DataOptions, OptimizerOptions, ComputeOptions, OutputOptions):
@@ -41,7 +41,7 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
     )
     if not options.data.data:
         print(
-            f"{_PROG}: --data DATASET is missing: give the folder or URL that `thdpack "
+            f"{_PROG}: --data is missing: add --data DATASET, the folder or URL that `thdpack "
             "preprocess` wrote",
             file=sys.stderr,
         )
@@ -50,10 +50,10 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
 
 
 def _check_repeated(arguments: Sequence[str]) -> None:
-    """Refuse an option that is given twice: tyro would silently ignore the first.
+    """Refuse an option that the command line has twice: tyro would silently ignore the first value.
 
     Raises:
-        SystemExit: code 2.
+        SystemExit: an option is repeated (code 2).
     """
     flags = [
         word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")
@@ -61,7 +61,7 @@ def _check_repeated(arguments: Sequence[str]) -> None:
     repeated = next((flag for number, flag in enumerate(flags) if flag in flags[:number]), "")
     if repeated:
         print(
-            f"{_PROG}: {repeated} is given more than once, but takes one value: remove one",
+            f"{_PROG}: {repeated} is given more than once: remove all but one",
             file=sys.stderr,
         )
         raise SystemExit(2)

@@ -25,26 +25,26 @@ class DataOptions:
     data: str = ""
     """Dataset: folder or URL that `thdpack preprocess` wrote. Required."""
     tokens_per_step: int = 2_097_152
-    """Tokens of the global batch, over all ranks, rounded to whole buckets for each rank.
-    --buckets-per-step sets the batch exactly."""
+    """Number of tokens in the global batch, over all ranks. It is rounded so that each rank gets
+    the same number of whole micro-batches. --buckets-per-step sets the batch exactly."""
     buckets_per_step: int = 0
-    """Buckets of the global batch. 0: computed from --tokens-per-step. A resumed run keeps its
-    batch, on any number of ranks."""
+    """Number of buckets in the global batch. 0: computed from --tokens-per-step. A resumed run
+    keeps its batch, on any number of ranks."""
     buckets_per_micro_batch: int = 1
-    """Buckets that a rank merges into one THD row (sequences packed one after the other). Gradients
-    of micro-batches add up to the gradient of the step."""
+    """Number of buckets in a micro-batch. The rank merges them into one THD row (sequences packed
+    one after the other). The gradients of a step's micro-batches are summed."""
     seed: int = 0
     """Seed of the initial weights, the order of the data and the masks."""
     mask_probability: float = 0.15
-    """Share of residues to predict. Of these, 80 % become <mask>, 10 % a random standard residue,
-    and 10 % stay."""
+    """Share of residues to predict. 80 % of them become <mask>, 10 % become a random standard
+    residue, and 10 % stay unchanged."""
     cache_dir: str = ""
-    """Folder on a local disk that caches shards of a remote dataset. Default:
+    """Folder on a local disk, to cache shards of a remote dataset. Default:
     $XDG_CACHE_HOME/thdpack. A local dataset is not cached."""
     cache_bytes: int = 32 << 30
-    """Largest total size of the shards in --cache-dir, in bytes."""
+    """Maximum total size of the shards in --cache-dir, in bytes."""
     prefetch: int = 4
-    """Shards to fetch, verify and map in advance."""
+    """Number of shards to fetch, verify and memory-map in advance."""
 
     def __post_init__(self) -> None:
         check_whole(self)
@@ -59,15 +59,16 @@ class DataOptions:
             or self.tokens_per_step < 1
         ):
             raise ValueError(
-                "tokens-per-step and buckets-per-micro-batch are at least 1, buckets-per-step at "
-                "least 0"
+                "tokens-per-step and buckets-per-micro-batch must be at least 1, "
+                "buckets-per-step at least 0"
             )
 
     def micro_batches(self, data_ranks: int) -> int:
-        """Return the micro-batches of one rank in a step.
+        """Return the number of micro-batches of one rank in a step.
 
         Args:
-            data_ranks: number of ranks, or groups of ranks, that read different buckets.
+            data_ranks: number of ranks that read different buckets. A group of ranks that share
+                buckets (context parallelism) counts once.
         """
         return self.buckets_per_step // (data_ranks * self.buckets_per_micro_batch)
 
@@ -77,30 +78,31 @@ class OptimizerOptions:
     """AdamW and the learning rate."""
 
     steps: int = 500_000
-    """Optimizer steps of the run."""
+    """Number of optimizer steps in the run."""
     learning_rate: float = 4e-4
     """Peak learning rate."""
     schedule: Schedule = "linear"
-    """Learning rate after the warm-up: linear decay, cosine decay, or wsd (warmup-stable-decay: the
-    peak until the last --decay-fraction of the run)."""
+    """Learning rate after the warm-up. linear, cosine: linear or cosine decay. wsd (warmup, stable,
+    decay): the peak, then linear decay in the last --decay-fraction of the run."""
     warmup_steps: int = 2_000
-    """Steps in which the learning rate rises linearly from 0 to its peak."""
+    """Number of steps in which the learning rate rises linearly from 0 to its peak."""
     final_fraction: float = 0.1
     """Final learning rate, as a share of the peak."""
     decay_until: float = 0.9
-    """Share of the run at which the linear and cosine schedules reach the final learning rate."""
+    """Share of the run after which the linear and cosine schedules reach the final learning
+    rate."""
     decay_fraction: float = 0.1
-    """Share of the run in which the wsd schedule decays."""
+    """Share of the run, at its end, in which the wsd schedule decays."""
     beta1: float = 0.9
     """AdamW's decay rate of the mean of gradients."""
     beta2: float = 0.98
     """AdamW's decay rate of the mean of squared gradients."""
     epsilon: float = 1e-8
-    """AdamW adds this to the denominator, for numerical stability."""
+    """Number that AdamW adds to the denominator, for numerical stability."""
     weight_decay: float = 0.01
     """Weight decay, applied to matrices only, not to biases and norms."""
     clip_norm: float = 1.0
-    """Largest gradient norm. Longer gradients are scaled down to it."""
+    """Maximum gradient norm. A gradient of a larger norm is scaled down to this norm."""
     max_bad_steps: int = 5
     """Stop the run after this many steps in a row whose loss or gradient is not finite. Such steps
     are skipped."""
@@ -115,21 +117,24 @@ class OptimizerOptions:
             or self.max_bad_steps < 1
         ):
             raise ValueError(
-                "steps, max-bad-steps, clip-norm and learning-rate are above 0, warmup-steps at "
-                "least 0"
+                "steps, max-bad-steps, clip-norm and learning-rate must be above 0, warmup-steps "
+                "at least 0"
             )
         if not (
             0 < self.decay_until <= 1
             and 0 < self.decay_fraction <= 1
             and 0 <= self.final_fraction <= 1
         ):
-            raise ValueError("decay-until, decay-fraction and final-fraction are shares, at most 1")
+            raise ValueError(
+                "decay-until and decay-fraction must be above 0 and at most 1, final-fraction "
+                "between 0 and 1"
+            )
         if self.warmup_steps > self.steps * (
             1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until
         ):
             raise ValueError(
                 f"warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} "
-                "steps: lower it, or raise steps"
+                "steps: decrease warmup-steps or increase steps"
             )
 
 
@@ -138,43 +143,45 @@ class ComputeOptions:
     """Backend, precision and parallelism. These options change the results by rounding only."""
 
     backend: Backend = "auto"
-    """te: Transformer Engine, on NVIDIA GPUs. torch: plain torch, anywhere. auto: te if the machine
-    has a GPU and Transformer Engine."""
+    """te: Transformer Engine, for NVIDIA GPUs. torch: plain torch, for any device. auto: te if the
+    machine has a GPU and Transformer Engine, else torch."""
     precision: Precision = "auto"
-    """auto: bf16 on a GPU, fp32 on a CPU. fp8-*, mxfp8 and nvfp4 need backend te; mxfp8 and nvfp4
-    also need a Blackwell GPU. Master weights and Adam's state are always fp32."""
+    """Precision of matrix products. auto: bf16 on a GPU, fp32 on a CPU. fp8-*, mxfp8 and nvfp4 need
+    backend te. mxfp8 and nvfp4 also need a Blackwell GPU. Master weights and Adam's state are
+    always fp32."""
     precision_layers: str = "all"
-    """Layers whose matrix products run in an fp8-*, mxfp8 or nvfp4 precision; the other layers run
-    in bf16. all, inner:N (all but the first N and the last N), or numbers from 0, such as 2-30 or
-    0,4,8-20."""
+    """Layers whose matrix products use an fp8-*, mxfp8 or nvfp4 --precision. The other layers use
+    bf16. all: all layers. inner:N: all layers but the first N and the last N. Numbers, counted from
+    0: these layers, such as 2-30 or 0,4,8-20."""
     quantized_init: bool = False
-    """Store the weights of those layers in FP8 only, beside their fp32 masters. Saves memory, and a
-    cast in each forward pass. For one process only."""
+    """Store the weights of the layers in --precision-layers in FP8 instead of bf16, besides their
+    fp32 masters. This saves memory, and a cast in each forward pass. For one process only."""
     recompute: Recompute = "none"
-    """Activations that the backward pass computes again instead of keeping them: none, selective
-    (the feed-forward part), full (everything but the inputs of layers)."""
+    """Activations that the backward pass recomputes, to save memory. none: no activations.
+    selective: those of the feed-forward part. full: all but the inputs of layers."""
     cuda_graph: bool = False
-    """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches.
-    Where that is impossible, the run prints the reason and continues without."""
+    """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches. If
+    that is impossible, the run prints the reason and continues without a CUDA graph."""
     compile: bool = False
     """Compile layers with torch.compile. For backend torch only: the layers of backend te already
     consist of fused kernels."""
     replicate: int = 1
-    """Copies of the parameters (HSDP). Each copy is sharded over world size / replicate
-    neighbouring ranks, such as those of one node. 1: one copy, over all ranks (FSDP)."""
+    """Number of replicas of the parameters (HSDP). Each replica is sharded over world size /
+    replicate neighbouring ranks, such as those of one node. 1: one replica, sharded over all ranks
+    (FSDP)."""
     context_parallel: int = 1
-    """Neighbouring ranks that share each bucket, for sequences too long for one GPU. Each rank
-    holds a slice of the tokens and computes attention for some of the heads."""
+    """Number of neighbouring ranks that share each bucket, for sequences too long for one GPU. Each
+    rank holds a slice of the tokens, and computes attention for some of the heads."""
     reshard: Reshard = "auto"
-    """When ranks free the parameters that they gathered, and reduce gradients. layer: after each
-    layer (least memory). micro-batch: after each micro-batch. step: after each step (least traffic,
-    6 bytes more per parameter). auto: step if that takes at most a quarter of a GPU's memory and
-    fits, else layer."""
+    """When ranks free gathered parameters and reduce gradients. layer: after each layer (least
+    memory). micro-batch: after each micro-batch. step: after each step (least traffic, 6 bytes more
+    per parameter). auto: step if the run then fits and the gathered parameters and gradients need
+    at most a quarter of a GPU's memory, else layer."""
     gather_ahead: int = 1
-    """Layers whose parameters are prefetched while one layer computes."""
+    """Number of layers whose parameters are prefetched while one layer computes."""
     timeout_minutes: float = 10.0
-    """Minutes that ranks wait for a rank that does not answer. The run then ends and names that
-    rank."""
+    """Minutes that ranks wait for a rank that does not answer. Then the run ends, and its error
+    message names that rank."""
 
     def __post_init__(self) -> None:
         check_whole(self)
@@ -183,7 +190,7 @@ class ComputeOptions:
             or self.timeout_minutes <= 0
         ):
             raise ValueError(
-                "replicate, context-parallel and gather-ahead are at least 1, timeout-minutes "
+                "replicate, context-parallel and gather-ahead must be at least 1, timeout-minutes "
                 "above 0"
             )
 
@@ -193,36 +200,37 @@ class OutputOptions:
     """Checkpoints, validation, logs and measurements."""
 
     out: str = ""
-    """Folder of the run. The same command resumes the run in it."""
+    """Folder of the run. If it holds a checkpoint, the same command resumes the run."""
     init_from: str = ""
-    """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from. Its
-    shape replaces that of the preset."""
+    """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from. The
+    shape of that model replaces the shape of the preset."""
     resume: Literal["auto", "never"] = "auto"
-    """auto: resume from the run's last checkpoint, if it has one. never: stop if the folder has a
-    checkpoint."""
+    """auto: resume from the last checkpoint in --out, if there is one. never: end with an error if
+    --out has a checkpoint."""
     checkpoint_every: int = 1_000
-    """Steps between checkpoints. The last step always writes one. 0: only that one."""
+    """Number of steps between checkpoints. 0: only after the last step. The run always writes a
+    checkpoint after its last step."""
     keep_last: int = 2
-    """Checkpoints to keep, beside the one with the best validation loss."""
+    """Number of checkpoints to keep, besides the checkpoint of the best validation loss."""
     validate_every: int = 1_000
-    """Steps between validations on the dataset's valid split. The last step is always validated. 0:
-    only that one."""
+    """Number of steps between validations on the dataset's valid split. 0: only after the last
+    step. The run always validates after its last step."""
     log_every: int = 10
-    """Steps between lines of metrics."""
+    """Number of steps between lines of metrics."""
     tensorboard: bool = False
     """Also write metrics for TensorBoard, into the run's folder."""
     wandb_project: str = ""
     """Also send metrics to this project of Weights & Biases."""
     peak_tflops: float = 0.0
-    """Peak TFLOP/s of one device, for MFU (model FLOP/s utilization). 0: the dense bf16 peak of a
-    known GPU, and no MFU on other devices."""
+    """Peak TFLOP/s of one device, to compute MFU (model FLOP/s utilization). 0: the dense bf16 peak
+    of a known GPU; no MFU on other devices."""
     profile: bool = False
-    """Write a torch profiler trace of three steps (the 11th to the 13th of this start) to
-    OUT/trace.json."""
+    """Write a torch profiler trace of three steps (the 11th to the 13th after the start or resume)
+    to OUT/trace.json."""
     tensor_statistics: int = 0
-    """Steps between statistics of activations, gradients and weights inside the layers (backend
-    te), written to OUT/statistics. 0: none. OUT/statistics/config.yaml is written if it is missing;
-    an existing file is used as it is."""
+    """Number of steps between statistics of activations, gradients and weights inside the layers.
+    The run writes them to OUT/statistics. 0: no statistics. For backend te only. To choose the
+    statistics, edit OUT/statistics/config.yaml, which the first start creates."""
 
     def __post_init__(self) -> None:
         check_whole(self)
@@ -233,8 +241,8 @@ class OutputOptions:
             or min(self.keep_last, self.log_every) < 1
         ):
             raise ValueError(
-                "checkpoint-every, validate-every and tensor-statistics are at least 0, keep-last "
-                "and log-every at least 1"
+                "checkpoint-every, validate-every and tensor-statistics must be at least 0, "
+                "keep-last and log-every at least 1"
             )
 
 
@@ -254,7 +262,9 @@ class TrainOptions:
     output: OutputOptions = field(default_factory=OutputOptions)
 
     def public(self) -> TrainOptions:
-        """Return the options without credentials, so that they may be written and shown."""
+        """Return the options without the credentials in URLs, so that files and logs may show
+        them.
+        """
 
         def cleaned(section: Any) -> Any:
             texts = {

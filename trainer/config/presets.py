@@ -1,6 +1,6 @@
-"""Presets: the published ESM-2 models with their training runs, and a tiny model.
+"""Presets: the published ESM-2 models with the options of their training, and a tiny model.
 
-Weight decay on matrices only is our choice; the rest is from Lin et al., Science 2023.
+The options are from Lin et al., Science 2023, except that we apply weight decay to matrices only.
 """
 
 from __future__ import annotations
@@ -37,4 +37,4 @@ PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
     "esm2-tiny": ("2 layers of 64, to try the trainer on a CPU", _tiny()),
     **{name: _published(name) for name in ESM2_MODELS},
 }
-"""Name → (description, options)."""
+"""Description and options of each preset, by name."""

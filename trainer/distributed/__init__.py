@@ -1,4 +1,5 @@
-"""Several processes: topology and FSDP2, context parallelism, agreement, lost ranks, stop signals.
+"""Training in several processes: topology and FSDP2, context parallelism, agreement between ranks,
+lost ranks, stop signals.
 
-Start at `topology.py`.
+Start reading at `topology.py`.
 """

@@ -1,5 +1,5 @@
-"""Agreement of ranks: send values of rank 0 to all ranks, and check facts that have to be equal
-before a run starts.
+"""Agreement between ranks: send values of rank 0 to all ranks, and check before a run starts that
+all ranks have the same options and package versions.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from trainer.config import TrainOptions, flag
 from trainer.distributed.topology import Topology
 
 _OF_A_NODE: Final = ("data", "cache_dir", "out")
-"""Options that are paths, which may differ between nodes. The dataset's manifest and the run's
-folder are compared by content instead.
+"""Options that are paths. They may differ between nodes, because only the content of the dataset's
+manifest and of the run's folder must be the same.
 """
 _PACKAGES: Final = ("schemas", "pipeline", "trainer")
 
 
 def run_on_main(topology: Topology, ask: Callable[[], Any]) -> Any:
-    """Run a function on rank 0 and return its result on all ranks. To be called by all ranks.
+    """Run a function on rank 0 and return its result on all ranks. All ranks must call this.
 
     Raises:
-        CheckpointError, ValueError: rank 0 found an error.
+        CheckpointError, ValueError: the function raised an error on rank 0. All ranks raise it.
     """
     box: list[Any] = [None]
     if topology.is_main:
@@ -47,18 +47,20 @@ def run_on_main(topology: Topology, ask: Callable[[], Any]) -> Any:
 
 
 def all_gather(topology: Topology, value: Any) -> list[Any]:
-    """Return the values of all ranks, in order. To be called by all ranks."""
+    """Return the values of all ranks, in the order of ranks. All ranks must call this."""
     each: list[Any] = [None] * topology.world_size
     dist.all_gather_object(each, value, group=topology.checkpoint_group)
     return each
 
 
 def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
-    """Compare facts, by name, with those of rank 0. To be called by all ranks.
+    """Check that the facts of all ranks equal those of rank 0. All ranks must call this.
 
+    Args:
+        facts: value of each fact, such as a package version, by name.
     Raises:
-        ValueError: a rank differs; raised on all ranks. Names the first such rank, its host, and
-            all differences.
+        ValueError: a rank differs. All ranks raise this. The message names the first such rank, its
+            host, and all its differences.
     """
     if topology.world_size == 1:
         return
@@ -69,18 +71,18 @@ def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
         where, found = each[differing[0]]
         names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
         differences = "; ".join(
-            f"{name} {found.get(name)}, there {expected.get(name)}" for name in names
+            f"{name} {found.get(name)} (rank 0: {expected.get(name)})" for name in names
         )
         others = f"; {len(differing)} ranks differ from rank 0" if differing[1:] else ""
         raise ValueError(
-            f"rank {differing[0]} on {where} differs from rank 0 on {host}: it has "
-            f"{differences}{others}. All ranks need the same"
+            f"rank {differing[0]} on {where} differs from rank 0 on {host}. Rank {differing[0]} "
+            f"has {differences}{others}. Make all ranks the same"
         )
 
 
 def versions() -> dict[str, str]:
-    """Return versions of packages, and a digest of our source code, which may differ at the same
-    version.
+    """Return versions of packages. thdpack's version contains a digest of its source code, which
+    may change without a new version number.
     """
     return {
         "thdpack": f"{schemas.__version__} (code {code_digest(*_PACKAGES)})",
@@ -90,7 +92,7 @@ def versions() -> dict[str, str]:
 
 
 def options_of(options: TrainOptions) -> dict[str, str]:
-    """Return the options that have to be equal on all ranks, by flag, without credentials."""
+    """Return the options that must be equal on all ranks, by flag, without credentials."""
     sections: dict[str, dict[str, Any]] = asdict(options.public())
     return {
         flag(name): str(value)

@@ -1,12 +1,19 @@
-"""Context parallelism: neighbouring ranks share a row. Each holds a slice of its tokens, and
-computes attention over all tokens for a share of the heads.
+"""Context parallelism: a group of neighbouring ranks shares each row.
 
-An all-to-all before attention turns slices of all heads into all tokens of some heads; another one
-after attention turns them back. Attention itself sees an ordinary packed row, so sequences may
-begin anywhere and need no padding. Heads that do not divide evenly are shared unevenly. Masks,
-token dropout and angles are computed from the whole row, which every rank of the group reads.
+| computation | tokens of a rank | heads of a rank |
+|---|---|---|
+| attention | all tokens of the row | a share of the heads |
+| the rest of the model | a slice of the row | all heads |
+
+An all-to-all before attention and another after it exchange the activations. Attention computes on
+an ordinary packed row, so that sequences may begin anywhere and need no padding. If the number of
+heads is not a multiple of the ranks, some ranks compute one head more. Every rank of the group
+reads the whole row, from which it computes masks, token dropout and the angles of rotary
+embeddings.
 
 Source: DeepSpeed-Ulysses (Jacobs et al., 2023).
+
+Shape suffixes: T = tokens of the row, t = tokens of a slice, H = all heads, h = heads of a rank.
 """
 
 from __future__ import annotations
@@ -20,17 +27,23 @@ from torch import Tensor
 
 
 def shares(whole: int, ranks: int) -> list[int]:
-    """Divide `whole` among ranks as evenly as possible, larger shares first."""
+    """Return the share of each rank if `whole` is divided as evenly as possible, larger shares
+    first.
+    """
     return [whole // ranks + (rank < whole % ranks) for rank in range(ranks)]
 
 
 class Slices:
-    """A row divided over the ranks of a group. Without arguments: one rank, which holds the whole
-    row.
+    """Division of a row over the ranks of a group. Without arguments, the group has one rank, which
+    holds the whole row.
     """
 
     def __init__(self, *, rank: int = 0, ranks: int = 1, group: Any = None) -> None:
-        """rank: of this process in the group. ranks: size of the group."""
+        """Args:
+        rank: rank of this process within the group.
+        ranks: number of ranks in the group.
+        group: process group of these ranks; None for a group of one rank.
+        """
         self.rank, self.ranks, self._group = rank, ranks, group
 
     def heads(self, heads: int) -> int:
@@ -38,21 +51,24 @@ class Slices:
         return shares(heads, self.ranks)[self.rank]
 
     def own(self, x_T: Tensor) -> Tensor:
-        """Return this rank's slice of a tensor with one entry per token, as a view. T is a multiple
-        of the number of ranks.
+        """Return a view of this rank's slice of a tensor [T, …]. T must be a multiple of the number
+        of ranks.
         """
         length = x_T.shape[0] // self.ranks
         return x_T.narrow(0, self.rank * length, length)
 
     def to_heads(self, x_tH: Tensor) -> Tensor:
-        """Turn [t, H, …] of this rank's tokens and all heads into [T, h, …] of all tokens and this
-        rank's heads.
+        """Exchange activations: give [t, H, …] (this rank's tokens, all heads), and return
+        [T, h, …] (all tokens, this rank's heads).
         """
         return x_tH if self.ranks == 1 else _ToHeads.apply(x_tH, self)
 
     def to_tokens(self, x_Th: Tensor, heads: int) -> Tensor:
-        """Turn [T, h, …] of all tokens and this rank's heads into [t, H, …] of this rank's tokens
-        and all heads. H is `heads`.
+        """Exchange activations: give [T, h, …] (all tokens, this rank's heads), and return
+        [t, H, …] (this rank's tokens, all heads).
+
+        Args:
+            heads: H, number of all heads.
         """
         return x_Th if self.ranks == 1 else _ToTokens.apply(x_Th, heads, self)
 

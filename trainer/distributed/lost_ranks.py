@@ -1,11 +1,16 @@
 """Lost ranks: when a collective fails, each rank finds out which ranks do not answer, prints a
 message that names them, and ends.
 
-A thread of each rank watches the last vote (stop_signals.py), which fails when a process dies and
-times out when one hangs. It also watches for a note in torchrun's store that the vote of another
-rank has failed. Then the ranks hold a roll call in the store. The threads answer even if the main
-thread, or its GPU, waits in a collective. Only processes that are gone, stopped, or cut off from
-the network do not answer.
+A thread in each rank detects the failure:
+1. It watches the last vote, an all-reduce in each step (stop_signals.py). The vote fails if a
+   process has died, and times out if a process hangs.
+2. The first thread that sees a failed vote sets the key `alarm` in torchrun's store. All threads
+   watch this key.
+3. Each thread sets a key of its own in the store, and waits a few seconds for the keys of all
+   ranks. A rank without a key is lost.
+
+A thread answers even if its main thread or its GPU waits in a collective. Only processes that have
+ended, are stopped, or have no network do not answer.
 """
 
 from __future__ import annotations
@@ -31,20 +36,21 @@ _RESUME: Final = (
 
 
 class LostRankError(ThdpackError):
-    """Another rank is gone, or does not answer."""
+    """Another rank does not answer."""
 
 
 class Watch:
-    """One rank's watch over the other ranks."""
+    """Detector of lost ranks. Each rank has one."""
 
     def __init__(self, store: Any, rank: int, world_size: int) -> None:
-        """store: store in which ranks leave notes for each other, used by this start of the job
-        only."""
+        """Args:
+        store: key-value store of all ranks. Only this start of the job may use it.
+        """
         self._store, self._rank, self._world_size = store, rank, world_size
         self._vote: Any = None
         self._main_waits = threading.Event()
         self._called, self._ended = threading.Event(), threading.Event()
-        # held by the thread of this rank that reports the lost ranks
+        # the first of this rank's two threads to acquire this lock reports the lost ranks
         self._speaker = threading.Lock()
         self._said = ""  # the message that names the lost ranks, once they are known
         self._thread = threading.Thread(target=self._run, name="thdpack-watch", daemon=True)
@@ -58,7 +64,7 @@ class Watch:
         self._thread.join(timeout=10)
 
     def vote(self, work: Any) -> None:
-        """Watch this collective, in which all ranks take part, from now on."""
+        """Watch this collective of all ranks from now on, instead of the previous one."""
         self._vote = work
 
     @contextmanager
@@ -66,7 +72,7 @@ class Watch:
         """Turn the failure of a collective into an error that names the lost ranks.
 
         Raises:
-            LostRankError: names the ranks that do not answer.
+            LostRankError: a collective failed. The message names the ranks that do not answer.
         """
         try:
             yield
@@ -77,7 +83,7 @@ class Watch:
             while not self._called.wait(timeout=_ROLL_CALL_SECONDS) and self._thread.is_alive():
                 pass
             if not self._speaker.acquire(blocking=False):
-                self._thread.join()  # the watching thread is reporting, and will end this process
+                self._thread.join()  # the watching thread reports the ranks and ends this process
             if not self._said:
                 raise
             raise LostRankError(self._said) from error
@@ -91,22 +97,22 @@ class Watch:
                     break
             else:
                 return
-        # torchrun's store is gone, so torchrun has ended on rank 0's node. It does so if
-        # one of its ranks ends.
+        # torchrun's store does not answer, so torchrun has ended on the node of rank 0. It ends if
+        # a rank on that node ends.
         except dist.DistError:
             self._said = (
-                "the node of rank 0 does not answer: a rank on it was killed or ended with an "
-                f"error of its own, or the node is gone. {_RESUME}"
+                "the node of rank 0 does not answer: the node has failed, or a rank on it was "
+                f"killed or ended with an error. {_RESUME}"
             )
         self._called.set()
         if self._main_waits.wait(timeout=_EVERY_SECONDS) or not self._speaker.acquire(
             blocking=False
         ):
             return
-        # the main thread waits for the other ranks, perhaps on a GPU, and would wait for ever
+        # The main thread waits for the other ranks, perhaps on a GPU, and would never return.
         message = (
             self._said
-            or f"a collective failed, though all ranks answer: the first error says why. {_RESUME}"
+            or f"a collective failed, but all ranks answer: see the first error above. {_RESUME}"
         )
         say(self._rank, message)
         os._exit(1)
@@ -136,16 +142,16 @@ def _broke(work: Any) -> bool:
 def _names(lost: list[int]) -> str:
     who = f"rank {lost[0]} does" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} do"
     return (
-        f"{who} not answer: killed, out of memory, its machine gone, or ended with an error of its "
-        f"own, which it prints itself. {_RESUME}"
+        f"{who} not answer. Possible reasons: killed, out of memory, failed machine, or an error "
+        f"that the rank itself has printed. {_RESUME}"
     )
 
 
 def _is_of_a_collective(error: BaseException | None) -> bool:
     """Return whether an error was caused by a failed collective.
 
-    A checkpoint that fails because a rank is lost raises CheckpointError from the error of the
-    collective. gloo raises plain RuntimeErrors.
+    The error may be the cause of another error, such as a CheckpointError. gloo raises plain
+    RuntimeErrors, which only their text tells apart.
     """
     while error is not None:
         if isinstance(error, dist.DistError):

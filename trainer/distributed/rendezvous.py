@@ -1,6 +1,13 @@
-"""Rendezvous: ranks agree on the start of the job that they belong to.
+"""Rendezvous: the ranks of one start of a job agree on a random prefix for their keys in torchrun's
+store.
 
-torchrun's store may outlive earlier starts, and its count of restarts differs between nodes.
+They need the prefix because the store may hold keys of an earlier start. torchrun's count of
+restarts cannot be the prefix, because it differs between nodes.
+
+1. Each other rank sets `hello/RANK` to a random number.
+2. Rank 0 answers in `welcome/RANK` with this number and the prefix.
+3. The other rank recognises its number, and increments `joined/PREFIX`.
+4. Rank 0 waits until all ranks have joined.
 """
 
 from __future__ import annotations
@@ -14,23 +21,19 @@ import torch.distributed as dist
 
 _EVERY_SECONDS: Final = 0.02
 JOIN_MINUTES: Final = 10.0
-"""Shortest time that ranks wait for each other to start. It does not depend on --timeout-minutes,
-which is for running ranks: importing torch takes seconds on an idle machine, and minutes on a busy
-one or over a network file system.
+"""Minimum timeout of the rendezvous. --timeout-minutes is for running ranks, and may be too short
+for a start: importing torch takes seconds on an idle machine, and minutes on a busy machine or over
+a network file system.
 """
 
 
 def this_start(store: Any, rank: int, world_size: int, *, timeout: timedelta) -> Any:
-    """Return the store, under a prefix that belongs to this start of the job.
-
-    Rank 0 draws the prefix. Every other rank draws a random number, by which it recognises the
-    answer to its own request.
+    """Return a view of the store under the prefix of this start of the job.
 
     Args:
-        timeout: longest time that running ranks wait for each other. Starting ranks have at least
-            JOIN_MINUTES.
+        timeout: maximum time to wait for the other ranks; at least JOIN_MINUTES.
     Raises:
-        DistNetworkError: ranks are missing for longer than that.
+        DistNetworkError: a rank has not joined within that time.
     """
     deadline = time.monotonic() + max(timeout, timedelta(minutes=JOIN_MINUTES)).total_seconds()
     name = _name_it(store, world_size, deadline) if rank == 0 else _ask(store, rank, deadline)
@@ -43,7 +46,7 @@ def _name_it(store: Any, world_size: int, deadline: float) -> str:
     while store.add(f"joined/{name}", 0) < world_size - 1:
         for rank in range(1, world_size):
             if store.check([f"hello/{rank}"]):
-                # This may be the greeting of an earlier start; then another one follows.
+                # The number may be from an earlier start. Then this start's number follows.
                 hello = store.get(f"hello/{rank}")
                 if answered.get(rank) != hello:
                     answered[rank] = hello

@@ -1,9 +1,9 @@
-"""Stop signals: SIGTERM (from schedulers), SIGUSR1 (Slurm's warning) and Ctrl-C end a run after the
-current step, on all ranks.
+"""Stop signals: SIGTERM (from schedulers), SIGUSR1 (Slurm's warning) and Ctrl-C make all ranks stop
+after the same step.
 
-Ranks get a signal at different steps, but have to stop after the same one. So each rank votes at
-each step. The vote is an all-reduce on the CPU that runs beside the step and is read one step
-later, so that nothing waits for it.
+Ranks receive a signal at different steps. Therefore all ranks vote in each step whether to stop.
+The vote is an all-reduce on the CPU. It runs during the step, and its result is read one step
+later, so that no rank waits for it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopRequest:
-    """Signal handler by which all ranks learn, after the same step, whether to stop. A second
-    Ctrl-C interrupts at once.
+    """Context in which a stop signal makes `agreed` return True on all ranks after the same step.
+    After a first signal, Ctrl-C raises KeyboardInterrupt.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -56,8 +56,8 @@ class StopRequest:
         self._wanted = True
 
     def agreed(self) -> bool:
-        """Cast this step's vote and return the result of the last one. To be called once a step, by
-        all ranks.
+        """Start this step's vote, and return the result of the previous step's vote. All ranks must
+        call this once per step.
         """
         if self._topology.world_size == 1:
             return self._wanted

@@ -1,7 +1,7 @@
 """Process topology and FSDP2: ranks, devices, process groups, sharded parameters.
 
-torchrun's environment says which rank a process is; without torchrun there is one process. A single
-process wraps nothing in FSDP2, which would cost a fifth of a step on one GPU. Collectives of
+torchrun's environment variables tell each process its rank. Without torchrun the job has a single
+process, which does not use FSDP2, because FSDP2 costs a fifth of a step on one GPU. Collectives of
 training run on NCCL (gloo on CPUs). Checkpoints and the vote on stopping have gloo groups of their
 own, because they run at the same time as training.
 """
@@ -31,8 +31,8 @@ from trainer.distributed.lost_ranks import Watch
 from trainer.distributed.rendezvous import this_start
 
 _NCCL_GRACE: Final = timedelta(minutes=1)
-"""NCCL ends a process without finding out which rank is lost. So NCCL's timeout is this much longer
-than that of the watch.
+"""Difference between NCCL's timeout and that of the watch (lost_ranks.py). The watch must come
+first, because NCCL ends a process without naming the lost rank.
 """
 
 
@@ -40,13 +40,17 @@ than that of the watch.
 class Topology:
     """Process topology: rank, world size, device, and how ranks share parameters and buckets.
 
-    Ranks that share a bucket (context parallelism) are neighbours. So are ranks that share a copy
-    of the parameters; a copy consists of whole groups of ranks that share a bucket.
+    Ranks that share a bucket (context parallelism) have consecutive numbers. Ranks that share a
+    replica of the parameters (HSDP) have consecutive numbers too. All ranks that share a bucket
+    belong to the same replica.
 
+    rank: rank of this process in the job.
+    world_size: number of ranks in the job.
+    device: device of this process.
     checkpoint_group, vote_group: gloo process groups of all ranks.
-    timeout: longest time that ranks wait for each other.
-    watch: looks for lost ranks; None if there is only one rank.
-    replicate: copies of the parameters.
+    timeout: maximum time that a rank waits in a collective.
+    watch: detector of lost ranks; None if there is only one rank.
+    replicate: number of replicas of the parameters.
     slices: division of each bucket over ranks.
     """
 
@@ -61,10 +65,11 @@ class Topology:
     slices: Slices = field(default_factory=Slices)
 
     def for_options(self, options: ComputeOptions) -> Self:
-        """Return the topology with ranks divided as the options say. To be called by all ranks.
+        """Return the topology with --replicate and --context-parallel applied. All ranks must call
+        this.
 
         Raises:
-            ValueError: the ranks cannot be divided so; the message says what to change.
+            ValueError: see `check_arrangement`.
         """
         check_arrangement(options, self.world_size)
         if options.context_parallel == 1:
@@ -78,13 +83,13 @@ class Topology:
         return replace(self, replicate=options.replicate, slices=slices)
 
     def _group(self, ranks: Tensor) -> Any:
-        """Return this rank's process group; each row of `ranks` is one group. To be called by all
-        ranks.
+        """Create a process group for each row of `ranks`, and return the group of this rank. All
+        ranks must call this.
         """
         return dist.new_subgroups_by_enumeration(ranks.tolist(), timeout=self.timeout)[0]
 
     def _mesh(self) -> DeviceMesh:
-        """Return the mesh (replicate, shard), or (shard) if there is one copy."""
+        """Return the mesh (replicate, shard), or (shard) if there is one replica."""
         if self.replicate == 1:
             return init_device_mesh(self.device.type, (self.world_size,), mesh_dim_names=("shard",))
         copies = torch.arange(self.world_size).view(self.replicate, -1)
@@ -99,7 +104,7 @@ class Topology:
 
     @property
     def data_ranks(self) -> int:
-        """Number of ranks, or groups of ranks that share buckets, that read different buckets."""
+        """Number of ranks that read different buckets. Ranks that share a bucket count once."""
         return self.world_size // self.slices.ranks
 
     @property
@@ -113,16 +118,16 @@ class Topology:
         return tensor
 
     def watching(self) -> AbstractContextManager[None]:
-        """Return a context in which a failed collective raises LostRankError, which names the ranks
-        that do not answer.
+        """Return a context in which a failed collective raises LostRankError. Its message names the
+        ranks that do not answer.
         """
         return self.watch.over() if self.watch else nullcontext()
 
     def exit_process(self, code: int) -> NoReturn:
         """End this process after an error.
 
-        With several ranks it ends at once, because process groups and threads would wait for other
-        ranks, which wait for this one.
+        If there are several ranks, the process ends without clean-up: process groups and threads
+        would wait for other ranks, which in turn wait for this rank.
         """
         sys.stdout.flush()
         sys.stderr.flush()
@@ -131,8 +136,8 @@ class Topology:
         sys.exit(code)
 
     def broadcast_from_main(self, tensor: Tensor) -> Tensor:
-        """Return rank 0's tensor on the devices of all ranks. The other ranks' tensors give shape
-        and dtype.
+        """Return rank 0's tensor, copied to the device of each rank. On other ranks, only shape and
+        dtype of `tensor` are used.
         """
         on_device = (
             tensor.to(self.device) if self.is_main else torch.empty_like(tensor, device=self.device)
@@ -144,15 +149,16 @@ class Topology:
     def shard(
         self, model: nn.Module, *, compute_dtype: torch.dtype, reshard: Reshard, gather_ahead: int
     ) -> None:
-        """Shard parameters, gradients and optimizer state over the ranks of each copy; layers are
-        gathered as they are used.
+        """Shard parameters, gradients and optimizer state over the ranks of each replica (FSDP2).
+        Each layer is gathered before its computation.
 
-        Gradients are reduced in fp32 and summed, not averaged: the optimizer normalises the loss
-        over the global batch. Forward inputs are not cast, because that would make the angles of
-        rotary embeddings bf16.
+        Gradients are reduced in fp32. They are summed, not averaged, because the optimizer divides
+        by the number of predicted tokens in the global batch. Forward inputs are not cast, because
+        the angles of rotary embeddings must not become bf16.
 
         Args:
-            reshard, gather_ahead: as in the options.
+            compute_dtype: dtype of the gathered parameters.
+            reshard, gather_ahead: the options --reshard and --gather-ahead.
         """
         if self.world_size == 1:
             return
@@ -177,34 +183,33 @@ class Topology:
 
 
 def check_arrangement(options: ComputeOptions, world_size: int) -> None:
-    """Check that this many ranks can be divided as the options say.
+    """Check that --replicate and --context-parallel divide the ranks evenly.
 
     Raises:
-        ValueError: they cannot be divided so; the message says what to change.
+        ValueError: they do not. The message names the option to change.
     """
     if world_size % options.replicate:
         raise ValueError(
-            f"{world_size} ranks do not divide into --replicate {options.replicate} copies of the "
-            "parameters: change either"
+            f"{world_size} ranks do not divide into --replicate {options.replicate} replicas of "
+            "the parameters: change --replicate or the number of ranks"
         )
     if world_size % options.context_parallel:
         raise ValueError(
             f"{world_size} ranks do not divide into groups of --context-parallel "
-            f"{options.context_parallel}: change either"
+            f"{options.context_parallel}: change --context-parallel or the number of ranks"
         )
     of_a_copy = world_size // options.replicate
     if of_a_copy % options.context_parallel:
         raise ValueError(
-            f"--replicate {options.replicate} leaves {of_a_copy} ranks for each copy of the "
-            "parameters, not a multiple of "
-            f"--context-parallel {options.context_parallel}, whose ranks have to belong to one "
-            "copy: change either"
+            f"with --replicate {options.replicate}, each replica of the parameters has "
+            f"{of_a_copy} ranks, which is not a multiple of --context-parallel "
+            f"{options.context_parallel}: change --replicate or --context-parallel"
         )
 
 
 def set_gradient_sync(model: nn.Module, *, last: bool) -> None:
-    """Keep gathered parameters and unreduced gradients during a sharded model's next backward pass,
-    unless it is the last of the step.
+    """Set whether the next backward pass of a sharded model reduces gradients and frees gathered
+    parameters. With `--reshard step`, only the last backward pass of a step does.
     """
     assert isinstance(model, FSDPModule)
     model.set_requires_gradient_sync(last)
@@ -212,18 +217,18 @@ def set_gradient_sync(model: nn.Module, *, last: bool) -> None:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a tensor."""
+    """Return this rank's shard of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Return a tensor assembled from the parts of all ranks. To be called by all ranks."""
+    """Return a tensor assembled from the shards of all ranks. All ranks must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def single_process(device: torch.device) -> Topology:
-    """Return the topology of one process without process groups: for work without checkpoints and
-    votes.
+    """Return the topology of one process without process groups. It supports neither checkpoints
+    nor votes.
     """
     return Topology(rank=0, world_size=1, device=device, checkpoint_group=None, vote_group=None)
 
@@ -263,11 +268,12 @@ def _joined(timeout: timedelta) -> Topology:
 
 @contextmanager
 def process_group(*, timeout_minutes: float = 10.0) -> Iterator[Topology]:
-    """Join the job that torchrun started, or form a job of one process; leave it at the end.
+    """Join the job that torchrun started, or form a job of one process. Leave the job at the end of
+    the context.
 
     Args:
-        timeout_minutes: longest that ranks wait for each other in training. Checkpoints have half
-            an hour.
+        timeout_minutes: maximum time that ranks wait for each other in training. For checkpoints
+            the maximum is half an hour.
     """
     topology = _joined(timedelta(minutes=timeout_minutes))
     watch = topology.watch
@@ -278,7 +284,8 @@ def process_group(*, timeout_minutes: float = 10.0) -> Iterator[Topology]:
         if watch:
             watch.stop()
     except BaseException:
-        if topology.world_size > 1:  # see `exit_process`; torchrun ends all ranks when one exits
+        # torchrun ends all ranks when a rank exits. `exit_process` explains os._exit.
+        if topology.world_size > 1:
             sys.stderr.write(without_credentials(traceback.format_exc()))
             sys.stderr.flush()
             os._exit(1)

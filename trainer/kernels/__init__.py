@@ -1,4 +1,4 @@
 """Triton kernels of backend te: attention, AdamW, GELU, normalization, rotary embedding.
 
-Each module names the plain torch code that is its reference.
+The tests compare each kernel with plain torch code.
 """

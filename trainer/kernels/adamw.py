@@ -1,12 +1,13 @@
-"""AdamW over fp32 masters, bf16 gradients and bf16 parameters, in one launch and one pass over
-memory: 28 bytes per parameter.
+"""AdamW kernel for fp32 masters, bf16 gradients and bf16 parameters. It updates all tensors in one
+launch and one pass over memory, which reads and writes 28 bytes per parameter.
 
-torch's fused AdamW requires gradients, parameters and moments of one dtype, so bf16 gradients are
-first copied to fp32 and masters then to bf16: 8.4 ms for 650 M parameters on an H200. Transformer
-Engine's FusedAdam with masters takes 8.8 ms with a scale on the device.
+Times of the alternatives, for 650 M parameters on an H200:
+- torch's fused AdamW: 8.4 ms. It requires gradients, parameters and moments of one dtype, so that
+  bf16 gradients are first copied to fp32, and masters then to bf16.
+- Transformer Engine's FusedAdam with masters and a scale on the device: 8.8 ms.
 
-Source of the arithmetic: torch.optim.AdamW (Loshchilov & Hutter, 2019), with which the tests
-compare it.
+Source of the arithmetic: torch.optim.AdamW (Loshchilov & Hutter, 2019). The tests compare the
+kernel with it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ def _update(
     beta2: tl.constexpr,
     epsilon: tl.constexpr,
 ):
-    """Update one block. w: masters. p: parameters, written if `stored`. inside: mask of the
-    elements within the tensor, or None.
+    """Update one block of a tensor.
+
+    g, p, w, m, v: pointers to gradients, parameters, masters, first and second moments.
+    at: offsets of the block's elements.
+    inside: mask of the elements within the tensor; None if all are.
+    stored: whether to write the parameters.
     """
     grad = tl.load(g + at, mask=inside).to(tl.float32) * scale
     moment = tl.load(m + at, mask=inside)
@@ -71,13 +76,16 @@ def _step(
     beta2: tl.constexpr,
     epsilon: tl.constexpr,
 ):
-    """Update all tensors; each program updates one block.
+    """Update all n tensors. Each program updates one block of one tensor.
 
-    grads: int64[n], addresses.
-    tensors: int64[n, 4], addresses of parameters (or 0), masters and moments.
-    blocks: int32[programs, 2], tensor and block in it.
-    numbers: float32[5]: 1 to skip, scale, learning rate, learning rate / bias correction, 1 /
-    √(second bias correction).
+    grads: int64[n], addresses of the gradients.
+    tensors: int64[n, 4], addresses of the parameters (0: not written), masters, first and second
+        moments.
+    sizes: int64[n], number of elements of each tensor.
+    blocks: int32[programs, 2], index of the tensor, and index of the block in the tensor.
+    decays: float32[n], weight decay of each tensor.
+    numbers: float32[5], skip (1 to skip the step, else 0), scale, learning rate,
+        learning rate / first bias correction, 1 / √(second bias correction).
     """
     if tl.load(numbers) != 0:
         return
@@ -107,7 +115,7 @@ def _step(
     decay = rate * tl.load(decays + i)
     at = start + tl.arange(0, block)
     if start + block <= size:
-        # without a mask, complete blocks are read and written 16 bytes at a time
+        # Without a mask, a complete block is read and written 16 bytes at a time.
         _update(
             g, p, w, m, v, at, None, stored, scale, step_size, root, decay, beta1, beta2, epsilon
         )
@@ -132,8 +140,10 @@ def _step(
 
 
 class FusedAdamW:
-    """Steps bf16 parameters and their masters. Parameters and state keep their addresses. Gradients
-    may be different tensors in each step; all are bf16 or all are fp32.
+    """AdamW step of bf16 parameters and their masters.
+
+    Parameters, masters and moments must keep their addresses. Gradients may have other addresses in
+    each step. The gradients of a step are all bf16 or all fp32.
     """
 
     def __init__(
@@ -148,9 +158,12 @@ class FusedAdamW:
         epsilon: float,
     ) -> None:
         """Args:
-        parameters: this rank's parts, bf16, contiguous, on one GPU, like the others. None: the
-            caller writes that parameter from its master.
+        parameters: this rank's shards, bf16. None: the kernel does not write this parameter, and
+            the caller computes it from its master.
+        masters: this rank's shards, fp32.
+        moments: this rank's shards of Adam's first and second moments, fp32.
         decays: weight decay of each parameter.
+        All tensors are contiguous and on the same GPU.
         """
         device = masters[0].device
         self._kept = [(p, w, *mv) for p, w, mv in zip(parameters, masters, moments, strict=True)]
@@ -171,8 +184,8 @@ class FusedAdamW:
         self._grads = torch.empty(0, dtype=torch.int64)
 
     def locate(self, grads: Sequence[Tensor]) -> None:
-        """Copy the addresses of gradients to the device, if they have changed. This is impossible
-        while a CUDA graph is being captured.
+        """Copy the addresses of the gradients to the device, if they have changed. During the
+        capture of a CUDA graph they must not change, because this copy is then impossible.
         """
         where = [grad.data_ptr() for grad in grads]
         if where != self._where:
@@ -186,11 +199,14 @@ class FusedAdamW:
     def step(
         self, grads: Sequence[Tensor], *, rate: Tensor, scale: Tensor, skip: Tensor, applied: Tensor
     ) -> None:
-        """Run one step on gradients times `scale`, unless `skip` is true.
+        """Run one step, unless `skip` is true.
 
         Args:
-            rate, scale, skip: scalars on the device.
-            applied: number of steps before, on the device.
+            grads: gradients of all parameters. The kernel multiplies them by `scale`.
+            rate: learning rate, scalar on the device.
+            scale: scalar on the device.
+            skip: bool[] on the device.
+            applied: int64[] on the device, number of earlier steps that were not skipped.
         """
         self.locate(grads)
         count = applied.double() + 1

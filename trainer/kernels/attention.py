@@ -1,15 +1,17 @@
-"""Attention of packed sequences by Triton kernels, with the rotary embedding. The kernels are made
-for rows of many short sequences.
+"""Attention of packed sequences with rotary embedding, as Triton kernels. They are fast on rows of
+many short sequences.
 
-cuDNN's THD attention is made for long sequences. On a row of 16,384 tokens in sequences of 350 it
-spends more time outside its two main kernels than in them: it fills gradients, converts dQ, and
-computes Σ dO·O at a fraction of the memory's speed (docs/decisions/0006-speed.md has the figures).
-Here the backward pass is two kernels (dQ, then dK and dV), which write the gradient of fused QKV to
-its place, already rotated back. All sums are in a fixed order, so a step gives the same bits each
-time.
+cuDNN's THD attention is optimised for long sequences. On a row of 16,384 tokens in sequences of
+350, cuDNN spends more time outside of its two main kernels than in them: it zeroes gradients,
+converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth (figures:
+docs/decisions/0006-speed.md).
 
-Source: online softmax by blocks of queries, and a backward pass that recomputes it from the
-logarithm of its sum (Dao, FlashAttention-2, 2023).
+The backward pass has two kernels here: one for dQ, and one for dK and dV. They write gradients with
+respect to QKV before rotation directly into the gradient of fused QKV. All sums are in a fixed
+order, so that the same input produces the same bits.
+
+Source: FlashAttention-2 (Dao, 2023). The forward pass computes an online softmax by blocks of
+queries, and stores the logarithm of its sum. The backward pass recomputes the softmax from it.
 """
 
 from __future__ import annotations
@@ -28,19 +30,22 @@ LOG2_E: Final = 1.4426950408889634
 
 
 BLOCK: Final = 64
-"""Rows of the block that a program computes."""
+"""Number of tokens in the block that a program computes."""
 FORWARD_BLOCK: Final = 64
 BACKWARD_BLOCK: Final = 32
-"""Rows of the blocks that a program iterates over. Of all values tried for heads of 16 to 64, these
-and the numbers of warps and stages were within a few percent of the best.
+"""Number of tokens in each of the blocks that a program loops over. For head sizes of 16 to 64,
+these values, WARPS and STAGES are within a few percent of the fastest combination measured.
 """
 WARPS: Final = 4
 STAGES: Final = 3
 
 
 def tiles(cu_seqlens: Tensor, tokens: int) -> Tensor:
-    """Return int32[tokens / BLOCK + slots, 3]: begin and end of a sequence, and the first row of a
-    block in it. Unused entries are zeros.
+    """Return the blocks of all sequences in a row of `tokens` tokens.
+
+    Returns:
+        int32[tokens / BLOCK + S, 3], for cu_seqlens of S + 1 entries. An entry has begin and end of
+        a sequence, and the first token of a block in this sequence. Unused entries are zeros.
     """
     begins, ends = cu_seqlens[:-1], cu_seqlens[1:]
     blocks = (ends - begins + BLOCK - 1) // BLOCK
@@ -56,14 +61,15 @@ def tiles(cu_seqlens: Tensor, tokens: int) -> Tensor:
 
 
 class Attention(torch.autograd.Function):
-    """Rotary embedding and attention of fused QKV [T, H, 3, R], which is rotated in place; output
-    [T, H, R].
+    """Rotary embedding and attention.
 
-    The operation that computed QKV must not need QKV in its backward pass; linear maps do not.
+    qkv: fused QKV [T, H, 3, R]. Q and K are rotated in place. Therefore the operation that computed
+        QKV must not need QKV in its backward pass. Linear maps do not need it.
+    cos, sin: float32[T, R / 2], cosine and sine of the angles of the rotary embedding.
+    of_tiles: result of `tiles`. The sequences must cover the row: the gradient of a token outside
+        of all sequences is undefined.
 
-    cos, sin: float32[T, R / 2].
-    of_tiles: `tiles` of sequences that cover the row. Tokens outside of all sequences would get no
-    gradient.
+    The output is [T, H, R].
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Triton kernels of attention's backward pass; `attention.py` launches them."""
+"""Triton kernels of the backward pass of attention. `attention.py` launches them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def _attention_backward_queries(
     own: tl.constexpr,
     other: tl.constexpr,
 ):
-    """Compute dQ of a block of queries, and Σ dO·O of each query for the other kernel."""
+    """Compute dQ of a block of queries. Also write Σ dO·O of each query into `delta`, for
+    `_attention_backward_keys`.
+    """
     head = tl.program_id(1)
     begin, end, first = _tile(tiles)
     if first >= end:

@@ -1,4 +1,4 @@
-"""Triton kernel of attention's forward pass; `attention.py` launches it."""
+"""Triton kernel of the forward pass of attention. `attention.py` launches it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _forward_block(
     other: tl.constexpr,
     masked: tl.constexpr,
 ):
-    """Process one block of keys; return the running output, the largest score, and the sum of the
-    softmax.
+    """Process one block of keys. Return the running output, the largest score so far, and the
+    running sum of the softmax.
     """
     rows, beyond = _block_rows(start, end, other, masked)
     keys = _load(k, rows, row_stride, half, padded)

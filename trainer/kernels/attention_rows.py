@@ -1,4 +1,6 @@
-"""Triton functions that both passes of attention use: tiles, rows of a head, gradients."""
+"""Triton functions for both passes of attention. They load and store rows of a head. A row is the
+values of one token, and `half` is half the size of a head.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import triton.language as tl
 
 @triton.jit
 def _columns(half: tl.constexpr, padded: tl.constexpr):
-    """Return the columns of a head, with each half padded to a power of two, and a mask of the
-    columns that exist.
+    """Return the column indices of a head, with each half padded to a power of two, and a mask of
+    the columns that are not padding.
     """
     c = tl.arange(0, 2 * padded)
     if half == padded:
@@ -26,8 +28,8 @@ def _tile(tiles):
 
 @triton.jit
 def _block_rows(start, end, other: tl.constexpr, masked: tl.constexpr):
-    """Return the rows of a block, and a mask of those beyond the sequence, if it may have any: they
-    are replaced by the sequence's last row.
+    """Return the indices of a block's rows, and a mask of the rows beyond the end of the sequence.
+    If `masked`, the index of the sequence's last row replaces the indices beyond the end.
     """
     rows = start + tl.arange(0, other)
     beyond = rows >= end
@@ -38,7 +40,7 @@ def _block_rows(start, end, other: tl.constexpr, masked: tl.constexpr):
 
 @triton.jit
 def _load(base, rows, row_stride, half: tl.constexpr, padded: tl.constexpr):
-    """Return rows of a head, [rows, 2 × padded]."""
+    """Load rows of a head, [rows, 2 × padded]."""
     columns, column_mask = _columns(half, padded)
     at = base + rows[:, None] * row_stride + columns[None, :]
     if half == padded:
@@ -48,7 +50,7 @@ def _load(base, rows, row_stride, half: tl.constexpr, padded: tl.constexpr):
 
 @triton.jit
 def _store(base, x, rows, inside, row_stride, half: tl.constexpr, padded: tl.constexpr):
-    """Store x [rows, 2 × padded] as rows of a head, those that lie inside the sequence."""
+    """Store x [rows, 2 × padded] as rows of a head. Only rows inside the sequence are written."""
     columns, column_mask = _columns(half, padded)
     at = base + rows[:, None] * row_stride + columns[None, :]
     mask = inside[:, None] & column_mask[None, :]
@@ -59,8 +61,8 @@ def _store(base, x, rows, inside, row_stride, half: tl.constexpr, padded: tl.con
 def _store_rotated_back(
     base, x, rows, inside, row_stride, cos, sin, half: tl.constexpr, padded: tl.constexpr
 ):
-    """Store x [rows, 2 × padded], a gradient with respect to rotated values, as the gradient with
-    respect to the values before rotation.
+    """Store x [rows, 2 × padded], which is the gradient of rotated values. It is rotated back, so
+    that the stored values are the gradient of the values before rotation.
     """
     first, second = tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, padded)), (0, 2, 1)))
     column = tl.arange(0, padded)[None, :]

@@ -1,9 +1,11 @@
-"""Addition to the residual stream and LayerNorm, in one pass over memory each way, by Triton
-kernels.
+"""Triton kernels of addition to the residual stream and LayerNorm. Forward and backward are one
+pass over memory each.
 
-Transformer Engine's LayerNorm takes 62 µs for 16,384 × 1,280 in bf16 on an H200, its backward pass
-92, and each of the two additions around them 25. Reading and writing once takes 35. Statistics and
-sums are fp32; sums over tokens are in a fixed order.
+Without these kernels, for 16,384 × 1,280 in bf16 on an H200, Transformer Engine's LayerNorm takes
+62 µs, its backward pass 92 µs, and each of the two separate additions 25 µs. For comparison, one
+read and one write of the tensor take 35 µs.
+
+Statistics and sums are fp32. Sums over tokens are in a fixed order.
 
 Source: LayerNorm (Ba et al., 2016).
 """
@@ -19,7 +21,8 @@ from torch import Tensor
 
 _MULTIPROCESSORS: Final = 132
 _PROGRAMS: Final = 16 * _MULTIPROCESSORS
-"""Largest number of programs of the backward pass; each computes its own sums."""
+"""Number of programs of the backward pass for rows of 512 numbers. Wider rows use fewer programs.
+Each program computes its own partial sums."""
 
 
 @triton.jit
@@ -74,8 +77,12 @@ def _norm_backward(
     size: tl.constexpr,
     block: tl.constexpr,
 ):
-    """grad: gradient of the sum. sums: float32[2 or 3, programs, size], of weight, shift and
-    bias."""
+    """Compute the gradient of the sum, and partial sums of the other gradients.
+
+    grad: gradient of x + update + bias.
+    sums: float32[2 or 3, programs, size], partial sums of the gradients of weight, shift and, if
+        `has_bias`, bias.
+    """
     program, programs = tl.program_id(0), tl.num_programs(0)
     column = tl.arange(0, block)
     mask = column < size
@@ -108,7 +115,9 @@ def _norm_backward(
 
 
 class AddNorm(torch.autograd.Function):
-    """x + update + bias, [T, D], and its LayerNorm. The bias may be None."""
+    """The sum x + update + bias, [T, D], and its LayerNorm. `bias` may be None. `weight` and
+    `shift` are the parameters of the LayerNorm.
+    """
 
     @staticmethod
     def forward(
@@ -150,7 +159,7 @@ class AddNorm(torch.autograd.Function):
         total, weight, means, inverses = ctx.saved_tensors
         tokens, size = total.shape
         block = triton.next_power_of_2(size)
-        # the best of those that were tried
+        # the fastest of the values that were measured
         programs, warps = (
             max(_PROGRAMS * 512 // block, _MULTIPROCESSORS),
             max(block // 1024, 1),

@@ -1,8 +1,8 @@
-"""Rotary embedding of fused QKV, in place, by a Triton kernel.
+"""Triton kernel that applies the rotary embedding to fused QKV in place.
 
-Transformer Engine's kernel for fused QKV computes sine and cosine of each element again for each
-head, and copies V: 195 µs per layer and direction for 16,384 × 3 × 1,280 in bf16 on an H200.
-Reading and writing Q and K once takes 40.
+Transformer Engine's kernel for fused QKV computes the sine and cosine of each element again for
+each head, and copies V. It takes 195 µs per layer and direction, for 16,384 × 3 × 1,280 in bf16 on
+an H200. Reading and writing Q and K once takes 40 µs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ def _rotate(
     block: tl.constexpr,
     inverse: tl.constexpr,
 ):
-    """Rotate one token's Q and K of block / 2 heads. qkv: [T, heads, 3, 2 × half]; cos, sin:
-    float32[T, half].
+    """Rotate Q and K of one token and block / 2 heads.
+
+    qkv: [T, heads, 3, 2 × half].
+    cos, sin: float32[T, half].
     """
     token = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * block + tl.arange(0, block)[:, None]  # Q and K of each head in turn
+    row = tl.program_id(1) * block + tl.arange(0, block)[:, None]  # Q of head 0, K of head 0, …
     column = tl.arange(0, half_padded)[None, :]
     inside = (row < 2 * heads) & (column < half)
     c = tl.load(cos + token * half + column, mask=column < half, other=0.0)
@@ -47,7 +49,12 @@ def _rotate(
 
 
 def rotate_(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> None:
-    """Rotate Q and K of [T, H, 3, R] in place. cos, sin: float32[T, R / 2]."""
+    """Rotate Q and K of fused QKV [T, H, 3, R] in place.
+
+    Args:
+        cos, sin: float32[T, R / 2], cosine and sine of the angles.
+        inverse: rotate back, by the negative angles.
+    """
     tokens, heads, _, size = qkv.shape
     block = min(triton.next_power_of_2(2 * heads), 64)
     _rotate[(tokens, triton.cdiv(2 * heads, block))](
@@ -56,10 +63,11 @@ def rotate_(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> 
 
 
 class RotateQKV(torch.autograd.Function):
-    """Q, K and V as views of one [T, H, 3, R], rotated in place.
+    """Rotation of fused QKV [T, H, 3, R] in place. The output is Q, K and V, as views of this
+    tensor.
 
-    The operation that computed that tensor must not need it in its backward pass; linear maps do
-    not.
+    The operation that computed QKV must not need QKV in its backward pass. Linear maps do not need
+    it.
     """
 
     @staticmethod
@@ -71,8 +79,7 @@ class RotateQKV(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, None, None]:
-        # Attention returns the three gradients as views of one tensor if Q, K and V were
-        # such views. Then nothing has to be copied.
+        # If the three gradients are views of one fused tensor, rotate that tensor without a copy.
         tokens, heads, size = dq.shape
         strides, step = (3 * heads * size, 3 * size, 1), size * dq.element_size()
         together = (

@@ -1,5 +1,5 @@
 """ESM-2: layers in Transformer Engine and in plain torch, initialization, and Hugging Face's
 format.
 
-Start at `esm2.py`.
+Start reading at `esm2.py`.
 """

@@ -1,14 +1,18 @@
-"""ESM-2 on rows of packed sequences (THD) or padded ones (BSHD). Both backends have the same
-parameters under the same names, also in state dicts.
+"""ESM-2 on rows of packed sequences (THD) or of padded sequences (BSHD). Parameters and state dicts
+have the same names with both backends.
 
-The model computes what a published checkpoint does; the tests compare it with Hugging Face's
-EsmForMaskedLM. It has pre-norm layers, rotary embeddings in fp32 from the `inv_freq` of the
-checkpoint, exact GELU, and a decoder tied to the embedding with a bias of its own. Token dropout is
-scaled per sequence with the constant 0.12, whatever the mask rate, in evaluation too.
+The model computes the same function as published checkpoints. The tests compare it with Hugging
+Face's EsmForMaskedLM.
+- The layers are pre-norm. GELU is exact, unless --gelu tanh.
+- Rotary embeddings are computed in fp32 from the `inv_freq` of the checkpoint.
+- The decoder is tied to the embedding, and has its own bias.
+- Token dropout scales each sequence with the constant 0.12, independently of the mask rate, in
+  training and in evaluation.
 
-Shapes: T = tokens in a row, t = tokens of this rank's slice (all, without context parallelism), M =
-tokens to predict, D = hidden size, F = feed-forward size, H = heads, V = vocabulary padded to 64, R
-= size of a head.
+Shape suffixes:
+T = tokens of a row, t = tokens of this rank's slice (without context parallelism, t = T),
+M = tokens to predict, S = sequences, D = hidden size, F = feed-forward size, H = heads,
+R = head size, V = vocabulary padded to 64.
 """
 
 from __future__ import annotations
@@ -31,23 +35,25 @@ from trainer.distributed.context_parallel import Slices
 VOCABULARY: Final = len(ESM2)
 PADDED_VOCABULARY: Final = 64
 """Vocabulary size after padding. The matrix product of the decoder needs a multiple of 16. Logits
-of tokens that do not exist are -inf.
+of the padding are -inf.
 """
 NORM_EPSILON: Final = 1e-5
 MASK_RATIO_OF_TRAINING: Final = 0.15 * 0.8
-"""Constant of ESM-2, hard-coded in Hugging Face too, whatever the actual mask rate."""
+"""Constant of ESM-2's token dropout. It does not depend on --mask-probability. Hugging Face has the
+same constant."""
 INIT_STD: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceLayout:
-    """Places of the sequences in a row of T tokens.
+    """Boundaries of the sequences in a row of T tokens.
 
-    cu_seqlens: int32[S + 1], cumulative lengths: span i is cu_seqlens[i] to cu_seqlens[i + 1], and
-    attends to itself only. The end may be repeated.
-    max_seqlen: no span is longer; a Python int, so that no kernel launch waits for the GPU.
-    lengths: int32[S], real tokens of each span, if spans are padded rows of max_seqlen tokens each
-    (BSHD); None if sequences are packed (THD).
+    cu_seqlens: int32[S + 1], cumulative lengths. Span i is the tokens from cu_seqlens[i] to below
+        cu_seqlens[i + 1]. Tokens attend to their own span only. The last spans may be empty.
+    max_seqlen: upper limit of the length of a span. It is a Python int, so that no kernel launch
+        waits for the GPU.
+    lengths: int32[S], number of real tokens in each span, if every span is padded to max_seqlen
+        tokens (BSHD); None if sequences are packed (THD).
     """
 
     cu_seqlens: Tensor
@@ -56,8 +62,11 @@ class SequenceLayout:
 
     @staticmethod
     def padded(lengths: Tensor, columns: int) -> SequenceLayout:
-        """Return the layout of S rows of `columns` tokens, whose first lengths[i] tokens are
-        real."""
+        """Return the layout of S sequences that are padded to `columns` tokens each.
+
+        Args:
+            lengths: integers[S], number of real tokens at the beginning of each sequence.
+        """
         return SequenceLayout(
             torch.arange(lengths.numel() + 1, dtype=torch.int32, device=lengths.device) * columns,
             columns,
@@ -66,17 +75,17 @@ class SequenceLayout:
 
 
 class Esm2(nn.Module):
-    """The masked language model.
-
-    layer: module of the backend, trainer.model.layer_te or trainer.model.layer_torch.
-    slices: division of a row over ranks.
-    """
+    """The masked language model."""
 
     inv_freq: Tensor
 
     def __init__(
         self, options: ModelOptions, compute: ComputeOptions, layer: Any, slices: Slices
     ) -> None:
+        """Args:
+        layer: Python module of the backend, trainer.model.layer_te or trainer.model.layer_torch.
+        slices: division of a row over ranks.
+        """
         super().__init__()
         self._slices = slices
         d = options.hidden_size
@@ -92,8 +101,8 @@ class Esm2(nn.Module):
         self.norm = nn.LayerNorm(d, eps=NORM_EPSILON)
         self.head = Head(d)
         self.register_buffer("inv_freq", torch.empty(options.head_size // 2, dtype=torch.float32))
-        # Predicts contacts from attention maps, and is fitted after training. Kept for import and
-        # export, never computed here.
+        # The contact head predicts contacts from attention maps. The trainer only imports and
+        # exports its tensors.
         self.contact_head = nn.Module()
         self.contact_head.register_buffer(
             "weight", torch.empty(1, options.layers * options.heads, dtype=torch.float32)
@@ -103,48 +112,51 @@ class Esm2(nn.Module):
     def forward(
         self, input_ids_T: Tensor, sequences: SequenceLayout, index_M: Tensor | None = None
     ) -> Tensor:
-        """Return logits, float32[M, V] at index_M (places in this rank's slice), or float32[t, V]
-        at every token of the slice.
+        """Return logits of tokens in this rank's slice.
 
         Args:
-            input_ids_T, sequences: of the whole row.
+            input_ids_T: integers[T], tokens of the whole row.
+            sequences: layout of the whole row.
+            index_M: int64[M], positions within the slice of the tokens to predict; None for all.
+        Returns:
+            float32[M, V], or float32[t, V] without index_M.
         """
-        # span_T counts the spans that end at or before a token, which is the index of the token's
-        # own span
+        # The index of a token's span is the number of spans that end at or before the token.
         tokens_T = torch.arange(input_ids_T.numel(), dtype=torch.int32, device=input_ids_T.device)
         span_T = torch.searchsorted(sequences.cu_seqlens[1:], tokens_T, right=True)
         x_tD = self._embed(input_ids_T, sequences, span_T)
         with torch.autocast(x_tD.device.type, enabled=False):
             angles_TR = (tokens_T - sequences.cu_seqlens[span_T]).float()[:, None] * self.inv_freq
         context = self._backend.Context(sequences, angles_TR, self._slices)
-        # the residual stream and the update to add to it: the next layer adds and normalises in one
-        # pass
+        # A layer takes the residual stream and an update still to be added to it, and returns new
+        # ones. A fused kernel of backend te then adds and normalises in one pass over memory.
         x_tD, update_tD = torch.zeros_like(x_tD), x_tD
         for layer in self.layers:
             x_tD, update_tD = layer(x_tD, update_tD, context)
         x_tD = x_tD + update_tD
         if index_M is not None:
-            # training needs the head for 15 % of the tokens only
+            # Training needs logits for 15 % of the tokens only.
             x_tD = x_tD.index_select(0, index_M)
         return self.head(self.norm(x_tD), self.embedding)
 
     def _embed(self, input_ids_T: Tensor, sequences: SequenceLayout, span_T: Tensor) -> Tensor:
-        """Return embeddings of this rank's slice with token dropout: <mask> is zero, and the rest
-        of its sequence is scaled up to make up for it.
+        """Return embeddings [t, D] of this rank's slice, with ESM-2's token dropout. The embedding
+        of <mask> is zero. The other tokens of a sequence are scaled by (1 - 0.12) / (1 - share of
+        <mask> in the sequence).
         """
         masked_T = input_ids_T == ESM2.id("<mask>")
         before = F.pad(masked_T.cumsum(0, dtype=torch.int32), (1, 0))
         masked_S = before[sequences.cu_seqlens[1:]] - before[sequences.cu_seqlens[:-1]]
         lengths_S = sequences.cu_seqlens.diff() if sequences.lengths is None else sequences.lengths
-        # NaN for an empty span, which has no tokens
+        # The scale of an empty span is NaN. No token uses it.
         scale_S = (1 - MASK_RATIO_OF_TRAINING) / (1 - masked_S / lengths_S)
         scale_T = scale_S[span_T].masked_fill(masked_T, 0.0)
         x_tD = F.embedding(self._slices.own(input_ids_T), self.embedding)
         return (x_tD * self._slices.own(scale_T)[:, None]).to(x_tD.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Keep inv_freq in fp32 in `.to(torch.bfloat16)` and similar calls: rounded, it is a radian
-        off after some hundred residues.
+        """Keep inv_freq in fp32 in `.to(torch.bfloat16)` and similar calls. With inv_freq rounded
+        to bf16, angles would be wrong by a radian after a few hundred residues.
         """
         kept = self.inv_freq
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has no types here
@@ -153,19 +165,21 @@ class Esm2(nn.Module):
         return self
 
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Return the trained parameters, by names that are the same in every backend and under
-        every wrapper.
+        """Return name and value of each trained parameter. The names are the same for each backend
+        and with any wrapper (FSDP2, torch.compile).
         """
         return ((tensor_name(name), parameter) for name, parameter in self.named_parameters())
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all tensors of the model, trained ones first."""
+        """Yield name and value of each tensor of the model, trained parameters first."""
         yield from self.named_weights()
         yield from self.named_buffers()
 
 
 class Head(nn.Module):
-    """Language-model head: dense, GELU, norm, and the embedding as decoder."""
+    """Language-model head: linear map, GELU, LayerNorm, and a decoder whose weights are the
+    embedding.
+    """
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -180,8 +194,8 @@ class Head(nn.Module):
 
 
 def tensor_name(name: str) -> str:
-    """Return a parameter's name as in Transformer Engine's LayerNormLinear and LayerNormMLP,
-    whatever modules the layer consists of.
+    """Return the name that a parameter has in checkpoints, from its name in the backend's modules.
+    Checkpoints use the names of Transformer Engine's LayerNormLinear and LayerNormMLP.
     """
     return re.sub(
         r"\.fc1\.(layer_norm_\w+)$",

@@ -1,16 +1,16 @@
-"""The model as a transformers PreTrainedModel, with backend te's layers on a GPU. Needs the extra
-`hf`.
+"""The model as a transformers PreTrainedModel. On a GPU it can use the fast layers of backend te.
 
-    import trainer.model.hf_model  # registers it with the Auto classes
+    import trainer.model.hf_model  # registers the model with the Auto classes
     from transformers import AutoModelForMaskedLM
 
-    # a folder of published weights
+    # reads published weights from a local folder
     model = trainer.model.hf_model.ThdpackEsmForMaskedLM.from_esm("esm2_t6_8M_UR50D")
     model.save_pretrained("mine")
     model = AutoModelForMaskedLM.from_pretrained("mine")
 
-Use it for fine-tuning in a Hugging Face program. `trainer.train` exports a plain EsmForMaskedLM,
-which needs none of this.
+Use this class for fine-tuning in a Hugging Face program. It needs the extra `hf` (pip install
+'thdpack[hf]'). The export of `trainer.train` is a plain EsmForMaskedLM, and does not need this
+module.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ from trainer.model.initialize import build, draw, fill
 
 
 class ThdpackEsmConfig(PreTrainedConfig):
-    """backend: te, torch, or auto, which is te if the machine has a GPU and Transformer Engine."""
+    """Configuration of the model.
+
+    backend: te, torch, or auto: te if the machine has a GPU and Transformer Engine, else torch.
+    """
 
     model_type = "thdpack_esm"
 
@@ -59,7 +62,7 @@ class ThdpackEsmConfig(PreTrainedConfig):
 
 
 class ThdpackEsmForMaskedLM(PreTrainedModel):
-    """ESM-2 on padded rows, or on one packed row. With Transformer Engine it runs on a GPU only."""
+    """ESM-2 on padded rows, or on one packed row. With backend te it runs on a GPU only."""
 
     config_class = ThdpackEsmConfig
     config: ThdpackEsmConfig
@@ -74,7 +77,7 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
             ComputeOptions(backend=config.backend, precision="fp32"), target
         )
         self.model = build(config.options, compute)
-        # from_pretrained builds models on the meta device, and fills in values itself
+        # from_pretrained builds models on the meta device, and loads values afterwards
         if device.type != "meta":
             fill(
                 self.model,
@@ -123,11 +126,11 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         return model
 
     def export_esm(self, folder: str | Path, *, max_seq_len: int = 1024) -> None:
-        """Write a plain EsmForMaskedLM, which loads without this package."""
+        """Write a plain EsmForMaskedLM, which transformers loads without this package."""
         tensors = {name: tensor.detach().cpu() for name, tensor in self.model.named_tensors()}
         huggingface.export(folder, tensors, self.config.options, max_seq_len=max_seq_len)
 
-    # torch declares overloads by the type of `destination`, which nobody passes here
+    # torch declares overloads for the argument `destination`, which this method does not support
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # see above
         """Return the tensors without Transformer Engine's `_extra_state`, which is a pickle."""
         return {
@@ -145,32 +148,33 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
         max_length_q: int | None = None,
         **_: Any,
     ) -> MaskedLMOutput:
-        """Return logits, and the loss if labels are given.
+        """Return the logits, and the loss if the caller passes labels.
 
         Args:
-            input_ids: int64[B, S].
-            attention_mask: int64[B, S], 1 at tokens; padding on the right.
-            labels: int64[B, S], -100 at tokens that are not predicted.
-            cu_seq_lens_q, max_length_q: given if the row (B = 1) is packed, as by
-                `pipeline.reader.hugging_face`: cumulative lengths, and longest sequence.
+            input_ids: int64[B, S], B rows of S tokens.
+            attention_mask: int64[B, S], 1 for tokens, 0 for padding. Padding must be on the right.
+            labels: int64[B, S], original tokens; -100 at positions that are not predicted.
+            cu_seq_lens_q: integers, cumulative lengths of the sequences in a packed row (B = 1);
+                None if rows are padded. `pipeline.reader.hugging_face` produces both arguments.
+            max_length_q: length of the longest sequence in a packed row.
         Raises:
-            ValueError: padding on the left, or several packed rows.
+            ValueError: padding is not on the right, or there are several packed rows.
         """
         rows, columns = input_ids.shape
         if cu_seq_lens_q is not None:
             if rows != 1:
                 raise ValueError(
-                    f"input_ids has {rows} rows, with cu_seq_lens_q it is one packed row"
+                    f"input_ids has {rows} rows: with cu_seq_lens_q, pass one packed row"
                 )
             sequences = SequenceLayout(cu_seq_lens_q.int(), max_length_q or columns)
         else:
             mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
             if bool((mask.diff(dim=1) > 0).any()):
-                raise ValueError("attention_mask has padding before tokens; pad on the right")
+                raise ValueError("attention_mask has padding before tokens: pad on the right")
             sequences = SequenceLayout.padded(mask.sum(1), columns)
         with torch.cuda.device_of(
             input_ids
-        ):  # Triton launches kernels on the current device, whatever the device of the tensors.
+        ):  # Triton launches kernels on the current device, not on the device of the tensors.
             logits = self.model(input_ids.flatten(), sequences)[:, :VOCABULARY].unflatten(
                 0, (rows, columns)
             )

@@ -1,9 +1,8 @@
-"""Import and export of Hugging Face's EsmForMaskedLM: names, config.json, safetensors. Needs
-neither transformers nor a network.
+"""Import and export of Hugging Face's EsmForMaskedLM, without transformers or a network.
 
-A folder that `export` writes loads with plain transformers (5.17 and newer), without remote code.
-`load` reads safetensors only, because they execute nothing. All values stay unchanged. That
-includes `inv_freq`, which published checkpoints have rounded to fp16.
+`export` writes a folder that plain transformers (5.17 and newer) loads, without remote code. `load`
+reads only safetensors files, because reading them cannot execute code. Import and export do not
+change values. This includes `inv_freq`, which is rounded to fp16 in published checkpoints.
 """
 
 from __future__ import annotations
@@ -67,10 +66,10 @@ _QKV: Final = ("query", "key", "value")
 
 
 def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Tensor]:
-    """Return our tensors, float32, from EsmForMaskedLM's.
+    """Convert the tensors of an EsmForMaskedLM to tensors of Esm2, float32, by name.
 
     Raises:
-        KeyError: a tensor is missing.
+        KeyError: a tensor is missing, or layers have different inv_freq.
     """
     ours = {
         "embedding": F.pad(
@@ -94,8 +93,8 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
             # [3, H × R, …] → [H, 3, R, …], so that query, key and value of a head are adjacent
             by_head = parts.unflatten(1, (options.heads, options.head_size)).transpose(0, 1)
             ours[f"layers.{i}.layernorm_qkv.{kind}"] = by_head.flatten(0, 2).contiguous()
-    # Depending on the version of transformers there is one inv_freq for the model, one per
-    # layer, or one whose name has a literal "*" for the layer.
+    # Depending on the version of transformers, a checkpoint has one inv_freq, one per layer, or one
+    # whose name has a literal "*" for the layer.
     rotary = [
         tensors[name].float()
         for name in sorted(tensors)
@@ -109,7 +108,9 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
 
 
 def to_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Tensor]:
-    """Return EsmForMaskedLM's tensors from ours, which have to be whole."""
+    """Convert tensors of Esm2 to those of an EsmForMaskedLM, float32, by name. The tensors must not
+    be sharded.
+    """
     theirs = {
         "esm.embeddings.word_embeddings.weight": tensors["embedding"][:VOCABULARY].clone(),
         _INV_FREQ: tensors["inv_freq"],
@@ -130,11 +131,13 @@ def to_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Te
 
 
 def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
-    """Return shape and tensors (ours, float32, on the CPU) of an EsmForMaskedLM in a folder.
+    """Read an EsmForMaskedLM from a folder.
 
+    Returns:
+        Shape of the model, and tensors of Esm2 by name, float32, on the CPU.
     Raises:
-        InputError: the folder has no such model or no safetensors, or the model is not ESM-2. The
-            message says what to do.
+        InputError: the folder has no EsmForMaskedLM or no safetensors, or the model is not ESM-2.
+            The message says what to do.
     """
     folder = Path(folder)
     source = str(folder)
@@ -142,10 +145,10 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
         hint = (
-            "it has to be a local folder: download a hub's model with `hf download NAME "
-            "--local-dir FOLDER`"
+            "use a local folder. To download a model from the Hugging Face hub, run "
+            "`hf download NAME --local-dir FOLDER`"
         )
-        raise InputError(f"no readable config.json ({error}); {hint}", source=source) from error
+        raise InputError(f"no readable config.json ({error}): {hint}", source=source) from error
     options = options_of(config, source)
     try:
         tensors = _Noted(renamed(dict(_tensors(folder)), source))
@@ -153,12 +156,12 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
         check_tensors(tensors, tensors.used, config, source)
     except KeyError as error:
         raise InputError(
-            f"its weights are not those of an EsmForMaskedLM: {error.args[0]} is missing",
+            f"the weights are not those of an EsmForMaskedLM: {error.args[0]} is missing",
             source=source,
         ) from error
     except (RuntimeError, OSError, SafetensorError) as error:
         raise InputError(
-            f"its weights cannot be read, or do not have the shapes that config.json says: {error}",
+            f"the weights cannot be read, or do not have the shapes of config.json: {error}",
             source=source,
         ) from error
     check_shapes(
@@ -173,7 +176,10 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
 
 
 class _Noted(dict[str, Tensor]):
-    """Tensors by name. used: names of the tensors that were read."""
+    """Tensors by name.
+
+    used: names of the tensors that callers have read.
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -196,14 +202,12 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
     for file in files:
         if not file.exists():
             remedy = (
-                "AutoModelForMaskedLM.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it "
-                "from other formats"
+                "AutoModelForMaskedLM.from_pretrained(FOLDER).save_pretrained(FOLDER) converts "
+                "other formats"
             )
-            raise InputError(f"no {file.name}; {remedy}", source=str(folder))
+            raise InputError(f"no {file.name}: {remedy}", source=str(folder))
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 (not a dict)
-                # A plain EsmModel, saved without its head, lacks the prefix. It lacks the head too,
-                # which the caller reports.
                 yield name, tensors.get_tensor(name)
 
 
@@ -214,21 +218,20 @@ def export(
     `AutoTokenizer.from_pretrained` load.
 
     Args:
-        tensors: ours, whole.
-        max_seq_len: limit in tokens, for max_position_embeddings in config.json and for the
-            tokenizer.
+        tensors: tensors of Esm2 by name, not sharded.
+        max_seq_len: maximum length of a sequence in tokens, for config.json and the tokenizer.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _save_weights(folder, to_esm(tensors, options))
     for name, content in _texts(options, max_seq_len).items():
         write(folder / name, content)
-    sync_folder(folder.parent)  # otherwise a power cut may lose the folder's own name
+    sync_folder(folder.parent)  # otherwise a power cut may lose the folder's entry in its parent
 
 
 def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write one file, or several of at most 5 GB and an index, with the names that transformers
-    uses.
+    """Write the weights under the file names of transformers: one file, or several files of at most
+    5 GiB with an index.
     """
     parts: list[dict[str, Tensor]] = [{}]
     for name, tensor in tensors.items():
@@ -277,7 +280,7 @@ def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:
         "intermediate_size": options.ffn_size,
         "is_folding_model": False,
         "max_position_embeddings": max_seq_len
-        + 2,  # learned positions start at 2; this model has none
+        + 2,  # transformers counts learned positions from 2, though this model has none
         "num_attention_heads": options.heads,
         "num_hidden_layers": options.layers,
         "dtype": "float32",

@@ -1,5 +1,5 @@
-"""Check a Hugging Face folder. A model that computes something differently from ESM-2 is refused
-with an error that names the difference, and no tensor is silently left out.
+"""Checks of a Hugging Face folder before import. A model whose computation differs from ESM-2 is
+refused. So is a model with a tensor that the import would not use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REQUIRED: Final[Mapping[str, Any]] = {
     "mask_token_id": ESM2.id("<mask>"),
     "pad_token_id": ESM2.pad,
 }
-"""Keys and values that config.json has to have."""
+"""Keys and values that config.json must have."""
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "emb_layer_norm_before": False,
     "is_decoder": False,
@@ -40,33 +40,31 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }
 """Values that transformers assumes for keys that config.json lacks."""
 _COMPUTED: Final[Mapping[str, tuple[Any, str]]] = {
-    "emb_layer_norm_before": (False, "ESM-2 has no norm there"),
-    "is_decoder": (False, "this trainer's attention looks both ways"),
-    "add_cross_attention": (False, "this trainer has none"),
-    "is_folding_model": (False, "this trainer trains language models"),
+    "emb_layer_norm_before": (False, "ESM-2 has no LayerNorm before its layers"),
+    "is_decoder": (False, "this trainer supports bidirectional attention only"),
+    "add_cross_attention": (False, "this trainer has no cross-attention"),
+    "is_folding_model": (False, "this trainer trains language models only"),
     "hidden_dropout_prob": (
         0.0,
-        "this trainer has no dropout: set it to 0.0 in config.json, if training without is what "
-        "you want",
+        "this trainer has no dropout. To train without dropout, set it to 0.0 in config.json",
     ),
     "attention_probs_dropout_prob": (
         0.0,
-        "this trainer has no dropout: set it to 0.0 in config.json, if training without is what "
-        "you want",
+        "this trainer has no dropout. To train without dropout, set it to 0.0 in config.json",
     ),
-    "rope_scaling": (None, "this trainer scales no rotary embedding"),
-    "pruned_heads": (None, "all layers have all heads here"),
+    "rope_scaling": (None, "this trainer does not scale rotary embeddings"),
+    "pruned_heads": (None, "this trainer does not support pruned heads"),
 }
-"""Key → the one value that this trainer computes, and why it refuses others. An empty object or
-null counts as false.
+"""The only value that this trainer supports for a key of config.json, and the reason. An empty
+object or null counts as false.
 """
 _EMBEDDING: Final = "esm.embeddings.word_embeddings.weight"
 _DECODER: Final = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 _UNUSED: Final = re.compile(
     r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq"
 )
-"""Tensors that transformers does not use either, in a model with rotary embeddings. inv_freq is
-imported separately.
+"""Tensors that the import may ignore, because transformers does not use them in a model with rotary
+embeddings either. inv_freq is imported separately.
 """
 _FREQUENCIES: Final = 10_000.0
 
@@ -83,14 +81,16 @@ def options_of(config: Any, source: str) -> ModelOptions:
     """Return the shape of the model in config.json.
 
     Raises:
-        InputError: the shape is not ESM-2's. The message names the key.
+        InputError: config.json is invalid, or does not describe an ESM-2. The message names the
+            key.
     """
     if not isinstance(config, dict):
         raise InputError("config.json is not a JSON object", source=source)
     for key, expected in REQUIRED.items():
         if config.get(key) != expected:
             raise InputError(
-                f"config.json has {key} {config.get(key)!r}, ESM-2 has {expected!r}", source=source
+                f"config.json has {key} {config.get(key)!r}, but ESM-2 has {expected!r}",
+                source=source,
             )
     for key, (expected, why) in _COMPUTED.items():
         value = config.get(key, _DEFAULTS[key])
@@ -98,7 +98,7 @@ def options_of(config: Any, source: str) -> ModelOptions:
             how = (
                 ""
                 if key in config
-                else f", for it lacks the key and transformers' default is {_DEFAULTS[key]}"
+                else f" (the key is missing, and transformers' default is {_DEFAULTS[key]})"
             )
             raise InputError(f"config.json has {key} {value!r}{how}: {why}", source=source)
     try:
@@ -114,19 +114,18 @@ def options_of(config: Any, source: str) -> ModelOptions:
 
 
 def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Return the tensors by the names that modules have.
-
-    Some versions of transformers write weight and bias of norms as gamma and beta.
+    """Return the tensors with `gamma` and `beta` renamed to `weight` and `bias`. Some versions of
+    transformers use the former names for norms.
 
     Raises:
-        InputError: a tensor has both names.
+        InputError: a tensor exists under both names.
     """
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         new = re.sub(r"\.beta$", ".bias", re.sub(r"\.gamma$", ".weight", name))
         if new in found or (new != name and new in tensors):
             raise InputError(
-                f"its weights have both {new} and its other name {name}", source=source
+                f"the weights have the same tensor twice, as {new} and as {name}", source=source
             )
         found[new] = tensor
     return found
@@ -135,12 +134,13 @@ def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
 def check_tensors(
     tensors: Mapping[str, Tensor], used: set[str], config: Mapping[str, Any], source: str
 ) -> None:
-    """Check that the import uses all tensors that the model computes with, and that all are finite.
+    """Check that the import does not ignore a tensor that affects the model, and that all imported
+    numbers are finite.
 
     Args:
-        used: names of the tensors that are imported.
+        used: names of the imported tensors.
     Raises:
-        InputError: names the tensor.
+        InputError: a tensor fails the check. The message names the tensor.
     """
     _check_decoder(tensors, config, source)
     left = sorted(
@@ -148,28 +148,28 @@ def check_tensors(
     )
     if left:
         raise InputError(
-            f"its weights hold {left[0]} and {len(left) - 1} more that ESM-2 does not have: what "
-            "they do would be lost",
+            f"the weights have {len(left)} tensors that ESM-2 does not have, such as {left[0]}: "
+            "this trainer cannot import the model",
             source=source,
         )
     if (config.get("rope_theta") or _FREQUENCIES) != _FREQUENCIES and not any(
         name.endswith("inv_freq") for name in tensors
     ):
         raise InputError(
-            f"config.json has rope_theta {config['rope_theta']}, ESM-2 has {_FREQUENCIES}, and "
-            "the weights hold no inv_freq",
+            f"config.json has rope_theta {config['rope_theta']}, but ESM-2 has {_FREQUENCIES}, and "
+            "the weights have no inv_freq",
             source=source,
         )
     for name in sorted(used):
         if not bool(torch.isfinite(tensors[name]).all()):
-            raise InputError(f"{name} holds numbers that are not finite", source=source)
+            raise InputError(f"{name} has numbers that are not finite", source=source)
 
 
 def _check_decoder(tensors: Mapping[str, Tensor], config: Mapping[str, Any], source: str) -> None:
-    """Check that the decoder is the embedding, and has no bias but that of the head.
+    """Check that the decoder's weights are the embedding, and that lm_head.bias is its only bias.
 
     Raises:
-        InputError: it is another.
+        InputError: the decoder has other weights or another bias.
     """
     embedding = tensors[_EMBEDDING]
     decoder = tensors.get(
@@ -179,14 +179,14 @@ def _check_decoder(tensors: Mapping[str, Tensor], config: Mapping[str, Any], sou
         decoder.shape == embedding.shape and torch.equal(decoder, embedding)
     ):
         raise InputError(
-            "its decoder is not tied to its embedding (tie_word_embeddings, "
-            "lm_head.decoder.weight), as ESM-2's is",
+            "the decoder is not tied to the embedding (tie_word_embeddings, "
+            "lm_head.decoder.weight), but the decoder of ESM-2 is",
             source=source,
         )
     bias = tensors.get(_DECODER[1])
     if bias is not None and not torch.equal(bias, tensors["lm_head.bias"]):
         raise InputError(
-            "its decoder has a bias of its own (lm_head.decoder.bias), beside lm_head.bias",
+            "the decoder has a second bias (lm_head.decoder.bias) that differs from lm_head.bias",
             source=source,
         )
 
@@ -194,28 +194,28 @@ def _check_decoder(tensors: Mapping[str, Tensor], config: Mapping[str, Any], sou
 def check_shapes(
     found: Mapping[str, Tensor], expected: Mapping[str, torch.Size], source: str
 ) -> None:
-    """Check that our tensors have the shapes that follow from config.json.
+    """Check that tensors of Esm2 have the shapes that follow from config.json.
 
     Raises:
-        InputError: names the tensor.
+        InputError: a tensor has another shape. The message names the tensor.
     """
     for name, tensor in found.items():
         if tensor.shape != expected.get(name):
             raise InputError(
-                f"{name} has shape {list(tensor.shape)}, config.json means "
+                f"{name} has shape {list(tensor.shape)}, but config.json requires "
                 f"{list(expected.get(name, ()))}",
                 source=source,
             )
 
 
 def check_name(name: Any, folder: Path) -> str:
-    """Return a file name from an index, after a check that it names a file in the folder.
+    """Check that a file name from an index has no path, and return it.
 
     Raises:
-        InputError: it does not.
+        InputError: the name is not a string, or points out of the folder.
     """
     if not isinstance(name, str) or Path(name).name != name:
         raise InputError(
-            f"its index names {name!r}, which is not a file of the folder", source=str(folder)
+            f"the index names {name!r}, which is not a file of the folder", source=str(folder)
         )
     return name

@@ -1,9 +1,11 @@
-"""Build a model: on the meta device, then sharded, then given values that depend only on the seed
-and the name of a tensor.
+"""Building and initialization of a model:
+1. `build` builds the model on the meta device.
+2. The caller shards it.
+3. `fill` allocates it on the device, and sets values.
 
-Each tensor is drawn whole, on its device, and then sharded. If each shard were drawn separately,
-values would depend on the number of ranks. The largest tensor of the 15B model briefly takes 0.4
-GB.
+A random value depends only on the seed and the name of its tensor. Each rank draws whole tensors,
+one at a time, and keeps its shard. If ranks drew only their shards, values would depend on the
+number of ranks. The largest tensor of the 15B model takes 0.4 GB for a moment.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None 
     """Return a model without values, on the meta device.
 
     Args:
-        compute: its backend is te or torch.
-        slices: division of rows over ranks.
+        compute: compute options, with `auto` resolved.
+        slices: division of rows over ranks; None for no division.
     Raises:
-        ImportError: backend te without Transformer Engine or without a GPU.
+        ImportError: the backend is te, and the machine has no Transformer Engine or no GPU.
     """
     if compute.backend == "te":
         from trainer.model import layer_te as layer
@@ -48,8 +50,15 @@ def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None 
 def draw(
     name: str, shape: torch.Size, options: ModelOptions, *, seed: int, device: torch.device
 ) -> Tensor:
-    """Return the initial value of a tensor, float32: matrices N(0, 0.02²), norms 1, biases 0, and 0
-    for padding and for tokens that do not exist.
+    """Return the initial value of a tensor, float32.
+
+    | tensor | value |
+    |---|---|
+    | matrices | N(0, 0.02²) |
+    | embeddings of <pad> and of the vocabulary's padding | 0 |
+    | weights of norms | 1 |
+    | biases, contact head | 0 |
+    | inv_freq | frequencies of the rotary embedding |
     """
     if name == "inv_freq":
         return rope_frequencies(options.head_size).to(device)
@@ -71,14 +80,15 @@ def draw(
 def fill(
     model: Esm2, values: Mapping[str, Tensor], *, seed: int, topology: Topology
 ) -> dict[str, Tensor]:
-    """Move a model from the meta device to the device of `topology`, and give it values.
+    """Allocate a model that is on the meta device on the device of `topology`, and set its values.
 
     Args:
-        values: imported tensors by name, float32, whole, on rank 0, which sends them to the others.
-            All other tensors are drawn.
+        values: imported tensors by name, float32, not sharded. Rank 0 sends them to the other
+            ranks. Tensors without an entry are drawn at random.
+        seed: seed of the random values.
     Returns:
-        fp32 values of all parameters that have another dtype, by name, sharded like them: the
-            initial masters of an optimizer.
+        The initial masters for the optimizer, by name: fp32 values of the parameters that are not
+            fp32, sharded like the parameters.
     """
     device = topology.device
     model.to_empty(device=device)

@@ -1,8 +1,8 @@
-"""Transformer layer for NVIDIA GPUs: Transformer Engine's linear maps, in all its precisions, and
-our own kernels between them.
+"""Transformer layer for NVIDIA GPUs. Linear maps are Transformer Engine's, in all its precisions.
+Between them are Triton kernels of this repository (trainer/kernels).
 
-Transformer Engine cannot be imported without a GPU. docs/decisions/0006-speed.md says which of its
-parts were replaced, and what that gained.
+Transformer Engine cannot be imported without a GPU. docs/decisions/0006-speed.md lists the parts of
+Transformer Engine that our kernels replace, with the time saved.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from trainer.kernels.rope import RotateQKV
 from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
 
 OUR_NUMBERS = 2**31
-"""Fused QKV has to have fewer elements than this: our kernel's offsets have 32 bits."""
+"""Limit for our attention kernel: fused QKV must have fewer elements, because the kernel's offsets
+have 32 bits."""
 
 
 class Context:
@@ -36,20 +37,22 @@ class Context:
         self.sequences = sequences
         self.tiles = tiles(sequences.cu_seqlens, angles_TR.shape[0])
         self.cu_seqlens = sequences.cu_seqlens
-        # lengths without padding, from which the padding mask of BSHD is made
+        # For padded rows, Transformer Engine takes cumulative lengths without padding.
         if sequences.lengths is not None:
             self.cu_seqlens = F.pad(sequences.lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
     def attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
-        """Return the attention output [t, D] of each sequence on itself, from fused QKV [t, H, 3,
-        R] before the rotary embedding.
+        """Return the output [t, D] of attention within each sequence, with rotary embedding.
+
+        Args:
+            qkv: fused QKV [t, H, 3, R], not yet rotated.
         """
         heads, size = qkv.shape[1], qkv.shape[3]
         out = self._attend(attention, self.slices.to_heads(qkv))
         return self.slices.to_tokens(out.view(out.shape[0], -1, size), heads).flatten(1)
 
     def _attend(self, attention: te.DotProductAttention, qkv: Tensor) -> Tensor:
-        """Return the attention output of all tokens and this rank's heads."""
+        """Return the attention output for all tokens and this rank's heads."""
         tokens = qkv.shape[0]
         longest = self.sequences.max_seqlen
         if is_ours(qkv, self.sequences):
@@ -71,8 +74,8 @@ class Context:
 
 
 def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
-    """Return whether our attention kernel is used for this QKV [T, H, 3, R], rather than
-    Transformer Engine's.
+    """Return True if our attention kernel computes this QKV [T, H, 3, R], False if Transformer
+    Engine does.
     """
     fits = (
         sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS
@@ -81,11 +84,11 @@ def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
 
 
 class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no types here
-    """Adds to the residual stream, normalises it, and maps it linearly. Parameters are named as in
+    """Addition to the residual stream, LayerNorm, and a linear map. Parameters have the names of
     Transformer Engine's LayerNormLinear.
 
-    It is a te.Linear, not a module around one, so that state dicts have the same keys as with
-    backend torch.
+    The class derives from te.Linear instead of containing one, so that state dicts have the same
+    keys as with backend torch.
     """
 
     def __init__(self, features: int, out_features: int, *, return_bias: bool = False) -> None:
@@ -96,8 +99,8 @@ class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no 
     def forward(
         self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor | None = None
     ) -> tuple[Tensor, Any]:
-        """Return x + update + bias, and the linear map of its norm. With `return_bias`, the linear
-        map is a pair: output, and bias still to be added.
+        """Return the sum x + update + bias, and the linear map of its LayerNorm. With
+        `return_bias`, the second result is a pair: the output without bias, and the bias.
         """
         x_tD, normal_tD = AddNorm.apply(
             x_tD, update_tD, bias_D, self.layer_norm_weight, self.layer_norm_bias, NORM_EPSILON
@@ -119,7 +122,7 @@ class FeedForward(nn.Module):
 
 class Layer(nn.Module):
     stays_bf16 = False
-    """Whether the layer computes in bf16 although the model runs in a lower precision."""
+    """True if the layer computes in bf16 although the model runs in a low precision."""
 
     def __init__(self, options: ModelOptions, recompute: Recompute, slices: Slices) -> None:
         super().__init__()
@@ -132,7 +135,7 @@ class Layer(nn.Module):
         self.layernorm_mlp = FeedForward(options)
 
     def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Return the residual stream, and the update still to be added to it."""
+        """Return the new residual stream, and an update still to be added to it."""
         with te.autocast(enabled=False) if self.stays_bf16 else nullcontext():
             if self.recompute == "full" and torch.is_grad_enabled():
                 return te.checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)

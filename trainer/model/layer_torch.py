@@ -1,8 +1,12 @@
-"""Transformer layer in plain torch. It runs anywhere, and is the reference of the fused layer.
+"""Transformer layer in plain torch. It runs on any device, and is the reference for layer_te.py.
 
-Attention is `torch.nn.attention.varlen` in half precision on a GPU, and one masked call for padded
-rows. Elsewhere it is one call of scaled_dot_product_attention per sequence, so that on a CPU the
-rounding of a sequence does not depend on other sequences.
+| row | attention |
+|---|---|
+| padded (BSHD) | one call of scaled_dot_product_attention with a mask |
+| packed (THD), half precision on a GPU | torch.nn.attention.varlen |
+| packed (THD), otherwise | one call of scaled_dot_product_attention per sequence |
+
+With one call per sequence, the rounding of a sequence does not depend on other sequences.
 """
 
 from __future__ import annotations
@@ -35,8 +39,11 @@ class Context:
             self.lengths = sequences.cu_seqlens.diff().tolist()
 
     def attend(self, qkv_tH3R: Tensor) -> Tensor:
-        """Return the attention output [t, H, R] of each sequence on itself, softmax scale 1/√R,
-        from fused QKV before the rotary embedding.
+        """Return the output [t, H, R] of attention within each sequence, with rotary embedding and
+        softmax scale 1/√R.
+
+        Args:
+            qkv_tH3R: fused QKV, not yet rotated.
         """
         heads = qkv_tH3R.shape[1]
         q_THR, k_THR, v_THR = self.slices.to_heads(qkv_tH3R).unbind(2)
@@ -44,26 +51,24 @@ class Context:
         if self.mask is None and q_THR.is_cuda and half:
             out_THR = self._varlen(self.rotate(q_THR), self.rotate(k_THR), v_THR)
         else:
-            # Scaled here, in fp32: a kernel would scale the scores, which rounds each of them once
-            # more.
+            # Scale Q here in fp32. The kernel would scale each score, with one more rounding.
             q_THR = self.rotate(q_THR, scale=q_THR.shape[-1] ** -0.5)
             out_THR = self._attend(q_THR, self.rotate(k_THR), v_THR)
         return self.slices.to_tokens(out_THR, heads)
 
-    # Each row has other lengths, for which torch.compile would compile anew.
+    # Not compiled, because torch.compile would compile again for the lengths of each row.
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types here
     def _varlen(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
         cu_seqlens, longest = self.sequences.cu_seqlens, self.sequences.max_seqlen
         out = varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
-        return cast(Tensor, out)  # it is a pair only on request
+        return cast(Tensor, out)  # a pair only if the caller requests the logsumexp
 
-    # Not compiled, for the same reason.
+    # Not compiled, because torch.compile would compile again for the lengths of each row.
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types here
     def _attend(self, q_THR: Tensor, k_THR: Tensor, v_THR: Tensor) -> Tensor:
-        """Return the output of scaled_dot_product_attention, from queries that are already
-        scaled."""
+        """Return the output of scaled_dot_product_attention. q_THR is already scaled."""
         if self.mask is not None:
             q, k, v = (
                 x.unflatten(0, (-1, self.sequences.max_seqlen)).transpose(1, 2)
@@ -72,18 +77,18 @@ class Context:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, scale=1.0)
             return out.transpose(1, 2).flatten(0, 1)
         if not self.lengths:
-            # on a GPU in fp32, this waits for the GPU once per row
+            # In fp32 on a GPU: this waits for the GPU once per row.
             self.lengths = self.sequences.cu_seqlens.diff().tolist()
         each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
-        # With a batch dimension of one: without it, torch writes out all scores, 4 GB per head for
-        # the longest proteins.
+        # Without the batch dimension of 1, torch would store all scores, which take 4 GB per head
+        # for the longest proteins.
         batches = ((t.transpose(0, 1)[None] for t in qkv) for qkv in each if qkv[0].numel())
         parts = [F.scaled_dot_product_attention(q, k, v, scale=1.0) for q, k, v in batches]
         return torch.cat([part[0].transpose(0, 1) for part in parts])
 
     def rotate(self, x_THR: Tensor, *, scale: float = 1.0) -> Tensor:
-        """Return the rotary embedding in fp32, times `scale`. It rotates the first half of a head
-        against the second.
+        """Return x_THR rotated by the rotary embedding and multiplied by `scale`, computed in fp32.
+        Column i of a head is rotated with column i + R / 2.
         """
         with torch.autocast(x_THR.device.type, enabled=False):
             first, second = x_THR.float().chunk(2, dim=-1)
@@ -96,7 +101,7 @@ class Context:
 
 
 class NormLinear(nn.Module):
-    """LayerNorm, then a linear map. Parameters are named as in Transformer Engine's
+    """LayerNorm, then a linear map. Parameters have the names of Transformer Engine's
     LayerNormLinear.
     """
 
@@ -137,7 +142,7 @@ class Layer(nn.Module):
         self.layernorm_mlp = FeedForward(options)
 
     def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Return the residual stream, and the update still to be added to it."""
+        """Return the new residual stream, and an update still to be added to it."""
         if self.recompute == "full" and torch.is_grad_enabled():
             return checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)
         return self._forward(x_tD, update_tD, context)

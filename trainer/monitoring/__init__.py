@@ -1,4 +1,4 @@
-"""Observation of a run: metrics, statistics of layers, and profiler traces.
+"""Monitoring of a run: metrics, statistics of layers, and profiler traces.
 
-Start at `meter.py`, which measures, and `run_log.py`, which writes.
+Start reading at `meter.py`, which computes metrics, and `run_log.py`, which writes them.
 """

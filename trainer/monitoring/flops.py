@@ -1,10 +1,12 @@
 """Model FLOPs of a step, and the peak FLOP/s of known GPUs.
 
-Model FLOPs of a step = 6 × matrices of the layers × unpadded tokens
+Model FLOPs of a step = 6 × parameters in matrices of the layers × unpadded tokens
                       + 12 × layers × hidden size × Σ length²  (sum over sequences, for attention)
-                      + 6 × matrices of the head × predicted tokens.
-Recomputed activations do not count. MFU (model FLOP/s utilization) is model FLOPs a second over the
-peak of all devices: the dense bf16 figure of the vendor's datasheet, for FP8 runs too.
+                      + 6 × parameters in matrices of the head × predicted tokens.
+Recomputed activations do not count.
+
+MFU (model FLOP/s utilization) is the model FLOPs per second, divided by the peak FLOP/s of all
+devices. The peak is the dense bf16 figure of the vendor's datasheet, for FP8 runs too.
 
 Source: Chowdhery et al., PaLM, 2022, appendix B, with attention counted exactly.
 """
@@ -28,13 +30,19 @@ PEAK_TFLOPS: Final = {
     "GB200": 2500.0,
     "L40S": 362.0,
 }
-"""Dense bf16 peak, of the SXM version where there are several. The longest name that is part of a
-device's name counts.
+"""Dense bf16 peak of each GPU in TFLOP/s. If a GPU has several versions, this is the SXM version. A
+device matches the longest of these names that its own name contains.
 """
 
 
 def model_flops(model: ModelOptions, *, tokens: float, squares: float, predicted: float) -> float:
-    """Return the FLOPs of forward and backward pass. squares: Σ length², over sequences."""
+    """Return the FLOPs of the forward and backward pass.
+
+    Args:
+        tokens: number of tokens without padding.
+        squares: Σ length² over sequences.
+        predicted: number of predicted tokens.
+    """
     d = model.hidden_size
     layer = 4 * d * d + 2 * d * model.ffn_size
     return (

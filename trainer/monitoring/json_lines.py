@@ -1,4 +1,4 @@
-"""Files of JSON lines that a resumed run appends to."""
+"""JSON Lines files that a resumed run continues."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from trainer.checkpoints.atomic_write import write
 
 
 def open_json_lines(path: Path, step: int) -> TextIO:
-    """Open a file of JSON lines to append to it.
+    """Open a JSON Lines file for appending.
 
-    Lines of steps after `step`, and a line that a crash cut off, are removed: the resumed run
-    writes them again.
+    Remove lines of steps after `step`, and a last line that a crash cut off. The resumed run writes
+    these lines again.
     """
     kept = []
     if path.exists():

@@ -1,15 +1,16 @@
 """Statistics of activations, gradients and weights inside the layers, every N steps.
 
-Transformer Engine's instruments (nvdlfw_inspect) compute them.
+Transformer Engine computes them, with the package nvdlfw_inspect.
 
-    OUT/statistics/config.yaml            which statistics of which layers; written if missing
-    OUT/statistics/statistics.jsonl       {"step", "layer", "tensor", "statistic", "value"} per line
-                                          over all ranks; rank 0 writes it
-    OUT/statistics/nvdlfw_inspect_logs/   messages of the instruments, one file per rank
+    OUT/statistics/config.yaml            selection of layers and statistics; written if missing
+    OUT/statistics/statistics.jsonl       lines of {"step", "layer", "tensor", "statistic",
+                                          "value"}, over all ranks; written by rank 0
+    OUT/statistics/nvdlfw_inspect_logs/   log messages of nvdlfw_inspect, one file per rank
 
-Use it to examine a run whose loss misbehaves in a low precision. A measured step takes several
-times as long: each statistic is one more pass over a tensor, and the host waits for it. Other steps
-cost almost nothing. With --recompute, activations that are computed again count twice.
+Use them to examine a run whose loss does not fall as expected in a low precision. A step with
+statistics takes several times as long, because each statistic is one more pass over a tensor, and
+the host waits for the result. The cost of other steps is close to zero. With --recompute,
+recomputed activations count twice.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from trainer.monitoring.json_lines import open_json_lines
 
 _TENSORS: Final = ("activation", "gradient", "weight")
 _NAME: Final = re.compile(r"(?:model\.)?(.+?)_(activation|gradient|weight|output|wgrad|dgrad)_(.+)")
-"""Name of a number in nvdlfw_inspect: layer, tensor, statistic."""
+"""Name of a value in nvdlfw_inspect. It consists of the layer, the tensor and the statistic."""
 _HEADER: Final = """\
-# Which statistics --tensor-statistics takes of which layers. A resumed run uses this file as it is;
-# if it is removed, it is written again.
-# activation: input of a matrix product; gradient: gradient of its output.
-# Other statistics: LogTensorStats and Log*TensorStats of Transformer Engine.
+# Layers and statistics for --tensor-statistics. A resumed run uses this file and your changes.
+# If you remove the file, the next start writes it again.
+# activation: input of a matrix product. gradient: gradient of the product's output.
+# For more statistics, see LogTensorStats and Log*TensorStats of Transformer Engine.
 """
 
 
@@ -58,9 +59,8 @@ class LayerStatistics:
         self._file: Any = None
 
     def begin(self, model: nn.Module, step: int) -> None:
-        """Name the layers of the model, and continue after `step`.
-
-        Lines of later steps, written before a crash, are removed.
+        """Give the layers of the model their names, and continue after `step`. Remove lines of
+        later steps, which an interrupted run may have written.
         """
         import nvdlfw_inspect.api as inspect
 
@@ -70,7 +70,7 @@ class LayerStatistics:
             self._file = open_json_lines(self._folder / "statistics.jsonl", step)
 
     def step(self) -> None:
-        """Collect and write the statistics of a step. To be called by all ranks after each step."""
+        """Collect and write the statistics of a step. All ranks must call this after each step."""
         import nvdlfw_inspect.api as inspect
 
         inspect.step()
@@ -79,8 +79,8 @@ class LayerStatistics:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Collect nothing inside this context: validation has other activations than the next
-        step."""
+        """Collect no statistics inside this context. Validation uses it, because statistics cover
+        training steps only."""
         from transformer_engine.debug.pytorch.debug_state import TEDebugState
 
         TEDebugState.debug_enabled = False
@@ -114,14 +114,14 @@ def layer_statistics(
 ) -> Iterator[LayerStatistics | NoStatistics]:
     """Collect statistics of the layers of a model that is built inside this context.
 
-    Call `begin` with the model, `step` after each step, and enter `paused` for everything that is
-    not a step.
+    Call `begin` with the model, and `step` after each step. Run the model inside `paused` if it is
+    not for a training step.
 
     Args:
-        options: with `auto` resolved.
+        options: options of the run, with `auto` resolved.
     Raises:
-        ValueError: --tensor-statistics does not go together with other options, its package is
-            missing, or its configuration cannot be read.
+        ValueError: --tensor-statistics cannot be combined with another option, nvdlfw_inspect is
+            not installed, or config.yaml is invalid.
     """
     if not options.output.tensor_statistics:
         yield NoStatistics()
@@ -144,21 +144,21 @@ def layer_statistics(
 
 
 def check(options: TrainOptions, *, installed: bool) -> None:
-    """Refuse --tensor-statistics where it cannot work.
+    """Check that --tensor-statistics can work.
 
     Raises:
-        ValueError: the options do not go together, or nvdlfw_inspect is not installed; says what to
-            do.
+        ValueError: --tensor-statistics cannot be combined with another option, or nvdlfw_inspect is
+            not installed. The message says what to do.
     """
     if options.compute.backend != "te":
         raise ValueError(
-            "--tensor-statistics measures Transformer Engine's layers, and --backend "
-            f"{options.compute.backend} has none: leave it out"
+            "--tensor-statistics needs the layers of Transformer Engine, but --backend is "
+            f"{options.compute.backend}: remove --tensor-statistics, or use --backend te"
         )
     if options.compute.cuda_graph:
         raise ValueError(
-            "--tensor-statistics and --cuda-graph do not go together: a graph replays kernels "
-            "without calling the instruments; leave one out"
+            "--tensor-statistics and --cuda-graph cannot be combined, because a graph replays "
+            "kernels without computing statistics: remove one of the two options"
         )
     if not installed:
         raise ValueError("--tensor-statistics needs nvdlfw_inspect: pip install nvdlfw-inspect")
@@ -187,17 +187,17 @@ def _initialize(folder: Path, collected: LayerStatistics) -> None:
         AssertionError,
         TypeError,
         yaml.YAMLError,
-    ) as error:  # such errors come from a file that a user has changed
+    ) as error:  # nvdlfw_inspect raises these if a user has made the file invalid
         raise ValueError(
-            f"{config}: {error}; correct the file, or remove it to have it written again"
+            f"{config}: {error}. Correct the file, or remove it: the next start writes a new one"
         ) from error
 
 
 def configuration(options: TrainOptions) -> str:
     """Return the content of config.yaml.
 
-    It takes statistics of all layers; of layers in a low precision also how well the numbers fit
-    their format.
+    It selects statistics of all layers. For layers in a low precision, it also selects statistics
+    of the rounding.
     """
     low = precision.low_layers(options.compute, options.model.layers)
     sections = [
@@ -234,15 +234,16 @@ def _section(options: TrainOptions, layers: list[int], *, low: bool) -> str:
 
 
 def _fits(options: TrainOptions) -> dict[str, tuple[str, ...]]:
-    """Return tensor → statistics of its rounding. underflows%: share of its numbers that become
-    0."""
+    """Return the names of the statistics of rounding, by tensor. underflows%: share of the tensor's
+    numbers that become 0.
+    """
     if options.compute.precision == "nvfp4":
         return dict.fromkeys(_TENSORS, ("underflows%", "mse"))
     scales = ("scale_inv_min", "scale_inv_max")
     overflows = ("overflows%",) if options.compute.precision == "fp8-delayed" else ()
     found = dict.fromkeys(_TENSORS, ("underflows%", *overflows, *scales))
     if options.compute.quantized_init:
-        # the weights exist in FP8 only, so there is nothing to compare them with
+        # Underflows cannot be counted, because the weights exist in FP8 only.
         found["weight"] = scales
     return found
 

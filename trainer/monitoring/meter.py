@@ -1,6 +1,6 @@
-"""Metrics of training steps, gathered on the device.
+"""Metrics of training steps, summed on the device.
 
-The host reads the numbers of a step one step later, so that it never waits for the device.
+The host reads the metrics of a step one step later, so that it does not wait for the device.
 """
 
 from __future__ import annotations
@@ -20,17 +20,30 @@ from trainer.validate import perplexity
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepMetrics:
-    """One line of metrics.
+    """One line of metrics. A line covers the steps since the previous line.
 
-    loss, perplexity and grad_norm are those of the last step; the other numbers cover all steps
-    since the previous line.
+    Of the last step:
+    step: number of the step, counted from 1.
+    loss, perplexity: mean loss over the predicted tokens of the global batch, in nats, and
+        exp(loss).
+    grad_norm: gradient norm before clipping.
+    learning_rate: learning rate.
 
-    tokens: of the run so far, without padding.
+    Since the start of the run:
+    tokens: number of tokens, without padding.
+    skipped: number of steps that were skipped, because the loss or gradient was not finite.
+
+    Since the previous line:
+    tokens_per_second, tokens_per_second_per_device: tokens without padding per second, of all
+        devices and of one device.
+    step_seconds: mean time per step, in seconds.
+    mfu: model FLOP/s utilization (flops.py); None if the peak of the device is unknown.
     data_wait: share of time in which the device of rank 0 may have waited for buckets (see Feed).
-    memory: peak of rank 0, in bytes.
-    skipped: steps of the run so far whose loss or gradient was not finite.
-    overflow: tokens to predict for which the index had no room.
-    bad_in_a_row: largest number of consecutive steps that were skipped.
+    overflow: number of tokens to predict for which the index had no room (see Masked).
+    bad_in_a_row: largest number of steps skipped in a row.
+
+    Since the start of this process:
+    memory: peak memory of the device of rank 0, in bytes; 0 on a CPU.
     """
 
     step: int
@@ -51,12 +64,15 @@ class StepMetrics:
 
 
 class Meter:
-    """Adds up the numbers of steps on the device, and returns metrics every few steps."""
+    """Sums counts of steps on the device, and returns a line of metrics every --log-every steps."""
 
     def __init__(
         self, options: TrainOptions, topology: Topology, *, step: int, tokens: int
     ) -> None:
-        """step, tokens: number of steps and tokens of the run so far."""
+        """Args:
+        step: number of steps of the run so far.
+        tokens: number of tokens of the run so far, without padding.
+        """
         self._options, self._topology = options, topology
         self._peak = peak_flops(options, topology.device)
         self._begun, self._tokens = step, tokens
@@ -65,24 +81,24 @@ class Meter:
         self._clock = _Clock(topology.device)
         self._waited = 0.0
         self._pending: tuple[int, float, float, Tensor] | None = (
-            None  # step, learning rate, seconds waited, and the numbers being copied to the host
+            None  # step, learning rate, Feed.waited, and the tensor that is copied to the host
         )
 
     def step(
         self, step: int, *, scalars: Tensor, counts: Tensor, rate: float, waited: float, flush: bool
     ) -> list[StepMetrics]:
-        """Count a step.
+        """Count a step, and return the lines of metrics that are ready.
 
-        Metrics are returned one step after they are due, or at once with `flush`.
+        A line is due every --log-every steps. It is returned one step later, or at once with
+        `flush`.
 
         Args:
-            step: steps done, this one included.
-            scalars: float64[4], loss and gradient norm of the step, steps applied so far, steps
-                skipped in a row.
-            counts: float64[4] over all ranks: predicted tokens, overflow, tokens, Σ length² (over
-                sequences).
-            waited: seconds for which the feed has waited so far.
-            flush: return the metrics at once, because something other than a step follows.
+            step: number of steps of the run so far, including this step.
+            scalars: float64[4], the first result of `Step`.
+            counts: float64[4], the second result of `Step`.
+            rate: learning rate of the step.
+            waited: `Feed.waited`, in seconds.
+            flush: return the line of this step at once, because a validation or a save follows.
         """
         self._sums += counts
         self._worst = torch.maximum(self._worst, scalars[3])
@@ -91,12 +107,12 @@ class Meter:
             numbers = torch.cat([scalars[:3], self._worst.reshape(1), self._sums])
             self._sums, self._worst = torch.zeros_like(self._sums), torch.zeros_like(self._worst)
             self._pending = (step, rate, waited, numbers.to("cpu", non_blocking=True))
-            # after the copy, so that the host has the numbers when this mark is reached
+            # marked after the copy: when the device has reached the mark, the copy is complete
             self._clock.mark()
         return [*lines, *self._read()] if flush else lines
 
     def resume(self) -> None:
-        """Restart the clock after a `flush`: the time since then was not training."""
+        """Restart the clock after a validation or a save, whose time does not count as training."""
         self._clock.restart()
 
     def _read(self) -> list[StepMetrics]:
@@ -135,8 +151,8 @@ class Meter:
 
 
 class _Clock:
-    """Measures the time between marks. On a GPU the device measures it, because the host runs
-    ahead.
+    """Measures the time between marks. On a GPU, CUDA events measure the time, because the host
+    runs ahead of the device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -150,8 +166,8 @@ class _Clock:
         self._now = self._read()
 
     def lap(self) -> float:
-        """Return the seconds between the last two marks. This waits until the device has reached
-        the second one, and has finished the copies before it.
+        """Return the seconds between the last two marks. First wait until the device has reached
+        the second mark and has completed the copies launched before it.
         """
         if self._on_gpu:
             self._now.synchronize()

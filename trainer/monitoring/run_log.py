@@ -20,17 +20,18 @@ from trainer.validate import Validation
 
 
 class RunLog:
-    """Writes metrics and messages to the terminal and OUT/metrics.jsonl, and on request to
-    TensorBoard and Weights & Biases.
+    """Writes messages to the terminal, and metrics to the terminal, OUT/metrics.jsonl and the
+    experiment trackers that the options choose.
 
-    Every rank has a log; only that of rank 0 writes.
+    Every rank has a RunLog. Only that of rank 0 writes.
     """
 
     def __init__(self, options: TrainOptions, topology: Topology, *, step: int) -> None:
-        """Open the log. Lines of steps after `step`, written before a crash, are removed.
+        """Open the log. Remove lines of steps after `step`, which an interrupted run may have
+        written.
 
         Args:
-            step: steps of the run so far.
+            step: number of steps of the run so far.
         Raises:
             ValueError: TensorBoard or Weights & Biases is not installed.
         """

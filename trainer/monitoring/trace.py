@@ -21,9 +21,9 @@ class _Off:
 
 @contextmanager
 def profiler(options: TrainOptions, topology: Topology) -> Iterator[Any]:
-    """Return an object whose `step()` has to be called after each step.
+    """Yield an object whose method `step` must be called after each step.
 
-    With --profile, rank 0 writes OUT/trace.json of the 11th to the 13th step.
+    With --profile, rank 0 writes a trace of the 11th to the 13th step to OUT/trace.json.
     """
     if not (options.output.profile and topology.is_main):
         yield _Off()

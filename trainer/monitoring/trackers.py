@@ -38,8 +38,7 @@ class WeightsAndBiases:
             raise ValueError(
                 "--wandb-project needs the package wandb: pip install wandb"
             ) from error
-        # The id is kept in the run's folder, so that a resumed run continues the same run on the
-        # server.
+        # The id is stored in OUT, so that a resumed run continues the same run on the server.
         identity = out / "wandb-id"
         if not identity.exists():
             identity.write_text(secrets.token_hex(8))

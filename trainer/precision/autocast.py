@@ -12,9 +12,9 @@ from trainer.precision.low_precision import is_low
 
 
 def stored_dtype(options: ComputeOptions) -> torch.dtype:
-    """Return the dtype of parameters between steps; for FP8 parameters, the dtype that they report.
+    """Return the dtype of parameters between steps. FP8 parameters report bf16 as their dtype.
 
-    If it is not fp32, the optimizer keeps fp32 masters.
+    If the dtype is not fp32, the optimizer keeps fp32 masters.
     """
     return (
         torch.bfloat16 if options.backend == "te" and options.precision != "fp32" else torch.float32
@@ -22,7 +22,7 @@ def stored_dtype(options: ComputeOptions) -> torch.dtype:
 
 
 def compute_dtype(options: ComputeOptions) -> torch.dtype:
-    """Return the dtype of matrix products that are not in a low precision."""
+    """Return the dtype of matrix products outside of the low precision."""
     return torch.float32 if options.precision == "fp32" else torch.bfloat16
 
 
@@ -32,7 +32,7 @@ def autocast(
     """Return the context of a forward pass.
 
     Args:
-        sharded: FSDP2 shards the parameters, and its own policy casts them.
+        sharded: True if FSDP2 shards the parameters. Its policy then casts them, not autocast.
     """
     if is_low(options.precision):
         import transformer_engine.pytorch as te
@@ -47,11 +47,11 @@ def autocast(
 
 
 def backward_in_autocast(options: ComputeOptions) -> bool:
-    """Return whether the backward pass has to run in `autocast` too.
+    """Return whether the backward pass must run inside `autocast` too.
 
-    Transformer Engine recomputes layers in an autocast of its own. If that is the outermost one,
-    its exit advances the histories of delayed scaling once for each layer, not once for each
-    micro-batch.
+    Transformer Engine recomputes each layer inside an autocast of its own. The exit of an outermost
+    autocast advances the histories of delayed scaling. Without an outer autocast, the histories
+    would advance once per layer instead of once per micro-batch.
     """
     return is_low(options.precision) and options.recompute != "none"
 

@@ -1,7 +1,8 @@
-"""State of delayed scaling (precision fp8-delayed): scales, and histories of largest values.
+"""State of delayed scaling (precision fp8-delayed): scales, and histories of amax (largest absolute
+values).
 
-Of Transformer Engine's recipes only this one has state. tests/gpu/test_scaling_kept.py checks on a
-GPU that validation does not change it.
+The other recipes of Transformer Engine have no state. tests/gpu/test_scaling_kept.py checks on a
+GPU that validation does not change the state.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from trainer.precision.autocast import recipe
 
 
 def scaling_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the state of delayed scaling by name: scales and histories of largest values.
+    """Yield name and tensor of each scale and each history.
 
-    The state exists from the first step on. Other recipes have none.
+    The state exists from the first step on. With other recipes, nothing is yielded.
     """
     for name, module in model.named_modules():
         if next(module.parameters(recurse=False), None) is None:
-            continue  # attention has state too, but never uses it, because it runs in bf16
+            continue  # attention has state too, but does not use it, because it runs in bf16
         for direction in ("scaling_fwd", "scaling_bwd"):
             state: Any = getattr(module, "fp8_meta", {}).get(direction)
             if hasattr(state, "amax_history"):
@@ -33,8 +34,8 @@ def scaling_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
-    """Create the state of delayed scaling, which otherwise appears with the first step, so that a
-    checkpoint can be loaded into it.
+    """Create the state of delayed scaling, so that a checkpoint can be loaded into it. Otherwise
+    the first step would create the state.
     """
     if options.precision != "fp8-delayed":
         return
@@ -50,12 +51,12 @@ def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
 
 @contextmanager
 def preserve_scaling(model: nn.Module) -> Iterator[None]:
-    """Restore scales and histories on leaving, so that largest values of a validation do not enter
+    """Restore scales and histories at the end of this context, so that a validation does not change
     them.
 
-    Transformer Engine advances histories only where gradients are computed, but its kernels record
-    largest values in any forward pass, in the newest row of the history. State that is created
-    inside this context starts with zeros, as it would in a step.
+    Transformer Engine advances histories only if gradients are computed. Its kernels, however,
+    record amax in the newest row of the history in any forward pass. If the state is created inside
+    this context, its histories are set to zero at the end.
     """
     tensors = [tensor for _, tensor in scaling_tensors(model)]
     kept = [tensor.clone() for tensor in tensors]

@@ -19,10 +19,12 @@ Capability = tuple[int, int]
 class LowPrecision:
     """Requirements of a low precision.
 
-    first, end: range of compute capabilities, from first to below end; None if there is no end.
-    available: function of Transformer Engine that checks further requirements, such as a version of
-    CUDA.
-    multiple: sizes of matrices have to be multiples of this.
+    first, end: supported compute capabilities, from `first` to below `end`; no limit if `end` is
+        None.
+    available: name of the function of Transformer Engine that checks further requirements, such as
+        the version of CUDA.
+    multiple: number by which the sizes of matrices must be divisible.
+    fp8: True for FP8, False for other formats.
     """
 
     first: Capability
@@ -43,26 +45,25 @@ LOW: Final[Mapping[str, LowPrecision]] = {
     "fp8-delayed": LowPrecision(first=(8, 9), available="is_fp8_available"),
     "fp8-current": LowPrecision(first=(8, 9), available="is_fp8_available"),
     "fp8-block": LowPrecision(first=(9, 0), available="is_fp8_block_scaling_available"),
-    # not on 12.x, where Transformer Engine lacks some layouts of the product
+    # On 12.x, Transformer Engine lacks some matrix layouts.
     "mxfp8": LowPrecision(first=(10, 0), end=(12, 0), available="is_mxfp8_available", multiple=32),
-    # blocks have 16 numbers, but rows of 4-bit numbers have to be multiples of 16 bytes
+    # Blocks have 16 numbers, but rows of 4-bit numbers must be multiples of 16 bytes.
     "nvfp4": LowPrecision(first=(10, 0), available="is_nvfp4_available", multiple=32, fp8=False),
 }
 
 
 def is_low(precision: str) -> bool:
-    """Return whether matrix products run in 8 or 4 bits, through a recipe of Transformer Engine."""
+    """Return whether matrix products run in 8 or 4 bits, with a recipe of Transformer Engine."""
     return precision in LOW
 
 
 def low_layers(compute: ComputeOptions, layers: int) -> list[bool]:
-    """Return which layers run their matrix products in the low precision, bool[layers].
-
-    No layer does if the precision is not low.
+    """Return for each layer whether its matrix products run in the low precision, bool[layers]. If
+    the precision is not low, all are False.
 
     Raises:
-        ValueError: --precision-layers cannot be parsed, names layers that do not exist, or leaves
-            none.
+        ValueError: --precision-layers cannot be parsed, names a layer that does not exist, or
+            selects no layer.
     """
     if not is_low(compute.precision):
         return [False] * layers
@@ -75,8 +76,8 @@ def low_layers(compute: ComputeOptions, layers: int) -> list[bool]:
     outer = int(inner[1])
     if 2 * outer >= layers:
         raise ValueError(
-            f"--precision-layers {text} leaves none of {layers} layers: N is at most "
-            f"{(layers - 1) // 2}; for none at all, use --precision bf16"
+            f"--precision-layers {text} selects none of the {layers} layers: use inner:N with N at "
+            f"most {(layers - 1) // 2}, or --precision bf16 for all layers in bf16"
         )
     return [outer <= number < layers - outer for number in range(layers)]
 
@@ -94,8 +95,8 @@ def _listed(text: str, layers: int) -> list[bool]:
         first, last = int(found[1]), int(found[2] or found[1])
         if first > last or last >= layers:
             raise ValueError(
-                f"--precision-layers {text}: {part} names no layers; this model has layers 0 to "
-                f"{layers - 1}, and a range is written FIRST-LAST"
+                f"--precision-layers {text}: {part} is not a layer or a range FIRST-LAST. This "
+                f"model has layers 0 to {layers - 1}"
             )
         chosen.update(range(first, last + 1))
     return [number in chosen for number in range(layers)]

@@ -15,8 +15,11 @@ from trainer.precision.delayed_scaling import scaling_tensors
 
 
 def parameters(options: ComputeOptions, *, low: bool) -> AbstractContextManager[Any]:
-    """Return the context in which a layer is built. Transformer Engine's modules remember it, for
-    `quantize_parameters`.
+    """Return the context in which to build a layer. With --quantized-init and a low precision,
+    modules of Transformer Engine that are built in it are marked for `quantize_parameters`.
+
+    Args:
+        low: True if the layer's matrix products run in the low precision.
     """
     if not (options.quantized_init and low):
         return nullcontext()
@@ -29,12 +32,12 @@ def parameters(options: ComputeOptions, *, low: bool) -> AbstractContextManager[
 
 
 def quantize_parameters(model: nn.Module) -> None:
-    """Replace the weights of modules that were built for FP8 by FP8 weights of random values.
+    """Replace the weights of modules that `parameters` has marked by FP8 weights of random values.
 
-    All weights have to have memory on a GPU.
+    All weights must be allocated on a GPU.
     """
-    # With gradients disabled, the weights would lack the transposes that a backward pass
-    # reads, and each forward pass would compute them.
+    # With gradients disabled, Transformer Engine would not store the transposed weights that the
+    # backward pass reads. Each forward pass would then compute them.
     with torch.enable_grad():
         modules: Iterator[Any] = model.modules()
         for module in modules:
@@ -42,12 +45,12 @@ def quantize_parameters(model: nn.Module) -> None:
                 module.reset_parameters(defer_init=False)
     for name, tensor in scaling_tensors(model):
         if name.endswith("amax_history"):
-            # these are largest values of the random weights, which are replaced next
+            # They hold amax of the random weights, which the caller replaces next.
             tensor.zero_()
 
 
 def is_quantized(parameter: Tensor) -> bool:
-    """Return whether a parameter holds FP8. Its `quantize_` writes it; otherwise it behaves like a
-    bf16 tensor.
+    """Return whether a parameter is stored in FP8. Its method `quantize_` sets its values. In all
+    other operations it behaves like a bf16 tensor.
     """
     return hasattr(parameter, "quantize_")

@@ -1,4 +1,6 @@
-"""Resolve `auto` backends and precisions, and refuse combinations that cannot be computed."""
+"""Resolution of `auto` for backend and precision, and checks that backend, precision, machine,
+model and dataset fit together.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ _GENERATIONS: Final = (
 
 
 def resolve(options: ComputeOptions, device: torch.device) -> ComputeOptions:
-    """Return the options with `auto` replaced by the backend and precision that suit this machine.
+    """Return the options with `auto` replaced by the backend and precision for this machine.
 
     Raises:
-        ValueError: options that do not go together, or not on this machine; names a remedy.
+        ValueError: the options contradict each other, or this machine does not support them. The
+            message names a remedy.
     """
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
     options = resolve_for(options, capability, has_te=find_spec("transformer_engine") is not None)
@@ -34,7 +37,8 @@ def resolve(options: ComputeOptions, device: torch.device) -> ComputeOptions:
         available, reason = getattr(te, LOW[options.precision].available)(return_reason=True)
         if not available:
             raise ValueError(
-                f"--precision {options.precision} cannot run here: {reason} Use --precision bf16"
+                f"this machine does not support --precision {options.precision}: {reason} "
+                "Use --precision bf16"
             )
     return options
 
@@ -42,17 +46,21 @@ def resolve(options: ComputeOptions, device: torch.device) -> ComputeOptions:
 def resolve_for(
     options: ComputeOptions, capability: Capability | None, *, has_te: bool
 ) -> ComputeOptions:
-    """Return the options with `auto` replaced, for a machine of this kind.
+    """Return the options with `auto` replaced by the backend and precision for the given machine.
 
     Args:
-        capability: of the GPU; None if the machine has none.
-        has_te: Transformer Engine is installed.
+        capability: compute capability of the GPU; None if the machine has no GPU.
+        has_te: True if Transformer Engine is installed.
     Raises:
-        ValueError: options that do not go together, or not on such a machine; names a remedy.
+        ValueError: the options contradict each other, or the machine does not support them. The
+            message names a remedy.
     """
     on_gpu, low = capability is not None, is_low(options.precision)
     if low and options.backend == "torch":
-        raise ValueError(f"--precision {options.precision} needs --backend te")
+        raise ValueError(
+            f"--precision {options.precision} needs --backend te, but --backend is torch: "
+            "change one of the two"
+        )
     if low:
         _check_machine(options.precision, capability)
     if options.backend == "auto":
@@ -61,8 +69,8 @@ def resolve_for(
         options = replace(options, precision="bf16" if on_gpu else "fp32")
     if options.backend == "te" and not (on_gpu and has_te):
         raise ValueError(
-            "--backend te needs an NVIDIA GPU and the extra gpu (pip install 'thdpack[gpu]'); "
-            "--backend torch runs anywhere"
+            "--backend te needs an NVIDIA GPU and Transformer Engine (pip install 'thdpack[gpu]'): "
+            "install it, or use --backend torch"
         )
     _check_combination(options)
     return options
@@ -80,43 +88,44 @@ def _check_machine(precision: str, capability: Capability | None) -> None:
     has = (
         "no GPU"
         if capability is None
-        else f"one of {_dotted(capability)} ({_generation(capability)})"
+        else f"a GPU of {_dotted(capability)} ({_generation(capability)})"
     )
     others = [name for name, other in LOW.items() if other.runs_on(capability)]
     raise ValueError(
         f"--precision {precision} needs a GPU of compute capability {wanted} "
-        f"({_generation(needs.first)}), and this machine has {has}: "
+        f"({_generation(needs.first)}), but this machine has {has}: "
         f"use {', '.join([*others, 'bf16'])}"
     )
 
 
 def _check_combination(options: ComputeOptions) -> None:
-    """Refuse flags that have no effect with the precision or the backend.
+    """Check that flags suit the precision and the backend.
 
     Raises:
-        ValueError: names the flag and the remedy.
+        ValueError: a flag has no effect or cannot work. The message names the flag and a remedy.
     """
     low = LOW.get(options.precision)
     if options.compile and options.backend == "te":
         raise ValueError(
-            "--compile is for --backend torch: backend te's layers consist of fused kernels already"
+            "--compile is for --backend torch only, because the layers of backend te already "
+            "consist of fused kernels: remove --compile, or use --backend torch"
         )
     if options.precision_layers != "all" and low is None:
         raise ValueError(
-            f"--precision-layers {options.precision_layers} chooses layers for a low precision, "
-            f"and --precision {options.precision} is not one: "
-            f"leave it out, or use one of {', '.join(LOW)}"
+            f"--precision-layers {options.precision_layers} needs a low precision, but --precision "
+            f"is {options.precision}: remove --precision-layers, "
+            f"or use a --precision of {', '.join(LOW)}"
         )
     if options.quantized_init and (low is None or not low.fp8):
         fp8 = ", ".join(name for name, needs in LOW.items() if needs.fp8)
         raise ValueError(
-            f"--quantized-init keeps weights in FP8, and --precision {options.precision} is not "
-            f"FP8: leave it out, or use one of {fp8}"
+            f"--quantized-init stores weights in FP8, but --precision is {options.precision}: "
+            f"remove --quantized-init, or use a --precision of {fp8}"
         )
     if options.quantized_init and options.cuda_graph:
         raise ValueError(
-            "--quantized-init and --cuda-graph do not go together: FP8 weights are written "
-            "outside of the graph; leave one out"
+            "--quantized-init and --cuda-graph cannot be combined, because FP8 weights are written "
+            "outside of the graph: remove one of the two options"
         )
 
 
@@ -135,14 +144,16 @@ def check_model(
 
     Args:
         data: URL of the dataset, for messages.
-        slice_tokens: tokens of a bucket, or of the slice of it that each rank holds.
+        slice_tokens: number of tokens of a bucket that each rank holds. Without context
+            parallelism, this is the whole bucket.
     Raises:
-        ValueError: it cannot be trained; the message says what to change.
+        ValueError: the model cannot be trained. The message says what to change.
     """
     low_layers(compute, model.layers)
     if compute.quantized_init and world_size > 1:
         raise ValueError(
-            f"--quantized-init supports one process only, and there are {world_size}: leave it out"
+            f"--quantized-init supports one process only, but this job has {world_size}: "
+            "remove --quantized-init"
         )
     if not is_low(compute.precision):
         return
@@ -150,12 +161,12 @@ def check_model(
     for option, size in (("--hidden-size", model.hidden_size), ("--ffn-size", model.ffn_size)):
         if size % multiple:
             raise ValueError(
-                f"{option} is {size}, --precision {name} needs a multiple of {multiple}: change "
-                "it, or use --precision bf16"
+                f"{option} is {size}, but --precision {name} needs a multiple of {multiple}: "
+                f"change {option}, or use --precision bf16"
             )
     if slice_tokens % multiple:
         raise ValueError(
-            f"{data} gives each rank {slice_tokens} tokens of a bucket, --precision {name} needs "
-            f"a multiple of {multiple}: "
-            f"build it with such a --capacity, or use --precision bf16"
+            f"each rank holds {slice_tokens} tokens of a bucket of {data}, but --precision {name} "
+            f"needs a multiple of {multiple}: "
+            f"build the dataset with another --capacity, or use --precision bf16"
         )

@@ -88,7 +88,7 @@ def test_a_run_without_a_whole_checkpoint_is_an_error(
 ) -> None:
     out = cut(whole, tmp_path / "run", 4)
     flip(out / "checkpoints" / "step-00000004" / "__0_0.distcp", 100_000)
-    assert "No other checkpoint" in refused(many_shards, out, capsys)
+    assert "has no other complete checkpoint" in refused(many_shards, out, capsys)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_a_run_without_a_whole_checkpoint_is_an_error(
         (lambda folder: os.truncate(folder / "__0_0.distcp", 1000), "__0_0.distcp has 1,000 bytes"),
         (
             lambda folder: (folder.parent / "latest").write_text("../../elsewhere\n"),
-            "names no checkpoint: '../../elsewhere'",
+            "holds '../../elsewhere', which is not the name of a checkpoint",
         ),
-        (lambda folder: (folder.parent / "latest").write_bytes(b"\xff"), "names no checkpoint"),
+        (lambda folder: (folder.parent / "latest").write_bytes(b"\xff"), "not the name of"),
         (
             lambda folder: (folder / "hashes.json").write_bytes(
                 b'{"version": 1, "files": {"\xff": 1}}'
@@ -152,7 +152,7 @@ def test_all_ranks_refuse_a_checkpoint_that_one_rank_finds_damaged(
     with start(many_shards, out, ranks=2) as job:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
-    assert job.said.count("__0_0.distcp differs from what was written") == 2
+    assert job.said.count("the content of __0_0.distcp has changed since it was written") == 2
     assert job.said.count("echo step-00000004 > ") == 2
 
 
@@ -166,7 +166,7 @@ def test_files_of_all_ranks_are_hashed(
     assert {"__0_0.distcp", "__1_0.distcp"} < files
     assert set(read_hashes(checkpoint)) == files - {HASHES}
     flip(checkpoint / "__1_0.distcp", 100_000)
-    assert "__1_0.distcp differs from what was written" in refused(
+    assert "the content of __1_0.distcp has changed since it was written" in refused(
         many_shards, out, capsys, "--warmup-steps", "0"
     )
 
@@ -212,7 +212,7 @@ def edited(**changes: object) -> Callable[[Path], None]:
         (edited(options__model=None), "at `$.options.model`"),
         (edited(options__data__seed=1.5), "at `$.options.data.seed`"),
         (edited(options__data__buckets_per_step=-4), "at `$.options.data`"),
-        (edited(version=9), "version 9, this thdpack reads 1"),
+        (edited(version=9), "version 9, but this thdpack reads version 1"),
         (lambda folder: (folder / "state.json").write_text("[" * 100_000), "recursion"),
         (
             lambda folder: (folder / "state.json").write_text("[]"),

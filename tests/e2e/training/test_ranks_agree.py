@@ -40,7 +40,7 @@ def refused(program: str, words: list[str]) -> str:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said
     host = socket.gethostname()
-    assert job.said.count(f"rank 1 on {host} differs from rank 0 on {host}: it has ") == 2, job.said
+    assert job.said.count(f"rank 1 on {host} differs from rank 0 on {host}. Rank 1 ") == 2, job.said
     return job.said
 
 
@@ -52,7 +52,7 @@ def test_a_rank_with_a_stale_copy_of_the_dataset_is_named(
         for seed in (0, 1)
     ]
     said = refused(TRAIN_AS_RANK, arguments(Path(f"{tmp_path}/0|{tmp_path}/1"), tmp_path / "run"))
-    assert f"a dataset whose manifest has digest {digests[1]}, there {digests[0]}" in said
+    assert f"a dataset whose manifest has digest {digests[1]} (rank 0: {digests[0]})" in said
     assert not list(tmp_path.rglob("*.distcp"))
 
 
@@ -68,11 +68,11 @@ def test_a_rank_with_a_different_option_is_named(many_shards: Path, tmp_path: Pa
             "1|2",
         ),
     )
-    assert "--learning-rate 0.002, there 0.001; --context-parallel 2, there 1" in said
+    assert "--learning-rate 0.002 (rank 0: 0.001); --context-parallel 2 (rank 0: 1)" in said
 
 
 def test_a_rank_with_another_version_of_torch_is_named(many_shards: Path, tmp_path: Path) -> None:
-    assert "it has torch 2.0.1, there " in refused(
+    assert "Rank 1 has torch 2.0.1 (rank 0: " in refused(
         OF_ANOTHER_TORCH, arguments(many_shards, tmp_path / "run")
     )
 

@@ -36,7 +36,7 @@ main([word.replace("RANK", os.environ["RANK"]) for word in sys.argv[1:]])
     [
         (("--seed", "5"), "holds a run with --seed 0, not 5"),
         (("--layers", "3"), "another model"),
-        (("--buckets-per-step", "8"), "4 buckets a step, not 8"),
+        (("--buckets-per-step", "8"), "4 buckets per step, not 8"),
         (("--mask-probability", "0.2"), "--mask-probability 0.15, not 0.2"),
         (("--resume", "never"), "--resume is never"),
         (("--tokens-per-step", "4096"), "--tokens-per-step 16384, not 4096"),
@@ -73,12 +73,12 @@ def test_a_run_does_not_resume_with_options_that_change_it(
         ),
         (
             ("--precision", "fp32", "--precision-layers", "inner:1"),
-            "--precision fp32 is not one: leave it out",
+            "--precision is fp32: remove --precision-layers",
         ),
-        (("--precision", "fp32", "--quantized-init"), "--quantized-init keeps weights in FP8"),
+        (("--precision", "fp32", "--quantized-init"), "--quantized-init stores weights in FP8"),
         (
             ("--backend", "torch", "--tensor-statistics", "2"),
-            "--tensor-statistics measures Transformer Engine's layers",
+            "--tensor-statistics needs the layers of Transformer Engine",
         ),
         (("--init-from", "/nowhere"), "hf download"),
         (("--hidden-size", "30"), "hidden-size is 30, not an even multiple of heads, 4"),

@@ -37,10 +37,10 @@ def test_tensors_of_other_shapes_are_refused_with_a_reason(tmp_path: Path) -> No
             (
                 HISTORY,
                 (32, 1),
-                "another version of Transformer Engine wrote it. "
+                "another version of Transformer Engine wrote the checkpoint. "
                 "Resume with that version, or with --precision bf16",
             ),
-            ("random.cpu.0", (6,), "another version of torch wrote it"),
+            ("random.cpu.0", (6,), "another version of torch wrote the"),
         ):
             wanted = {key: torch.zeros_like(tensor) for key, tensor in saved.items()} | {
                 name: torch.zeros(shape)

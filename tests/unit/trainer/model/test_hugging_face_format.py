@@ -36,7 +36,7 @@ def edit(folder: Path, **changes: object) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: edit(folder, token_dropout=False), "token_dropout False, ESM-2 has True"),
+        (lambda folder: edit(folder, token_dropout=False), "token_dropout False, but ESM-2 has"),
         (
             lambda folder: edit(folder, position_embedding_type="absolute"),
             "position_embedding_type",

@@ -78,7 +78,7 @@ def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (configured(is_decoder=True), "is_decoder True: this trainer's attention looks both ways"),
+        (configured(is_decoder=True), "is_decoder True: this trainer supports bidirectional"),
         (configured(add_cross_attention=True), "add_cross_attention True"),
         (configured(emb_layer_norm_before=True), "emb_layer_norm_before True"),
         (configured(is_folding_model=True), "is_folding_model True"),
@@ -90,23 +90,23 @@ def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
         ),
         (
             configured(hidden_dropout_prob=...),
-            "hidden_dropout_prob 0.1, for it lacks the key and transformers' default is 0.1",
+            r"hidden_dropout_prob 0\.1 \(the key is missing, and transformers' default is 0\.1\)",
         ),
         (configured(attention_probs_dropout_prob=0.2), "attention_probs_dropout_prob 0.2"),
         (configured(rope_scaling={"rope_type": "linear", "factor": 2.0}), "rope_scaling"),
         (configured(pruned_heads={"0": [1]}), "pruned_heads"),
-        (configured(tie_word_embeddings=False), "its decoder is not tied"),
+        (configured(tie_word_embeddings=False), "the decoder is not tied"),
         (
             weighted(lambda t: t.update({"lm_head.decoder.weight": t[EMBEDDING] + 1})),
-            "its decoder is not tied",
+            "the decoder is not tied",
         ),
         (
             weighted(lambda t: t.update({"lm_head.decoder.bias": t["lm_head.bias"] + 1})),
-            "bias of its own",
+            "second bias",
         ),
         (
             weighted(lambda t: t.update({"esm.embeddings.layer_norm.weight": torch.ones(HIDDEN)})),
-            r"hold esm\.embeddings\.layer_norm\.weight",
+            r"such as esm\.embeddings\.layer_norm\.weight",
         ),
         (
             weighted(lambda t: t.update({"classifier.dense.weight": torch.ones(2, 2)})),
@@ -114,14 +114,14 @@ def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
         ),
         (
             weighted(lambda t: t.update({f"{NORM}.weight": t[f"{NORM}.gamma"]})),
-            r"both .*LayerNorm\.weight and its other name",
+            r"twice, as .*LayerNorm\.weight and as",
         ),
         (weighted(lambda t: t[f"{NORM}.beta"].fill_(torch.nan)), "not finite"),
         (
             weighted(lambda t: t.update({f"{NORM}.beta": torch.zeros(3)})),
-            r"shape \[3\], config\.json means \[64\]",
+            r"shape \[3\], but config\.json requires \[64\]",
         ),
-        (weighted(lambda t: t.update({EMBEDDING: torch.zeros(1, HIDDEN)})), "config.json means"),
+        (weighted(lambda t: t.update({EMBEDDING: torch.zeros(1, HIDDEN)})), "json requires"),
         (
             weighted(
                 lambda t: t.update(
@@ -135,7 +135,7 @@ def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
         (configured(num_hidden_layers=0), "at least 1"),
         (
             configured(hidden_size=10**12, num_attention_heads=10**11),
-            "do not have the shapes|config.json means",
+            "do not have the shapes|config.json requires",
         ),
         (configured(num_hidden_layers=10**12), "is missing"),
         (lambda folder: (folder / "config.json").write_text("[]"), "is not a JSON object"),

@@ -91,11 +91,11 @@ def test_fp8_weights_have_no_statistics_that_need_higher_precision() -> None:
 @pytest.mark.parametrize(
     ("changes", "installed", "message"),
     [
-        ({"backend": "torch"}, True, "--backend torch has none"),
+        ({"backend": "torch"}, True, "but --backend is torch"),
         (
             {"backend": "te", "cuda_graph": True},
             True,
-            "--tensor-statistics and --cuda-graph do not go together",
+            "--tensor-statistics and --cuda-graph cannot be combined",
         ),
         ({"backend": "te"}, False, "pip install nvdlfw-inspect"),
     ],

@@ -67,10 +67,10 @@ def test_invalid_precision_layers_are_an_error_with_valid_examples(text: str) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("7", "--precision-layers 7: 7 names no layers; this model has layers 0 to 6"),
-        ("0,5-7", "5-7 names no layers"),
-        ("5-2", "5-2 names no layers"),
-        ("inner:4", "--precision-layers inner:4 leaves none of 7 layers: N is at most 3"),
+        ("7", "--precision-layers 7: 7 is not a layer or a range FIRST-LAST. This model"),
+        ("0,5-7", "5-7 is not a layer"),
+        ("5-2", "5-2 is not a layer"),
+        ("inner:4", "inner:4 selects none of the 7 layers: use inner:N with N at most 3"),
     ],
 )
 def test_missing_layers_are_an_error(text: str, message: str) -> None:

@@ -51,7 +51,7 @@ def test_a_precision_runs_on_suitable_gpus_and_other_machines_get_alternatives(
         resolve_for(ComputeOptions(precision=numbers), capability, has_te=True)
     message = str(refused.value)
     assert (
-        "no GPU" if capability is None else f"one of {capability[0]}.{capability[1]}"
+        "no GPU" if capability is None else f"a GPU of {capability[0]}.{capability[1]}"
     ) in message
     for other in message.rpartition("use ")[2].split(", "):
         assert machine in RUNS_ON[other]
@@ -62,7 +62,7 @@ def test_a_refusal_names_requirement_machine_and_alternatives() -> None:
         resolve_for(ComputeOptions(precision="mxfp8"), (9, 0), has_te=True)
     assert str(refused.value) == (
         "--precision mxfp8 needs a GPU of compute capability 10.0 to below 12.0 (Blackwell), "
-        "and this machine has one of 9.0 (Hopper): "
+        "but this machine has a GPU of 9.0 (Hopper): "
         "use fp8-delayed, fp8-current, fp8-block, bf16"
     )
 
@@ -85,26 +85,26 @@ def test_auto_picks_the_best_backend_and_precision_of_the_machine(
 @pytest.mark.parametrize(
     ("changes", "has_te", "message"),
     [
-        ({"backend": "te"}, False, "--backend te needs an NVIDIA GPU and the extra gpu"),
-        ({"precision": "fp8-current"}, False, "the extra gpu"),
+        ({"backend": "te"}, False, "--backend te needs an NVIDIA GPU and Transformer"),
+        ({"precision": "fp8-current"}, False, "and Transformer Engine"),
         (
             {"precision": "fp8-current", "backend": "torch"},
             True,
             "--precision fp8-current needs --backend te",
         ),
         ({"compile": True}, True, "--compile is for --backend torch"),
-        ({"precision_layers": "inner:1"}, True, "--precision bf16 is not one"),
-        ({"precision_layers": "inner:1", "precision": "fp32"}, True, "--precision fp32 is not one"),
+        ({"precision_layers": "inner:1"}, True, "but --precision is bf16"),
+        ({"precision_layers": "inner:1", "precision": "fp32"}, True, "but --precision is fp32"),
         (
             {"quantized_init": True},
             True,
-            "--precision bf16 is not FP8: leave it out, or use one of fp8-delayed",
+            "--precision is bf16: remove --quantized-init, or use a --precision of fp8-delayed",
         ),
-        ({"quantized_init": True, "backend": "torch"}, True, "is not FP8"),
+        ({"quantized_init": True, "backend": "torch"}, True, "but --precision is"),
         (
             {"quantized_init": True, "cuda_graph": True, "precision": "fp8-current"},
             True,
-            "--quantized-init and --cuda-graph do not go together: FP8 weights",
+            "--quantized-init and --cuda-graph cannot be combined, because FP8 weights",
         ),
     ],
 )
@@ -116,9 +116,9 @@ def test_incompatible_options_are_refused(
 
 
 def test_fp4_weights_are_refused() -> None:
-    with pytest.raises(ValueError, match="--precision nvfp4 is not FP8") as refused:
+    with pytest.raises(ValueError, match="but --precision is nvfp4") as refused:
         resolve_for(ComputeOptions(precision="nvfp4", quantized_init=True), (10, 0), has_te=True)
-    assert "nvfp4" not in str(refused.value).rpartition("use one of")[2]
+    assert "nvfp4" not in str(refused.value).rpartition("use a --precision of")[2]
 
 
 @pytest.mark.parametrize(
@@ -147,15 +147,15 @@ def test_sizes_must_be_multiples_that_the_precision_requires(numbers: str, multi
         ValueError,
         match=(
             f"--hidden-size is {multiple // 2}, "
-            f"--precision {numbers} needs a multiple of {multiple}: change it"
+            f"but --precision {numbers} needs a multiple of {multiple}: change "
         ),
     ):
         say(hidden_size=multiple // 2)
     with pytest.raises(ValueError, match=f"--ffn-size is {multiple + 8}"):
         say(ffn_size=multiple + 8)
-    with pytest.raises(ValueError, match=f"d gives each rank {multiple + 8} tokens.*--capacity"):
+    with pytest.raises(ValueError, match=f"each rank holds {multiple + 8} tokens.*--capacity"):
         say(slice_tokens=multiple + 8)
-    with pytest.raises(ValueError, match="leaves none"):
+    with pytest.raises(ValueError, match="selects none"):
         say(precision_layers="inner:2")
 
 
@@ -174,7 +174,7 @@ def test_fp8_weights_are_refused_for_several_processes() -> None:
     options = ComputeOptions(precision="fp8-current", quantized_init=True)
     precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=1)
     with pytest.raises(
-        ValueError, match="--quantized-init supports one process only, and there are 2"
+        ValueError, match="--quantized-init supports one process only, but this job has 2"
     ):
         precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=2)
 
