@@ -1,4 +1,4 @@
-"""Shared fixtures: the corpora, datasets for several tests, and ways to run the command."""
+"""Shared fixtures: corpora, datasets that several tests use, and functions that run `thdpack`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ OurThreads = Callable[[], list[threading.Thread]]
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach the processes that tests start, also from a script in the background.
+    """Restore the handler of SIGINT (Ctrl-C), if pytest runs in a background script.
 
-    Such a script ignores SIGINT, and its children would inherit that.
+    A shell makes background scripts ignore SIGINT. Processes that tests start would inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -87,15 +87,17 @@ TOGETHER = {
     }.items()
     for file in (f"tests/{name}" for name in files)
 }
-"""The group of each file whose tests run in one worker, one after another.
+"""Group of each test file, by path. All tests of a group run in the same xdist worker.
 
-What a group shares is slow to make and made once: a Ray cluster, a browser, an S3 server, the
-process that forks ranks, a trained model, the import of transformers.
+The tests of a group share objects that are slow to create: a Ray cluster, a browser, an S3 server,
+the process that forks ranks, a trained model, or the imported transformers.
 """
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slowest tests; shuffle all tests if `make soak` asks for it."""
+    """Sort tests so that the slowest start first. `make soak` sets THDPACK_TEST_ORDER, the seed of
+    a random order instead.
+    """
     items.sort(
         key=lambda item: (
             _file(item.nodeid) not in TOGETHER,
@@ -111,9 +113,10 @@ def _file(nodeid: str) -> str:
 
 
 class TogetherScheduling(LoadScopeScheduling):
-    """Scheduler that gives each worker single tests, or all tests of a group.
+    """Scheduler of pytest-xdist that gives all tests of a group to the same worker. Other tests are
+    scheduled one by one.
 
-    xdist's own groups (`xdist_group`) do nothing in pytest-xdist 3.8 with pytest 9.2.
+    xdist's own mark `xdist_group` has no effect in pytest-xdist 3.8 with pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -126,9 +129,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TogetherSche
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Return the folder of real corpora beside the checkout; skip the test if it is absent."""
+    """Return the folder of real corpora, ../shared/data. Skip the test if the folder is missing."""
     if not SHARED.is_dir():
-        pytest.skip("../shared/data is not here")
+        pytest.skip("../shared/data does not exist")
     return SHARED
 
 
@@ -139,7 +142,8 @@ def sample() -> Path:
 
 @pytest.fixture
 def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
-    """Build a dataset in this process: `build_here(input, out, **options)`."""
+    """Return a function that builds a dataset in this process: `build_here(input, out, **options)`.
+    """
     here = ExecutorKind(open=lambda request: InThisProcess(request.workers), remote=False)
     monkeypatch.setitem(EXECUTORS, "processes", here)
 
@@ -154,21 +158,21 @@ def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
 
 @pytest.fixture(name="run")
 def _run() -> Run:
-    """Run `thdpack` in the test's process: `run("verify", dataset)`."""
+    """Return a function that runs `thdpack` in this process: `run("verify", dataset)`."""
     return run_here
 
 
 @pytest.fixture(name="run_process")
 def _run_process() -> Run:
-    """Run `thdpack` in a process of its own, for claims about processes."""
+    """Return a function that runs `thdpack` in a new process, for tests of process behaviour."""
     return run_process
 
 
 @pytest.fixture
 def our_threads() -> OurThreads:
-    """Return a function that lists the threads of thdpack started since the test began.
+    """Return a function that lists thdpack's threads that were started during this test.
 
-    Threads of earlier tests may still wait for a store.
+    Threads of earlier tests are left out. They may still wait for a store.
     """
     earlier = set(threading.enumerate())
     return lambda: [
@@ -180,7 +184,9 @@ def our_threads() -> OurThreads:
 
 @pytest.fixture(scope="session")
 def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a dataset of about 215 buckets in about 20 shards. Tests change copies only."""
+    """Build a dataset of about 215 buckets in about 20 shards. Tests must not modify it, but may
+    modify copies.
+    """
     folder = tmp_path_factory.mktemp("many_shards")
     (folder / "made.fasta").write_bytes(fasta(made_records(RECORDS, longest=LONGEST)))
     return preprocess(
@@ -193,16 +199,18 @@ def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def whole(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train on many_shards in one process, without interruption. Tests copy the run's folder."""
-    from tests.helpers.processes.runs import train  # torch, which few tests need
+    """Train on many_shards in one process, without interruption. Tests must not modify the run's
+    folder, but may modify copies.
+    """
+    from tests.helpers.processes.runs import train  # lazy: imports torch, which few tests need
 
     return train(many_shards, tmp_path_factory.mktemp("whole") / "run")
 
 
 @pytest.fixture
 def numerics() -> Iterator[None]:
-    """Compute with one thread and seed 0, or with those that `make soak` sets."""
-    import torch  # slow to import, and few tests need it
+    """Run torch with one thread and seed 0. `make soak` sets other numbers."""
+    import torch  # lazy: slow to import, and few tests need it
 
     threads = torch.get_num_threads()
     torch.set_num_threads(int(os.environ.get("THDPACK_TEST_THREADS", "1")))

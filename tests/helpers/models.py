@@ -1,4 +1,6 @@
-"""Random ESM-2 models, Hugging Face's and ours with the same weights, and random sequences."""
+"""Random ESM-2 models, random sequences, and pairs of a Hugging Face model and an Esm2 model with
+the same weights.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ ALONE = single_process(CPU)
 
 
 def initialized(dtype: torch.dtype = torch.float32) -> tuple[Esm2, dict[str, Tensor]]:
-    """Return our model of shape SMALL with initial weights of this dtype, and its fp32 masters."""
+    """Return an Esm2 of shape SMALL with initial weights of this dtype, and its fp32 masters."""
     built = build(SMALL, TORCH)
     for parameter in built.parameters():
         parameter.data = parameter.data.to(dtype)
@@ -36,9 +38,13 @@ def initialized(dtype: torch.dtype = torch.float32) -> tuple[Esm2, dict[str, Ten
 def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedLM:
     """Return a random EsmForMaskedLM.
 
-    Its weights are large, so that attention is far from uniform and a wrong rotation shows.
+    Its weights are large, so that attention is far from uniform. A wrong rotary embedding then
+    changes the logits visibly.
+
+    Args:
+        fp16_frequencies: round inv_freq to fp16, as published checkpoints do.
     """
-    from transformers import (  # slow to import, and only one worker needs it
+    from transformers import (  # lazy: slow to import, and only one worker needs it
         EsmConfig,
         EsmForMaskedLM,
     )
@@ -58,15 +64,16 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
         layer_norm_eps=1e-5,
         emb_layer_norm_before=False,
     )
-    with torch.device("meta"):  # initialising the largest layer would take a minute
+    with torch.device("meta"):  # without values: drawing initial values takes up to a minute
         model = EsmForMaskedLM(config).eval()
     model.to_empty(device=CPU)
     model.tie_weights()
-    base = torch.empty(1_000_003).uniform_(-1, 1)  # a prime, so no multiple of a row's length
+    # Repeat a million random numbers, because drawing 300 million takes five seconds. The count is
+    # a prime, so that rows of a matrix do not repeat.
+    base = torch.empty(1_000_003).uniform_(-1, 1)
     with torch.no_grad():
         for parameter in model.parameters():
             bound = (3 / parameter.shape[-1]) ** 0.5 if parameter.ndim > 1 else 0.1
-            # drawing 300 million numbers takes five seconds
             for piece in parameter.view(-1).split(base.numel()):
                 torch.mul(base[: piece.numel()], bound, out=piece)
         for name, parameter in model.named_parameters():
@@ -82,14 +89,14 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
 
 
 def ours(shape: ModelOptions, theirs: EsmForMaskedLM) -> Esm2:
-    """Return our model with the weights of theirs."""
+    """Return an Esm2 with the weights of a Hugging Face model."""
     model = build(shape, TORCH)
     fill(model, from_esm(theirs.state_dict(), shape), seed=0, topology=ALONE)
     return model
 
 
 def sequences(*residues: int) -> list[Tensor]:
-    """Return the tokens of random sequences with so many residues."""
+    """Return the tokens of random sequences. Each argument is the number of residues of one."""
     return [
         torch.cat([torch.tensor([ESM2.cls]), torch.randint(4, 24, (n,)), torch.tensor([ESM2.eos])])
         for n in residues
@@ -97,7 +104,8 @@ def sequences(*residues: int) -> list[Tensor]:
 
 
 def packed(rows: list[Tensor], *, slots: int = 8, tail: int = 3) -> tuple[Tensor, SequenceLayout]:
-    """Return one THD row with a tail of padding, as a bucket has."""
+    """Return the sequences as one THD row like a bucket, with `tail` tokens of padding at the end.
+    """
     ids = torch.cat([*rows, torch.full((tail,), ESM2.pad)])
     ends = np.cumsum([0, *(row.numel() for row in rows), tail])
     cu_seqlens = torch.full((slots + 1,), ids.numel(), dtype=torch.int32)
@@ -106,5 +114,5 @@ def packed(rows: list[Tensor], *, slots: int = 8, tail: int = 3) -> tuple[Tensor
 
 
 def padded(rows: list[Tensor]) -> Tensor:
-    """Return the rows as one padded batch (BSHD)."""
+    """Return the sequences as one padded batch (BSHD)."""
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=ESM2.pad)

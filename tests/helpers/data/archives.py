@@ -1,4 +1,4 @@
-"""Archives of every kind that inputs may be, of one part or of several in a row."""
+"""Compression of test inputs, in every supported format, as one archive or several concatenated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backports import zstd
 
 
 def bgzip(data: bytes, block: int = 5000) -> bytes:
-    """Return BGZF: gzip members with the BC field, the last one empty (SAM specification, 4.1)."""
+    """Return BGZF (SAM specification, 4.1): gzip members with the BC field. The last is empty."""
     blocks = []
     for chunk in [data[i : i + block] for i in range(0, len(data), block)] + [b""]:
         deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
@@ -25,12 +25,12 @@ def bgzip(data: bytes, block: int = 5000) -> bytes:
 
 
 def zstandard(data: bytes) -> bytes:
-    """Return a frame with a checksum, as the zstd command writes it."""
+    """Return a zstd frame with a checksum, as the zstd command writes frames."""
     return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
 
 
 def skippable(content: bytes) -> bytes:
-    """Return a zstd frame that readers skip, such as pzstd puts before each of its frames."""
+    """Return a zstd frame that readers skip. pzstd writes such a frame before each data frame."""
     return b"\x50\x2a\x4d\x18" + struct.pack("<I", len(content)) + content
 
 
@@ -44,6 +44,6 @@ KINDS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def in_parts(kind: str, data: bytes, parts: int) -> bytes:
-    """Return `data` as so many archives of a kind in a row."""
+    """Return `data` as `parts` concatenated archives of the given kind."""
     size = -(-len(data) // parts)
     return b"".join(KINDS[kind](data[i : i + size]) for i in range(0, len(data), size))

@@ -1,4 +1,4 @@
-"""Random FASTA, and plain, slow code that reads a dataset and shares nothing with the pipeline."""
+"""Random FASTA, and slow, simple functions that read a dataset without code of the pipeline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LETTERS = "LAGVSERTIDPKQNFYMHWC"
 def made_records(count: int, *, seed: int = 0, longest: int = 700) -> list[tuple[str, str]]:
     """Return (header, residues) of random proteins.
 
-    Some are duplicates, empty, long, in lower case or with unknown letters.
+    Some residues are duplicates, empty, long, in lower case, or contain unknown letters.
     """
     rng = np.random.default_rng(seed)
     records: list[tuple[str, str]] = []
@@ -56,7 +56,7 @@ def read_manifest(dataset: Path) -> Manifest:
 
 
 def read_records(dataset: Path) -> list[dict[str, Any]]:
-    """Return all rows of records/, by ordinal."""
+    """Return all rows of the dataset's folder records/, sorted by ordinal."""
     rows = [
         row
         for entry in read_manifest(dataset).records
@@ -66,7 +66,7 @@ def read_records(dataset: Path) -> list[dict[str, Any]]:
 
 
 def read_buckets(dataset: Path) -> list[dict[str, Any]]:
-    """Return all buckets, with their split, shard and row."""
+    """Return all buckets. Each is a dictionary of its columns, its split, its shard and its row."""
     found = []
     for split, entries in read_manifest(dataset).shards.items():
         for entry in entries:
@@ -78,7 +78,7 @@ def read_buckets(dataset: Path) -> list[dict[str, Any]]:
 
 
 def sequences_in(bucket: dict[str, Any]) -> list[tuple[int, int, str]]:
-    """Return (ordinal, start, residues) of a bucket's sequences; unknown letters are `?`."""
+    """Return (ordinal, start, residues) of each sequence in a bucket. Unknown letters are `?`."""
     found = []
     edges = bucket["cu_seqlens"]
     for i in range(bucket["num_seqs"]):
@@ -106,7 +106,9 @@ def digest(dataset: Path) -> dict[str, str]:
 
 
 def as_read(residues: str) -> str:
-    """Return residues as a bucket stores them; unknown letters are `?`."""
+    """Return residues as a bucket stores them: upper case, without a final `*`, and with `?` for
+    unknown letters.
+    """
     return "".join(
         letter if letter in ESM2.letters else "?" for letter in residues.upper().removesuffix("*")
     )

@@ -1,4 +1,4 @@
-"""Kinds of damage to a shard, and the word for each in an error."""
+"""Functions that damage a shard, and the word for each kind of damage in thdpack's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readers deliver, in a form that tests compare."""
+"""Buckets that readers return, in a form that tests can compare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Seen = tuple[int, bytes, bytes, int, int, int]
 
 
 def seen(bucket: Bucket) -> Seen:
-    """Return all values of a bucket, in a form to compare."""
+    """Return all values of a bucket as a tuple, for comparison."""
     return (
         bucket.position,
         bucket.input_ids.tobytes(),
@@ -28,7 +28,9 @@ def seen(bucket: Bucket) -> Seen:
 def steps(
     dataset: Path, world: int, count: int, *, state: dict[str, Any] | None = None, prefetch: int = 2
 ) -> tuple[list[Seen], dict[str, Any]]:
-    """Return what `world` ranks deliver in `count` steps, in global order, and their last state."""
+    """Read `count` steps on `world` ranks. Return all buckets in the global order, and the final
+    state of the readers.
+    """
     readers = [
         ShardReader(dataset, rank=rank, world_size=world, buckets_per_step=STEP, prefetch=prefetch)
         for rank in range(world)

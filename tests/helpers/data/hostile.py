@@ -1,4 +1,5 @@
-"""Files as a bad disk or an attacker may leave them: JSON with one change, and changed bytes."""
+"""Damaged files, as from a bad disk or an attacker: JSON with one changed value, and changed bytes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ OUTSIDE = (
     "train/x",
     "~/x",
 )
-"""Names that lead out of a folder, and invalid names."""
+"""File names that point out of a folder, and invalid file names."""
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -65,7 +66,7 @@ _TOKENS = (
 
 
 def mutated(values: Any, rng: random.Random) -> Any:
-    """Return a copy of JSON values in which one is missing, renamed, repeated or replaced."""
+    """Return a copy of JSON values, with one value removed, renamed, repeated or replaced."""
     changed = node = json.loads(json.dumps(values))
     while True:
         key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
@@ -85,7 +86,9 @@ def mutated(values: Any, rng: random.Random) -> Any:
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """Return changed bytes: a flipped bit, or bytes replaced, removed, copied, added or cut off."""
+    """Return the content with one random change: a flipped bit, or bytes replaced, removed, copied,
+    added or cut off.
+    """
     while True:
         at, elsewhere = rng.randrange(len(content)), rng.randrange(len(content))
         piece = content[at : at + rng.choice((1, 4, 64))]

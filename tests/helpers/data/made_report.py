@@ -1,4 +1,4 @@
-"""A made-up report with hostile names, for tests of the page that need no dataset."""
+"""A synthetic report with hostile names, for tests of the report page that need no dataset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pipeline.report.model import (
 )
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
-"""Name of a file, and id of a record."""
+"""Name of an input file and id of a record. A page that does not escape it would run a script."""
 CAPACITY, LONGEST = 16_384, 1_024
 NOTHING = Distribution(edges=(), counts=())
 
@@ -62,7 +62,7 @@ def made_report(
     names: Sequence[str] = ("swissprot.fasta.gz", HOSTILE),
     seed: int = 0,
 ) -> Report:
-    """Return a report from a seed; numbers that a page shows side by side agree."""
+    """Return a random report. Numbers that the page shows side by side are consistent."""
     rng = np.random.default_rng(seed)
     residues = np.clip(np.exp(rng.normal(5.72, 0.68, records)), 11, 35_213).astype(np.int64)
     kept = residues[: int(records * 0.92)]
@@ -139,7 +139,9 @@ def made_report(
 
 
 def made_comparison() -> Comparison:
-    """Return a comparison of reports with different lengths; the second is a child of the first."""
+    """Return a comparison of two reports with different lengths, of which the second is a child of
+    the first.
+    """
     a, b = made_report(), made_report(records=90_000, seed=1)
     return Comparison(
         a=a,

@@ -1,4 +1,4 @@
-"""Numbers of the dataset that the fixture `many_shards` builds, for the tests that check them."""
+"""Constants of the dataset that the fixture `many_shards` builds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Final
 
 RECORDS: Final = 1000
 LONGEST: Final = 120
-"""Residues. Few and short sequences in a bucket keep a training step on a CPU short."""
+"""Maximum number of residues of a record. With few and short sequences in a bucket, a training step
+on a CPU is quick."""
 CAPACITY: Final = 256
 MAX_SEQ_LEN: Final = 128
 PARTITION_BYTES: Final = 2000
-"""About 215 buckets in about 20 shards."""
+"""Size of a partition in bytes, so small that about 215 buckets fill about 20 shards."""
 OPTIONS: Final = ("--capacity", str(CAPACITY), "--max-seq-len", str(MAX_SEQ_LEN))

@@ -1,4 +1,4 @@
-"""The content of a FASTA file by Biopython and plain code: slow, and the reference of tests."""
+"""Slow parser of FASTA files from Biopython and simple code. Tests use its results as reference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ Record = tuple[str, list[int]]
 
 
 def biopython(data: bytes) -> list[Record] | None:
-    """Return (id, token ids) of each record by SimpleFastaParser; None if it refuses the file."""
+    """Return (id, token ids) of each record, parsed by Biopython's SimpleFastaParser. Return None
+    if the file is not UTF-8.
+    """
     try:
         parsed = list(SimpleFastaParser(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")))
     except UnicodeDecodeError:
@@ -22,13 +24,16 @@ def biopython(data: bytes) -> list[Record] | None:
 
 
 def first_word(title: str) -> str:
-    """Return the id of a title as Biopython's SeqIO does, except that only ASCII blanks end it."""
+    """Return the id in a title as Biopython's SeqIO does, except that only ASCII blanks end the id.
+    """
     blanks = " \t\v\f\x1c\x1d\x1e\x1f"
     return re.split(f"[{blanks}]", title.lstrip(blanks), maxsplit=1)[0]
 
 
 def tokens(residues: str) -> list[int]:
-    """Return token ids without specials: upper case, one trailing `*` removed, others <unk>."""
+    """Return token ids without special tokens. One trailing `*` is removed, lower case becomes
+    upper case, and unknown letters become <unk>.
+    """
     return [
         ESM2.letters.get(letter.upper() if letter.isascii() else "", ESM2.unk)
         for letter in residues.removesuffix("*")
@@ -36,9 +41,8 @@ def tokens(residues: str) -> list[int]:
 
 
 def beyond_biopython(data: bytes) -> bool:
-    """Tell whether our format differs from Biopython's for this text.
-
-    It does for `;` lines, a byte-order mark, and text before the first `>`.
+    """Return whether thdpack reads this text differently from Biopython. The reason may be a line
+    that begins with `;`, a byte-order mark, or text before the first `>`.
     """
     lines = re.split(rb"\r\n|\r|\n", data)
     first = next((i for i, line in enumerate(lines) if line.startswith(b">")), len(lines))

@@ -1,6 +1,7 @@
-"""The real corpora of ../shared/data: their first records, or all under THDPACK_LONG.
+"""Text of the real corpora in ../shared/data.
 
-Reading a whole corpus with the slow oracle takes seconds.
+By default, only the first records are used, because parsing a whole corpus with the slow oracle.py
+takes seconds. With the environment variable THDPACK_LONG, all records are used.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import re
 from pathlib import Path
 
 FIRST = 2_000
-"""Number of records of a corpus that tests read by default."""
+"""Number of records of a corpus that tests use by default."""
 
 
 def corpus_text(path: Path) -> bytes:
-    """Return the decompressed text of a corpus, up to its record FIRST."""
+    """Return the decompressed text of the first FIRST records of a corpus, or of all."""
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if "THDPACK_LONG" in os.environ:
         return text

@@ -1,7 +1,8 @@
-"""Every number of a report, recomputed from FASTA by Biopython and plain loops.
+"""Every number of a report, recomputed from FASTA with Biopython and simple loops.
 
-Shares tables of data with pipeline/report, but no code. Only the order of sequences in the
-simulations comes from numpy, as pipeline/report/gather/waste.py states it.
+This module imports constant tables of the pipeline, but no code. Simulations of packing need the
+same random order of sequences as the report. They use numpy's shuffle, with the seed that
+pipeline/report/gather/waste.py documents.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ POOL = 50
 
 @dataclass
 class Record:
-    """One FASTA entry and its fate."""
+    """One FASTA record and its status.
+
+    tokens: token ids without special tokens, one byte each.
+    original: ordinal of the first identical record, if this record is a duplicate; else None.
+    """
 
     ordinal: int
     source: str
@@ -50,7 +55,11 @@ class Record:
 
 
 def read(inputs: list[Path], text: dict[str, bytes], options: dict[str, Any]) -> list[Record]:
-    """Return all records with their fates. text: the decompressed bytes of each input, by name."""
+    """Return all records with their status.
+
+    Args:
+        text: decompressed content of each input, by file name.
+    """
     records: list[Record] = []
     first_of: dict[bytes, int] = {}
     for path in inputs:
@@ -76,7 +85,7 @@ def _status(record: Record, options: dict[str, Any]) -> str:
 
 
 def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
-    """Return the residues of each sequence of a kept record."""
+    """Return the residues of each sequence into which the option `long` cuts a kept record."""
     most = options["max_seq_len"] - 2
     if options["long"] == "split":
         return [record.tokens[i : i + most] for i in range(0, record.residues, most)]
@@ -86,7 +95,7 @@ def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
 def expected(
     records: list[Record], inputs: list[Path], options: dict[str, Any], *, over: str
 ) -> dict[str, Any]:
-    """Return the numbers that reports of a dataset and of raw FASTA share."""
+    """Return the numbers that appear both in a dataset's report and in a raw FASTA file's."""
     kept = [record for record in records if record.status == "kept"]
     cut = [(record, piece) for record in kept for piece in pieces(record, options)]
     letters = (
@@ -220,7 +229,9 @@ def _duplicates(records: list[Record], inputs: list[Path]) -> list[dict[str, Any
 
 
 def splits(dataset: Path) -> list[dict[str, Any]]:
-    """Return the splits from every bucket of a dataset; histograms are lists of all values."""
+    """Return the numbers of each split, computed from all its buckets. Instead of a histogram,
+    `*_counts` is the list of all values.
+    """
     manifest = read_manifest(dataset)
     buckets = read_buckets(dataset)
     found = []
@@ -263,7 +274,9 @@ def _spread(costs: list[int]) -> tuple[float, float]:
 
 
 def waste(records: list[Record], options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return bshd, sorted and next-fit by name; `cost_counts` is a list of all values."""
+    """Return the numbers of the simulated packings bshd, sorted and next-fit, by name. Instead of a
+    histogram, `cost_counts` is the list of all values.
+    """
     stream = np.array(
         sorted(
             len(piece) + 2
@@ -340,7 +353,7 @@ def _next_fit(lengths: list[int], options: dict[str, Any]) -> list[list[int]]:
 
 
 def binned(values: list[int], edges: list[float]) -> list[int]:
-    """Count the values between edges; every value must lie in a bin."""
+    """Return the number of values in each bin between edges. Every value must lie in a bin."""
     counts = [0] * max(0, len(edges) - 1)
     for value in values:
         place = bisect_right(edges, value) - 1

@@ -1,4 +1,4 @@
-"""Helpers of tests of `thdpack stats`."""
+"""Helpers for tests of `thdpack stats`."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def stats(run: Run, *arguments: object) -> dict[str, Any]:
 
 
 def rewritten(dataset: Path, change: Callable[[Manifest], Manifest]) -> None:
-    """Replace the manifest by a valid one with other contents."""
+    """Replace the manifest by the result of `change`, with a valid digest."""
     (dataset / "manifest.json").write_text(change(read_manifest(dataset)).to_json())

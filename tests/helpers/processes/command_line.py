@@ -1,9 +1,10 @@
-"""`thdpack` as tests run it: in the test's process, or in its own.
+"""Functions with which tests run `thdpack`.
 
-`run_here` is ten times as fast, for claims about what a command reads, writes and prints.
-`run_process` is for claims about processes: workers, signals, locks, memory, exit codes.
-`start` of tests/helpers/processes/started.py is for processes that a test kills, signals or runs
-at the same time as others.
+| function | process | use it to test |
+|---|---|---|
+| `run_here` | the test's process, ten times as fast | files and output of a command |
+| `run_process` | a new process | workers, signals, locks, memory, exit codes |
+| `start` of started.py | a fork | commands that a test kills, signals or runs concurrently |
 """
 
 from __future__ import annotations
@@ -33,29 +34,31 @@ from pipeline.storage.interrupt import INTERRUPTED
 
 REPO = Path(__file__).parents[3]
 PIECE_BYTES = 1_000
-"""Bytes of a piece of an input, in builds of many small tasks."""
+"""Size of a piece of an input in bytes, in builds of many small tasks. A piece is the unit in which
+a build divides an input into tasks."""
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 _EXECUTORS = (
     "pipeline.build.array_jobs.run_listed",
     "pipeline.build.verify_dataset",
-    "pipeline.executors.processes",  # the last: the others import its class
+    "pipeline.executors.processes",  # must be last, because the other modules import its class
 )
-"""Modules from which worker processes are started."""
+"""Modules that start worker processes."""
 _QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 """Warnings that Python does not show by default."""
 _THREADS_END_SECONDS = 20.0
-"""Time limit for the threads of a command that has returned; most have ended before."""
+"""Time limit for the threads of a command that has returned. Most threads end earlier."""
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, with output that does not depend on a terminal."""
+    """Return this process's environment variables, with a fixed width and no colours for output."""
     return {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 
 
 class InThisProcess:
-    """Executor that runs tasks one after another in this process, for tests of their results."""
+    """Executor that runs tasks one after another in this process, for tests of the tasks' results.
+    """
 
     def __init__(self, workers: int) -> None:
         pass
@@ -85,7 +88,9 @@ def small_tasks(
     task_bytes: int | None = None,
     partition_bytes: int | None = None,
 ) -> dict[str, int]:
-    """Return constants of the pipeline, by name, for a build of many small tasks."""
+    """Return values for constants of the pipeline, by the constant's name, with which a build has
+    many small tasks.
+    """
     return {
         "pipeline.inputs.find.TASK_BYTES": task_bytes or 128 << 20,
         "pipeline.inputs.find.PIECE_BYTES": PIECE_BYTES,
@@ -96,7 +101,9 @@ def small_tasks(
 
 
 def use_few_small_tasks(patch: pytest.MonkeyPatch) -> None:
-    """Make builds in this process cut 100 kB of input into a few tasks and partitions."""
+    """Patch constants so that builds in this process divide 100 kB of input into a few tasks and
+    partitions.
+    """
     for name, value in small_tasks(task_bytes=60_000, partition_bytes=60_000).items():
         if not name.endswith("RESTS_TOGETHER"):
             patch.setattr(name, value)
@@ -105,8 +112,9 @@ def use_few_small_tasks(patch: pytest.MonkeyPatch) -> None:
 def command(*arguments: str, setup: str = "", **sizes: int) -> list[str]:
     """Return the command line of `thdpack …`.
 
-    setup: a Python statement to run first.
-    sizes: those of `small_tasks`.
+    Args:
+        setup: Python statement to run first.
+        sizes: arguments of `small_tasks`.
     """
     if not sizes and not setup:
         return [sys.executable, "-m", "pipeline", *arguments]
@@ -114,7 +122,7 @@ def command(*arguments: str, setup: str = "", **sizes: int) -> list[str]:
 
 
 def program(setup: str, sizes: dict[str, int]) -> str:
-    """Return Python text that runs `thdpack`; see `command`."""
+    """Return Python source code that runs `thdpack`. The arguments are those of `command`."""
     settings = small_tasks(**sizes) if sizes else {}
     lines = [setup, *(f"{name} = {value}" for name, value in settings.items())]
     text = """
@@ -128,7 +136,7 @@ if __name__ == "__main__":
 
 
 def without_workers() -> None:
-    """Make this process run the tasks of its builds itself from now on."""
+    """Make builds in this process run their tasks in this process instead of in workers."""
     pipeline.executors.processes.preload = lambda *more: None
     for module in _EXECUTORS:
         import_module(module).ProcessExecutor = InThisProcess  # type: ignore[attr-defined]
@@ -140,7 +148,7 @@ def run_process(
     timeout: float = 120,
     **sizes: int,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `thdpack` to its end in a process of its own."""
+    """Run `thdpack` in a new process, and wait for its end."""
     done = subprocess.run(
         command(*map(str, arguments), **sizes),
         cwd=REPO,
@@ -160,10 +168,10 @@ def run_here(
     timeout: float = 120,
     **sizes: int,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `thdpack` to its end in this process; undo its changes to the process.
+    """Run `thdpack` in this process, and then undo its changes to the process.
 
-    Tasks run in this process too, unless `--workers` asks for processes. Ray takes a process of
-    its own, and only there does `timeout` hold: pytest's limit ends a test that hangs.
+    Without `--workers`, tasks run in this process too. A command with Ray runs in a new process.
+    Only then does `timeout` apply. Otherwise pytest's limit ends a test that hangs.
     """
     words = [str(argument) for argument in arguments]
     if "ray" in words:
@@ -187,14 +195,14 @@ def run_here(
             for module in _EXECUTORS:
                 patch.setattr(f"{module}.ProcessExecutor", InThisProcess)
         code = run_command(words)
-    if code == 130:  # no test interrupts itself: the user has pressed Ctrl-C
+    if code == 130:  # the user has pressed Ctrl-C, because no test interrupts itself
         raise KeyboardInterrupt
     said = [file.buffer.getvalue().decode() for file in (out, errors)]
     return subprocess.CompletedProcess(["thdpack", *words], code, *said)
 
 
 def preprocess(source: Path, out: Path, *options: str, **sizes: int) -> Path:
-    """Build a dataset for several tests, in this process; return `out`."""
+    """Build a dataset in this process, and return `out`."""
     done = run_here("preprocess", source, "--out", out, *options, **sizes)
     assert done.returncode == 0, done.stderr
     return out
@@ -206,9 +214,12 @@ def _text(errors: str) -> io.TextIOWrapper:
 
 @contextmanager
 def _fresh_process() -> Iterator[None]:
-    """Hide state that a new process would not have, and remove the command's state afterwards."""
+    """Hide state that a new process would not have. Afterwards restore this state, and remove that
+    of the command.
+    """
     root = logging.getLogger()
-    handlers, root.handlers = root.handlers, []  # pytest's; without any, warnings go to stderr
+    # hide pytest's handlers: without a handler, logging writes warnings to standard error
+    handlers, root.handlers = root.handlers, []
     _forget_stores()
     try:
         with warnings.catch_warnings():
@@ -221,7 +232,7 @@ def _fresh_process() -> Iterator[None]:
         root.handlers = handlers
         INTERRUPTED.clear()
         _forget_stores()
-        # the fork server keeps the environment of its start
+        # stopped, because the fork server keeps the environment variables of its start
         multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
@@ -238,7 +249,7 @@ def _show_warning(
 
 
 def _forget_stores() -> None:
-    """Drop cached listings and the list of uploaded objects; connections stay open."""
+    """Drop cached listings and the list of uploaded objects. Connections stay open."""
     for kind in registry.values():
         for system in kind._cache.values():
             system.invalidate_cache()
@@ -249,7 +260,7 @@ def _forget_stores() -> None:
 
 @contextmanager
 def _threads_ended() -> Iterator[None]:
-    """Wait for the threads that the command started."""
+    """Wait at the end until the threads that the command started have ended."""
     before = set(threading.enumerate())
     yield
     for thread in threading.enumerate():
@@ -259,14 +270,14 @@ def _threads_ended() -> Iterator[None]:
 
 
 def in_a_fork(work: Callable[[], object]) -> str:
-    """Run `work` in a fork; return what it raised, as `Type: message`, or ""."""
+    """Run `work` in a fork. Return its exception as `Type: message`; "" if there is none."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         said = ""
         try:
             work()
-        except BaseException as error:  # told to the parent
+        except BaseException as error:  # sent to the parent process
             said = f"{type(error).__name__}: {error}"
         os.write(writing, said.encode())
         os._exit(0)

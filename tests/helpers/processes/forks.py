@@ -1,8 +1,8 @@
-"""Processes that are forks of a server, which has imported the modules that they need.
+"""Processes that are forked from a server process, which has already imported their modules.
 
-A fork takes 10 ms, the imports one to five seconds of CPU. Each xdist worker starts one `Server`
-of a kind when it first needs it. For claims about the start of an interpreter, see `run_process`
-in tests/helpers/processes/command_line.py.
+A fork takes 10 ms, but the imports take one to five seconds of CPU. Each xdist worker starts at
+most one `Server` for commands (started.py) and one for ranks (ranks.py). To test the start of an
+interpreter, use `run_process` of command_line.py instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass
 class Fork:
-    """One process. pid: its id, also its process group's."""
+    """A forked process.
+
+    pid: id of the process and of its process group.
+    returncode: exit status, negative for a signal; None until `poll` or `wait` has seen the end.
+    """
 
     pid: int
     _pidfd: int
@@ -47,7 +51,11 @@ class Fork:
         return self.returncode
 
     def wait(self, timeout: float = GIVE_UP_SECONDS) -> int:
-        """Wait for the end. Raises: TimeoutError."""
+        """Wait for the end of the process, and return the exit status.
+
+        Raises:
+            TimeoutError: the process does not end in time.
+        """
         if self.returncode is None and not select.select([self._pidfd], [], [], timeout)[0]:
             raise TimeoutError(f"process {self.pid} does not end")
         status = self.poll()
@@ -55,7 +63,7 @@ class Fork:
         return status
 
     def stops(self) -> bool:
-        """Wait until the process stops itself; return False if it ends instead."""
+        """Wait until the process stops itself (SIGSTOP). Return False if it ends instead."""
         return self._server.stops(self.pid)
 
     def send(self, number: signal.Signals) -> None:
@@ -66,7 +74,7 @@ class Fork:
 
 
 class Printed:
-    """Text that processes write into a pipe, standard error included, read as it comes."""
+    """Standard output and standard error of processes, which a thread reads from a pipe."""
 
     def __init__(self) -> None:
         reading, self.descriptor = os.pipe()
@@ -75,7 +83,7 @@ class Printed:
         self._reader = threading.Thread(target=self._read, daemon=True)
 
     def begin(self) -> None:
-        """Begin to read, once the processes have the descriptor."""
+        """Begin to read. Call this when the processes have the descriptor."""
         os.close(self.descriptor)
         self._reader.start()
 
@@ -90,21 +98,29 @@ class Printed:
         return "".join(self._lines)
 
     def all(self, timeout: float = GIVE_UP_SECONDS) -> str:
-        """Wait until every process that can write has ended. Raises: TimeoutError."""
+        """Wait until every process that can write has ended, and return the text.
+
+        Raises:
+            TimeoutError: a process does not end in time.
+        """
         self._reader.join(timeout)
         if self._reader.is_alive():
-            raise TimeoutError(f"a process still holds the pipe, after: {self.text}")
+            raise TimeoutError(f"a process still has the pipe open. Output so far: {self.text}")
         return self.text
 
 
 class Server:
-    """Client of the process that forks."""
+    """Client of the server process."""
 
     def __init__(self, *modules: str) -> None:
-        """Start the process. modules: imported before it forks."""
+        """Start the server process.
+
+        Args:
+            modules: modules that the server imports before it forks.
+        """
         ours, theirs = socket.socketpair()
         self._socket, self._lock = ours, threading.Lock()
-        # not `-m`: workers that a fork starts would import the main module's file again
+        # `-c` instead of `-m`, because workers that a fork starts import the main module again
         command = [
             sys.executable,
             "-c",
@@ -127,7 +143,14 @@ class Server:
     def fork(
         self, program: str, arguments: Sequence[str], env: Mapping[str, str], output: int
     ) -> Fork:
-        """Run Python text, which finds `arguments` in sys.argv[1:], in a fork."""
+        """Run Python source code in a fork.
+
+        Args:
+            program: source code.
+            arguments: values of sys.argv[1:].
+            env: environment variables.
+            output: file descriptor for standard output and standard error.
+        """
         pid = self._ask(
             {"program": program, "arguments": list(arguments), "env": dict(env)}, [output]
         )
@@ -138,7 +161,9 @@ class Server:
         return self._ask({"wait": pid}, [])
 
     def stops(self, pid: int) -> bool:
-        """Wait until a process stops itself (True) or ends (False). Blocks other questions."""
+        """Wait until a process stops itself (return True) or ends (return False). Other requests to
+        the server wait meanwhile.
+        """
         return self._ask({"stopped": pid}, []) == os.CLD_STOPPED
 
 
@@ -162,7 +187,9 @@ def _questions(connection: socket.socket) -> Iterator[tuple[dict[str, Any], list
 
 
 def _serve(connection: socket.socket) -> None:
-    """Fork a child for each program that the client sends, until the client has ended."""
+    """Answer requests of the client, until the client has ended. A request is to fork a child, to
+    return an exit status, or to wait until a child stops.
+    """
     for question, descriptors in _questions(connection):
         if "wait" in question:
             answer = os.waitstatus_to_exitcode(os.waitpid(question["wait"], 0)[1])
@@ -181,11 +208,12 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _run(question: dict[str, Any], output: int) -> NoReturn:
-    """Run a program in this child, as the interpreter would run `python -c PROGRAM`."""
+    """Run a program in this child like `python -c PROGRAM`, and end the process."""
     code = 1
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the parent process
+        # let the kernel kill this process when its parent ends
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -199,7 +227,7 @@ def _run(question: dict[str, Any], output: int) -> NoReturn:
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    except BaseException:  # printed as the interpreter does
+    except BaseException:  # printed in the same way as by the interpreter
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -208,8 +236,8 @@ def _run(question: dict[str, Any], output: int) -> NoReturn:
 
 
 def serve() -> None:
-    """Run the process that forks; sys.argv[1:] are the socket's descriptor and the modules."""
-    # Ctrl-C of a test run ends this process with its client
+    """Run the server process. sys.argv[1:] is the descriptor of its socket, then the modules."""
+    # Ctrl-C is ignored during the imports: this process ends when its client ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in sys.argv[2:]:
         importlib.import_module(module)

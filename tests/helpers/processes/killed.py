@@ -1,9 +1,13 @@
-"""A build killed at many moments: `python -m tests.helpers.processes.killed CORPUS FOLDER KILLS`.
+"""Build that is killed and resumed many times.
 
-This process builds once, to import all modules, and then forks. Each child is driver and worker
-of a build, and kills itself right before a change of the dataset's folder, or halfway into a write.
-Moments are drawn from a whole uninterrupted build, from the plan to the clean-up.
-Prints, as JSON, how many tasks had finished at each kill.
+    python -m tests.helpers.processes.killed CORPUS FOLDER KILLS
+
+This process first builds once without interruption. It counts the changes of the dataset's folder
+and the writes, which are the moments of possible kills. Then it forks children. Each child resumes
+the build, runs its tasks itself, and kills itself at a random moment: right before a change of the
+folder, or halfway through a write.
+
+The program prints a JSON list with the number of tasks that had finished at each kill.
 """
 
 from __future__ import annotations
@@ -36,7 +40,12 @@ def build(corpus: Path, out: Path) -> None:
 
 
 def start(corpus: Path, out: Path, moment: int, *, in_write: bool) -> int:
-    """Fork a child that builds and dies at a moment, unless it ends before; return its id."""
+    """Fork a child that builds and kills itself at a moment. Return the child's process id.
+
+    Args:
+        moment: number of the change or write, from 1. 0 or a number beyond the last: no kill.
+        in_write: count writes instead of changes.
+    """
     child = os.fork()
     if child:
         return child
@@ -57,7 +66,7 @@ def die() -> None:
 
 
 def die_in_write(moment: int) -> None:
-    """Make this process die halfway through its write number `moment`."""
+    """Make this process kill itself halfway through its write number `moment`, counted from 1."""
     whole, left = pipeline.storage.atomic_write.WholeWrites.write, [moment]
 
     def write(file: pipeline.storage.atomic_write.WholeWrites, data: Any) -> int:
@@ -73,7 +82,7 @@ def die_in_write(moment: int) -> None:
 
 
 def count_moments(corpus: Path, out: Path) -> tuple[int, int]:
-    """Build without interruption; return how many changes and writes there were."""
+    """Build without interruption. Return the number of changes and the number of writes."""
     writes = [0]
     whole = pipeline.storage.atomic_write.WholeWrites.write
 
@@ -93,7 +102,7 @@ def main(corpus: Path, folder: Path, kills: int) -> None:
     pipeline.inputs.find.TASK_BYTES = pipeline.build.build_plan.PARTITION_BYTES = 25_000  # type: ignore[misc]
     pipeline.inputs.find.PIECE_BYTES, pipeline.inputs.find.FEWEST_TASKS = 5_000, 1  # type: ignore[misc]
     pipeline.build.stages.RESTS_TOGETHER = 4  # type: ignore[misc]
-    os.fsync = lambda descriptor: None  # a killed process loses nothing; fsync is for power cuts
+    os.fsync = lambda descriptor: None  # needed after power cuts only, not after a killed process
     out = folder / "out"
     changes, writes = count_moments(corpus, folder / "whole")
     expected = digest(folder / "whole")
@@ -107,7 +116,7 @@ def main(corpus: Path, folder: Path, kills: int) -> None:
             killed.append(len(list(out.glob(".build/*-*[0-9].json"))))
         else:
             assert status == 0, "the build did not resume"
-        if (out / "manifest.json").exists():  # it was committed: the next build starts from nothing
+        if (out / "manifest.json").exists():  # complete, so the next build starts anew
             assert digest(out) == expected
             shutil.rmtree(out)
     assert os.waitpid(start(corpus, out, 0, in_write=False), 0)[1] == 0

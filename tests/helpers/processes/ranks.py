@@ -1,8 +1,8 @@
-"""Ranks of a job as forks of one process that has imported torch.
+"""Ranks of a training job, forked from a process that has already imported torch.
 
-A fork takes 10 ms, a rank of torchrun five seconds of CPU. Forked ranks get what torchrun gives
-its workers: the same environment variables, and a store in the process that starts them. For
-claims about torchrun itself (restarts, forwarded signals), see tests/helpers/processes/runs.py.
+A fork takes 10 ms, but a rank that torchrun starts takes five seconds of CPU. Forked ranks have the
+environment variables that torchrun sets, and the process that starts them holds the store, as under
+torchrun. To test torchrun itself (restarts, forwarded signals), use `torchrun` of runs.py.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ TRAIN: Final = "import sys; from trainer.train import main; main(sys.argv[1:])"
 
 
 class Job:
-    """Ranks that were started together, and their output, standard error included."""
+    """Ranks that were started together, and their output (standard error included)."""
 
     def __init__(self, program: str, arguments: Sequence[str], *, ranks: int = 1) -> None:
         """Start the ranks.
 
         Args:
-            program: Python text; finds `arguments` in sys.argv[1:].
-            ranks: how many. A single one gets no rendezvous: it trains as one process.
+            program: Python source code.
+            arguments: values of sys.argv[1:].
+            ranks: number of ranks. A single rank trains as one process, without rendezvous.
         """
         self._printed = Printed()
-        self._store: Any = None  # it lives as long as the job, like torchrun's
+        self._store: Any = None  # kept as long as the job, as torchrun does
         each: list[dict[str, str]] = [{}]
         if ranks > 1:
             self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -63,12 +64,12 @@ class Job:
         return self._printed.text
 
     def poll(self) -> int | None:
-        """Return the first exit status other than 0, once all ranks have ended; None before."""
+        """Return None while a rank runs. Then return the first exit status other than 0, or 0."""
         found = [rank.poll() for rank in self.ranks]
         return None if None in found else next((status for status in found if status), 0)
 
     def wait(self) -> int:
-        """Wait for all ranks; return the first exit status other than 0, or 0."""
+        """Wait for all ranks. Return the first exit status other than 0, or 0."""
         for rank in self.ranks:
             rank.wait()
         self._printed.all()
@@ -77,13 +78,13 @@ class Job:
         return status
 
     def kill(self) -> None:
-        """Send SIGKILL to every rank and wait until none is left."""
+        """Send SIGKILL to every rank, and wait for the end of all ranks."""
         for rank in self.ranks:
             rank.send(signal.SIGKILL)
         self.wait()
 
     def finish(self) -> str:
-        """Wait for all ranks, which must exit with 0; return their output."""
+        """Wait for all ranks, check that they exit with 0, and return their output."""
         try:
             assert self.wait() == 0, self.said
         finally:
@@ -101,7 +102,7 @@ _starting = threading.Lock()
 
 
 def _server() -> Server:
-    """Return this process's one server; several threads may ask for it at the same time."""
+    """Return the only server of this process. Several threads may call this at the same time."""
     with _starting:
         return _only_server()
 

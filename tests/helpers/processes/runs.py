@@ -1,4 +1,6 @@
-"""Training runs in this process, on several ranks or under torchrun, and the files they write."""
+"""Training runs for tests: in this process, on several forked ranks, or under torchrun. Also
+functions that read and copy the folders of runs.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,16 @@ OPTIONS = (
 STEPS = 16
 EVERY = 4
 ROUNDING = 1e-5
-"""Largest difference between losses of the same run in another topology.
+"""Tolerance for the losses of the same run on another number of ranks.
 
-A loss of 3 is rounded by 2e-7, and other roundings for 16 steps gave 1e-6 at most. Another bucket
-or mask moves a loss by 1e-2.
+| reason of a difference | size |
+|---|---|
+| rounding of a loss of 3 to fp32 | 2e-7 |
+| different rounding in all of 16 steps (measured) | 1e-6 at most |
+| another bucket or mask, which tests must detect | 1e-2 |
 """
 TORCHRUN = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"
-"""Program of torchrun, whose ranks are ordinary processes."""
+"""Python source code that runs torchrun as usual: its ranks are new processes."""
 WITH_FORKS = """
 import sys
 import torch.distributed.run
@@ -53,15 +58,16 @@ def launch(config, entrypoint):
 torch.distributed.run.elastic_launch = launch
 torch.distributed.run.main(sys.argv[1:])
 """
-"""Program of torchrun with ranks that are its forks, so that they import nothing.
+"""Python source code that runs torchrun with forked ranks, which need not import torch again.
 
-Forks that have finished wait for torchrun before they exit. After a signal it would release them
-only when it kills them, 30 s later: here it does so at once.
+A forked rank that has finished waits for an event of torchrun before it exits. After a signal,
+torchrun would not set this event, and would kill such ranks 30 s later. The patch of `_close` sets
+the event at once.
 """
 
 
 def arguments(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> list[str]:
-    """Return a command line; `options` replace those that tests have in common."""
+    """Return the arguments of a training run. `options` replace the defaults of the tests."""
     every = ("--checkpoint-every", str(EVERY), "--validate-every", str(EVERY), "--keep-last", "9")
     common = [*OPTIONS, "--data", str(data), "--out", str(out), "--steps", str(steps), *every]
     kept = [
@@ -74,7 +80,7 @@ def arguments(data: Path | str, out: Path, *options: str, steps: int = STEPS) ->
 
 
 def train(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> Path:
-    """Train in this process, from the start or a checkpoint to the end."""
+    """Start or resume a run in this process, and train until the last step. Return `out`."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -85,7 +91,7 @@ def train(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> Pat
 
 
 def start(data: Path, out: Path, *options: str, ranks: int = 1, steps: int = STEPS) -> Job:
-    """Start a run in processes of its own."""
+    """Start a run in forked processes, one per rank."""
     return Job(TRAIN, arguments(data, out, *options, steps=steps), ranks=ranks)
 
 
@@ -97,7 +103,12 @@ def torchrun(
     forks: bool = False,
     steps: int = STEPS,
 ) -> Job:
-    """Start a run under torchrun, with processes or forks as its ranks."""
+    """Start a run under torchrun.
+
+    Args:
+        flags: flags of torchrun.
+        forks: let torchrun fork its ranks instead of starting new processes.
+    """
     return Job(
         WITH_FORKS if forks else TORCHRUN,
         [*flags, "-m", "trainer.train", *arguments(data, out, *options, steps=steps)],
@@ -105,14 +116,14 @@ def torchrun(
 
 
 def losses(out: Path, kind: str = "train") -> dict[int, float]:
-    # the last line may be incomplete
+    # the part after the last newline may be an incomplete line
     whole_lines = (out / "metrics.jsonl").read_text().rpartition("\n")[0]
     lines = [json.loads(line) for line in whole_lines.splitlines()]
     return {line["step"]: line["loss"] for line in lines if line["kind"] == kind}
 
 
 def cut(run: Path, out: Path, step: int) -> Path:
-    """Copy a run as it was right after the checkpoint of a step."""
+    """Copy a run to `out`, in its state right after the checkpoint of a step."""
     shutil.copytree(run, out)
     for checkpoint in (out / "checkpoints").glob("step-*"):
         if int(checkpoint.name[5:]) > step:
@@ -125,7 +136,7 @@ def await_step(job: Job, out: Path, step: int) -> None:
     """Wait until a run has logged a step.
 
     Raises:
-        AssertionError: the run ended before, or hangs; says what it printed.
+        AssertionError: the run ends before that step, or hangs. The message has its output.
     """
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while job.poll() is None and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""`thdpack` in forks of one process, which a test kills, signals or runs at the same time."""
+"""`thdpack` in forked processes, which a test can kill, signal, or run concurrently."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ finally:
     threading._shutdown()
     atexit._run_exitfuncs()
 """
-"""Program around a command that does what an interpreter does at its start and end.
-
-It reads fsspec's settings, ends threads, and runs exit handlers.
+"""Python source code around a command. It does the work that a forked process would skip: read
+fsspec's settings at the start, and wait for threads and run exit handlers at the end.
 """
 
 
@@ -47,8 +46,8 @@ def _commands() -> Server:
 class Started:
     """A running command.
 
-    pid: its process.
-    returncode: its exit code, once `communicate` or `poll` has seen its end.
+    pid: process id of the command.
+    returncode: exit code; None until `communicate` or `poll` has seen the end.
     """
 
     def __init__(self, text: str, arguments: Sequence[str]) -> None:
@@ -62,7 +61,7 @@ class Started:
         return self._fork.returncode
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while it runs."""
+        """Return the exit code, negative for a signal; None while the command runs."""
         return self._fork.poll()
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -72,10 +71,11 @@ class Started:
         self._fork.send(signal.SIGKILL)
 
     def communicate(self, timeout: float = GIVE_UP_SECONDS) -> str:
-        """Wait for the command and all processes that hold its output; return the output.
+        """Wait for the end of the command and of all processes that share its output. Return the
+        output.
 
         Raises:
-            TimeoutError: it does not end.
+            TimeoutError: a process does not end in time.
         """
         self._fork.wait(timeout)
         return self._printed.all(timeout)
@@ -84,7 +84,7 @@ class Started:
         """Wait until the command stops itself (see tests/helpers/processes/stopped.py).
 
         Raises:
-            AssertionError: it ends instead.
+            AssertionError: the command ends instead.
         """
         if not self._fork.stops():
             printed = self.communicate()
@@ -92,10 +92,11 @@ class Started:
 
 
 def start(*arguments: object, setup: str = "", **sizes: int) -> Started:
-    """Start `thdpack` in a process of its own, a fork of one that has imported it.
+    """Start `thdpack` in a forked process.
 
-    setup: a Python statement to run first.
-    sizes: those of `small_tasks`.
+    Args:
+        setup: Python statement to run first.
+        sizes: arguments of `small_tasks` (command_line.py).
     """
     return Started(
         _IN_A_FORK.format(program(setup, sizes)), [str(argument) for argument in arguments]
@@ -103,12 +104,14 @@ def start(*arguments: object, setup: str = "", **sizes: int) -> Started:
 
 
 def stopping_after_outcomes(count: int) -> str:
-    """Return a `setup` with which a command stops itself after so many outcomes of tasks."""
+    """Return a `setup` with which a command stops itself when `count` tasks have finished."""
     return f"from tests.helpers.processes import stopped; stopped.stop_after_outcomes({count})"
 
 
 def stopping_at_change(count: int, folder: object) -> str:
-    """Return a `setup` with which a command stops itself before its change `count` of a folder."""
+    """Return a `setup` with which a command stops itself right before change number `count` of a
+    folder.
+    """
     return (
         "from tests.helpers.processes import stopped; "
         f"stopped.stop_at_change({count}, {str(folder)!r})"

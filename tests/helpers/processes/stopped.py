@@ -1,6 +1,6 @@
-"""Commands that stop themselves at a chosen moment, so that a test can kill them there.
+"""Functions with which a process stops itself (SIGSTOP) at a chosen moment.
 
-A stopped process (SIGSTOP) waits there until the test kills it or continues it (SIGCONT).
+The process then waits until the test kills it, or continues it with SIGCONT.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 
 
 def stop_after_outcomes(count: int) -> None:
-    """Stop this process when `count` of its tasks have given their outcome; others may run."""
+    """Stop this process when `count` of its tasks have finished. Other tasks may still run."""
     number = itertools.count(1)
     for executor in (ProcessExecutor, SerialExecutor):
         executor.run = _stopping(executor.run, number, count)  # type: ignore[method-assign]
@@ -50,15 +50,18 @@ def _stopping(
 
 
 def stop_at_change(count: int, folder: str) -> None:
-    """Stop this process right before it changes a folder for the time `count`."""
+    """Stop this process right before change number `count` of a folder. See `at_change`."""
     at_change(count, folder, lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
 def at_change(count: int, folder: str, then: Callable[[], None]) -> itertools.count[int]:
-    """Call `then` right before this process changes a folder for the time `count`.
+    """Call `then` right before this process makes change number `count` of a folder.
 
-    A change is a file opened for writing, renamed or removed, or a folder made or removed.
-    Returns the counter of changes, which gives the number of the next.
+    These are changes: to open a file for writing, to rename, truncate or remove a file, and to
+    create or remove a subfolder.
+
+    Returns:
+        Counter of changes. Its next value is the number of the next change, counted from 1.
     """
     number = itertools.count(1)
 
@@ -74,13 +77,13 @@ def at_change(count: int, folder: str, then: Callable[[], None]) -> itertools.co
 
 
 def processes_of(parent: int) -> list[int]:
-    """Return `parent` and every process that descends from it."""
+    """Return the process id `parent`, and the ids of all its descendants."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 stat = (entry / "stat").read_text()
-            except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            except (FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
                 continue
             parents[int(entry.name)] = int(stat.rsplit(")", 1)[1].split()[1])
     found = [parent]

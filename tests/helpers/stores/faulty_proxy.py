@@ -1,4 +1,12 @@
-"""A proxy in front of a store with faults of networks: errors, lost answers, stalls, cuts."""
+"""HTTP proxy in front of an object store that simulates network faults.
+
+| kind of fault | behaviour |
+|---|---|
+| error | the proxy answers 500, and does not forward the request |
+| lost | the proxy forwards the request, and closes the connection without an answer |
+| stall | the connection hangs, then closes without an answer |
+| cut | only half of the request's body or of the answer is sent |
+"""
 
 from __future__ import annotations
 
@@ -19,12 +27,14 @@ KINDS = ("error", "lost", "stall", "cut")
 
 @dataclass
 class Faults:
-    """Faults of a proxy. Tests set and read them while the proxy runs.
+    """Faults of a proxy. Tests may change these settings and read the counts while the proxy runs.
 
-    rate: share of requests that fail
-    kinds: kinds of these failures
-    stall_seconds: how long a stalled request hangs before its connection ends
-    refuse: requests answered with 403, as "METHOD part-of-path"
+    rate: share of requests with a random fault.
+    kinds: kinds of random faults.
+    stall_seconds: time in seconds until a stalled connection closes.
+    refuse: requests to answer with 403, each as "METHOD part-of-path".
+    happened: number of faults so far, by kind.
+    requests: all requests so far, as "METHOD path".
     """
 
     rate: float = 0.0
@@ -32,13 +42,14 @@ class Faults:
     stall_seconds: float = 3.0
     refuse: tuple[str, ...] = ()
     once: list[tuple[str, str]] = field(default_factory=list)
-    """Faults that happen once: a request ("METHOD part-of-path"), and a kind or "409 Conflict"."""
+    """Faults that happen once. Each is a request ("METHOD part-of-path"), and a kind of fault or an
+    HTTP error, such as "409 Conflict"."""
     happened: Counter[str] = field(default_factory=Counter)
     requests: list[str] = field(default_factory=list)
     hold: dict[str, threading.Event] = field(default_factory=dict)
-    """Requests ("METHOD part-of-path") that wait until the test releases them."""
+    """Requests ("METHOD part-of-path") that wait until the test sets their event."""
     waiting: list[str] = field(default_factory=list)
-    """Requests that were held so far."""
+    """Requests that have waited or still wait for such an event."""
     rng: random.Random = field(default_factory=lambda: random.Random(8))
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -65,7 +76,7 @@ class Faults:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a body waits 40 ms for its head's acknowledgement
+    disable_nagle_algorithm = True  # otherwise a body waits 40 ms for the header's TCP ACK
     faults: ClassVar[Faults]
     target: ClassVar[tuple[str, int]]
 
@@ -116,7 +127,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return body
 
     def _forward(self, body: bytes, *, cut: bool = False) -> tuple[int, dict[str, str], bytes]:
-        """Return the store's answer; with `cut`, send only so much of the body, then disconnect."""
+        """Forward a request to the store, and return the store's answer. With `cut`, the body is
+        incomplete: send it and disconnect.
+        """
         connection = http.client.HTTPConnection(*self.target, timeout=60)
         headers = {
             name: value
@@ -173,12 +186,12 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore a client that was killed or gave up: tests do that."""
+        """Ignore errors of the connection, because tests kill clients."""
 
 
 @contextmanager
 def faulty_proxy(endpoint: str) -> Iterator[tuple[str, Faults]]:
-    """Start a proxy of a store; yield its http:// address and its faults."""
+    """Start a proxy of the store at `endpoint`. Yield the proxy's http:// address and faults."""
     place = urlsplit(endpoint)
     faults = Faults()
     handler = type(

@@ -1,4 +1,4 @@
-"""fsspec's store in memory, for tests in one process."""
+"""fsspec's in-memory store, for tests in one process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 
 def empty_memory_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty the store, and make it report missing objects as other stores do."""
+    """Empty the store, and make it raise FileNotFoundError for missing objects, like other stores.
+    """
     monkeypatch.setattr(MemoryFileSystem, "store", {})
 
     def plainly(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""A real S3-compatible server on loopback (moto's), in its own process."""
+"""S3-compatible server (moto) on the loopback interface, in its own process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ KEY, SECRET = "AKIAQUITEREALLOOKING", "s3cr3t/wJalrXUtnFEMIK7MDENG+bPx"
 """Credentials of the tests: thdpack must never print or write them."""
 
 MIN_PART = 20_000
-"""Least bytes of a part of an upload, except the last: AWS's 5 MiB, scaled to a small corpus."""
+"""Minimum size in bytes of each part of an upload, except the last. AWS requires 5 MiB. The tests
+use less because their corpora are small."""
 
 
 def s3_environment(endpoint: str) -> dict[str, str]:
-    """Return the environment variables for endpoint and credentials that AWS's tools use, too."""
+    """Return AWS's standard environment variables for the endpoint and the credentials."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": KEY,
@@ -37,7 +38,11 @@ def s3_environment(endpoint: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """A running S3 server. endpoint: its http:// address."""
+    """A running S3 server.
+
+    endpoint: http:// address of the server.
+    process: process id of the server.
+    """
 
     endpoint: str
     process: int
@@ -57,7 +62,7 @@ class ObjectStore:
 
 @contextmanager
 def object_store() -> Iterator[ObjectStore]:
-    """Start a server with one empty bucket; stop it in the end."""
+    """Start a server with one empty bucket. Stop it at the end of the context."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -99,25 +104,28 @@ def point_s3_at(endpoint: str, patch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def _client(endpoint: str) -> s3fs.S3FileSystem:
-    """Return a client; it takes a third of a second to make one."""
+    """Return a client. It is cached, because its creation takes a third of a second."""
     return s3fs.S3FileSystem(
         endpoint_url=endpoint, skip_instance_cache=True, use_listings_cache=False
     )
 
 
 def client() -> s3fs.S3FileSystem:
-    """Return a client of the server that the environment names; it uses no code of thdpack."""
+    """Return a client of the server in AWS_ENDPOINT_URL. The client uses no code of thdpack."""
     return _client(os.environ["AWS_ENDPOINT_URL"])
 
 
 def objects(prefix: str) -> dict[str, bytes]:
-    """Return every object under an s3:// prefix, by its name there."""
+    """Return the content of every object under an s3:// prefix, by its name relative to the prefix.
+    """
     root = prefix.removeprefix("s3://").rstrip("/")
     return {name.removeprefix(f"{root}/"): client().cat_file(name) for name in client().find(root)}
 
 
 def digests(prefix: str) -> dict[str, str]:
-    """Return the sha256 of every object of a dataset, as `digest` of corpus.py for folders."""
+    """Return the sha256 of every object of a dataset, by name. `digest` of corpus.py does the same
+    for folders.
+    """
     return {
         name: hashlib.sha256(content).hexdigest()
         for name, content in objects(prefix).items()

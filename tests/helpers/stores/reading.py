@@ -1,4 +1,4 @@
-"""Buckets that a reader serves, and files in its cache."""
+"""Functions that read buckets from a reader, and check the files in its cache."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def assert_cache_is_sound(cache: Path) -> None:
 def bytes_in(cache: Path) -> int:
     sizes = {}
     with (cache / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # no file may come or go during the sum
+        fcntl.flock(lock, fcntl.LOCK_EX)  # nobody may add or remove files during the sum
         for path in cache.iterdir():
             with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
                 stat = path.stat()
-                sizes[stat.st_ino] = stat.st_size  # a file may be listed under both its names
+                sizes[stat.st_ino] = stat.st_size  # by inode: a file may appear under two names
     return sum(sizes.values())

@@ -18,11 +18,12 @@ OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
 OUT = "s3://bucket/sets/made"
 STOP = started.stopping_after_outcomes(1)
 ONE_PROCESS = "from tests.helpers.processes.command_line import without_workers; without_workers()"
-"""Run tasks in the driver's process: workers would only take time."""
+"""Value for `setup` with which a build runs its tasks in its own process, which is faster."""
 
 
 def quick_s3(patch: pytest.MonkeyPatch) -> None:
-    """Set short timeouts and pauses for s3:// in this process, and retry only in our code."""
+    """Set short timeouts and pauses for s3:// in this process, and disable the retries of botocore.
+    """
     config = {"read_timeout": 0.5, "connect_timeout": 0.5, "retries": {"max_attempts": 0}}
     patch.setitem(fsspec.config.conf, "s3", {"config_kwargs": config})
     patch.setattr(pipeline.storage.retries, "FIRST_PAUSE", 0.01)
@@ -31,7 +32,8 @@ def quick_s3(patch: pytest.MonkeyPatch) -> None:
 def start(out: str, *more: str, workers: int = 1, setup: str = "") -> Started:
     """Start a build.
 
-    setup: a Python statement to run first.
+    Args:
+        setup: Python statement to run first.
     """
     source = "s3://bucket/in/made.fasta"
     return started.start(
@@ -49,7 +51,7 @@ def start(out: str, *more: str, workers: int = 1, setup: str = "") -> Started:
 
 
 def until(condition: Callable[[], object], *processes: Started) -> None:
-    """Wait for a condition; fail if one of the processes ends before."""
+    """Wait until a condition is true. Fail if one of the processes ends before that."""
     deadline = time.monotonic() + 100
     while not condition():
         for process in processes:
@@ -59,6 +61,6 @@ def until(condition: Callable[[], object], *processes: Started) -> None:
 
 
 def asked(faults: Faults, rule: str) -> int:
-    """Count the requests of a method for a path, as "METHOD part-of-path"."""
+    """Return the number of requests so far that match a rule, "METHOD part-of-path"."""
     method, part = rule.split(" ")
     return sum(request.startswith(method) and part in request for request in list(faults.requests))

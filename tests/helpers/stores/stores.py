@@ -1,4 +1,4 @@
-"""Stores for tests of the reader: one that fails as real stores do, and an HTTP server."""
+"""Stores for tests of the reader: a file system with simulated faults, and an HTTP server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 
 class Trouble:
-    """Faults that a test injects into the stores of its process; each kind is a countdown."""
+    """Faults that a test injects into the stores of its process.
+
+    errors, short_reads, flipped_bits, stalls: number of faults of each kind that are still to come.
+    stall_seconds: duration of a stall.
+    """
 
     errors = 0
     short_reads = 0
@@ -24,12 +28,12 @@ class Trouble:
     stalls = 0
     stall_seconds = 0.0
     over = threading.Event()
-    """Ends all stalls."""
+    """Event that ends all stalls."""
     read_seconds = 0.0
-    """Seconds that every read of a shard takes."""
+    """Additional time of every read of a shard, in seconds."""
     only = ""
-    """Only shards whose path ends with this have faults; "" for all."""
-    opened: list[str] = []  # noqa: RUF012 (one for all on purpose)
+    """End of the path of the shards that have faults; "" for all shards."""
+    opened: list[str] = []  # noqa: RUF012 (shared on purpose)
     _lock = threading.Lock()
 
     @classmethod
@@ -43,7 +47,7 @@ class Trouble:
 
     @classmethod
     def strikes(cls, kind: str) -> bool:
-        """Take one fault of this kind, if one is left; return whether there was one."""
+        """Return whether a fault of this kind is due, and decrement its count."""
         with cls._lock:
             left: int = getattr(cls, kind)
             setattr(cls, kind, max(0, left - 1))
@@ -51,7 +55,9 @@ class Trouble:
 
 
 class TroubledFile:
-    """A file with faults, if it is a shard: it fails, ends early, has flipped bits, or stalls."""
+    """Open file. If it is a shard, its reads may raise errors, end early, return flipped bits, or
+    stall.
+    """
 
     def __init__(self, file: Any, path: str) -> None:
         self._file = file
@@ -84,7 +90,7 @@ class TroubledFile:
 
 
 class TroubledStore(LocalFileSystem):  # type: ignore[misc]
-    """The local disk as a remote store: troubled:///absolute/path."""
+    """Local file system with the faults of a remote store. URLs are troubled:///absolute/path."""
 
     protocol = "troubled"
 
@@ -103,7 +109,9 @@ fsspec.register_implementation("troubled", TroubledStore, clobber=True)
 
 @contextmanager
 def http_store(folder: Path) -> Iterator[str]:
-    """Serve a folder by HTTP on loopback, with byte ranges, as object stores do; yield its URL."""
+    """Serve a folder by HTTP on the loopback interface, and yield its URL. The server supports byte
+    ranges, like object stores.
+    """
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -143,6 +151,6 @@ def http_store(folder: Path) -> Iterator[str]:
 
 
 def open_in(folder: Path) -> list[str]:
-    """Return the descriptors of this process that are open files of a folder."""
+    """Return the file descriptors that this process has open in a folder."""
     descriptors = Path("/proc/self/fd").iterdir()
     return [path.name for path in descriptors if os.path.realpath(path).startswith(str(folder))]
