@@ -15,8 +15,8 @@ def learning_rate(step: int, options: OptimizerOptions) -> float:
 
     | schedule | the fall begins | the fall ends |
     |---|---|---|
-    | linear, cosine | after the warm-up | at step steps × decay_until |
-    | wsd | at step steps × (1 - decay_fraction) | at the last step |
+    | linear, cosine | after the warm-up | at step number `steps * decay_until` |
+    | wsd | at step number `steps * (1 - decay_fraction)` | at the last step |
 
     wsd (warm-up, stable, decay) falls linearly. Source: Hu et al., MiniCPM, 2024.
     """

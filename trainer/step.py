@@ -132,8 +132,8 @@ class Step:
         return self._run_update()
 
     def _micro_batch(self) -> None:
-        """Add the gradients of the row's summed loss to the gradients. Add loss, predicted tokens,
-        overflow, tokens and Σ length² of the row to `_sums`.
+        """Run forward and backward pass of the row, whose loss is summed over predicted tokens. Add
+        loss, predicted tokens, overflow, tokens and Σ length² of the row to `_sums`.
         """
         assert self._row is not None
         masked = self._masker(self._row.input_ids, self._row.positions)

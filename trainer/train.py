@@ -38,9 +38,10 @@ def train(options: TrainOptions, topology: Topology) -> None:
 
     Raises:
         ValueError: options contradict each other, or do not suit this machine or number of ranks.
-        ThdpackError: the dataset, the checkpoint or the initial model cannot be used; or the step
-            cannot be captured in a CUDA graph; or the loss or gradient was not finite in too many
-            steps in a row, or in the last validation.
+        ThdpackError: the dataset, the checkpoint or the initial model cannot be used.
+        CaptureError: the step cannot be captured in a CUDA graph. It is a ThdpackError.
+        TrainingError: the loss or gradient of too many steps in a row, or the loss of the last
+            validation, is not finite. It is a ThdpackError.
     """
     with ExitStack() as stack:
         run = TrainingRun(options, topology, stack)

@@ -66,7 +66,7 @@ def validate(
     copier = RowCopier(topology.device)
     for first in range(0, len(reader), topology.data_ranks):
         # All ranks must run the model equally often, because each layer is gathered from all
-        # ranks. A rank without a bucket in the last round repeats one, which is not counted.
+        # ranks. In the last round, a rank without a bucket runs the last bucket without counting.
         number = min(first + topology.data_rank, len(reader) - 1)
         copier.wait()
         row = copier.copy(reader[number], np.array([number], dtype=np.int64))

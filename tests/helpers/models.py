@@ -96,7 +96,11 @@ def ours(shape: ModelOptions, theirs: EsmForMaskedLM) -> Esm2:
 
 
 def sequences(*residues: int) -> list[Tensor]:
-    """Return the tokens of random sequences. Each argument is the number of residues of one."""
+    """Return the tokens of random sequences.
+
+    Args:
+        residues: number of residues of each sequence.
+    """
     return [
         torch.cat([torch.tensor([ESM2.cls]), torch.randint(4, 24, (n,)), torch.tensor([ESM2.eos])])
         for n in residues

@@ -1,5 +1,5 @@
 """Checkpoints: written atomically with hashes, and verified before they are loaded. A lock file
 prevents two runs from writing into the same folder.
 
-Start at `checkpoint.py`.
+Start reading at `checkpoint.py`.
 """

@@ -12,8 +12,8 @@ On another machine, a heartbeat older than STALE_SECONDS (by the storage's own c
 holder is dead. After a younger heartbeat, the new run waits up to STALE_SECONDS for the next one.
 A requeued job therefore does not wait for a dead process of the same machine.
 
-The lock needs a file system that can create files exclusively (O_EXCL). It also uses flock, if the
-file system has that; many shared mounts do not.
+The lock needs a file system that can create files exclusively (O_EXCL). It uses flock too, but does
+not depend on it, because many network file systems have no flock.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: time when it took the lock, ISO 8601 in UTC.
     machine: identifier of the booted system and its PID namespace; "" if unknown.
     started: start time of the process, in clock ticks since that machine booted.
-    folder: path of the locked folder. It differs from the lock's own folder if a user has copied
-        the folder with its lock.
+    folder: path of the locked folder. A copy of the folder contains a copy of this lock, which does
+        not lock the copy.
     token: random string that makes each lock unique.
     """
 

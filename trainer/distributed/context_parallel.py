@@ -58,13 +58,13 @@ class Slices:
         return x_T.narrow(0, self.rank * length, length)
 
     def to_heads(self, x_tH: Tensor) -> Tensor:
-        """Exchange activations: give [t, H, …] (this rank's tokens, all heads), and return
+        """Send activations [t, H, …] (this rank's tokens, all heads) to the other ranks. Return
         [T, h, …] (all tokens, this rank's heads).
         """
         return x_tH if self.ranks == 1 else _ToHeads.apply(x_tH, self)
 
     def to_tokens(self, x_Th: Tensor, heads: int) -> Tensor:
-        """Exchange activations: give [T, h, …] (all tokens, this rank's heads), and return
+        """Send activations [T, h, …] (all tokens, this rank's heads) to the other ranks. Return
         [t, H, …] (this rank's tokens, all heads).
 
         Args:

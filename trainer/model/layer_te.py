@@ -1,5 +1,5 @@
-"""Transformer layer for NVIDIA GPUs. Linear maps are Transformer Engine's, in all its precisions.
-Between them are Triton kernels of this repository (trainer/kernels).
+"""Transformer layer for NVIDIA GPUs. Transformer Engine computes the linear maps, in all its
+precisions. Triton kernels of this repository (trainer/kernels) compute the rest of the layer.
 
 Transformer Engine cannot be imported without a GPU. docs/decisions/0006-speed.md lists the parts of
 Transformer Engine that our kernels replace, with the time saved.
@@ -24,8 +24,8 @@ from trainer.kernels.rope import RotateQKV
 from trainer.model.esm2 import NORM_EPSILON, SequenceLayout
 
 OUR_NUMBERS = 2**31
-"""Limit for our attention kernel: fused QKV must have fewer elements, because the kernel's offsets
-have 32 bits."""
+"""Limit of our attention kernel. The number of elements of fused QKV must be below this, because
+the kernel's offsets have 32 bits."""
 
 
 class Context:

@@ -7,10 +7,10 @@ Transformer Engine computes them, with the package nvdlfw_inspect.
                                           "value"}, over all ranks; written by rank 0
     OUT/statistics/nvdlfw_inspect_logs/   log messages of nvdlfw_inspect, one file per rank
 
-Use them to examine a run whose loss does not fall as expected in a low precision. A step with
-statistics takes several times as long, because each statistic is one more pass over a tensor, and
-the host waits for the result. The cost of other steps is close to zero. With --recompute,
-recomputed activations count twice.
+Use these statistics to examine a run whose loss does not fall as expected in a low precision. A
+step with statistics takes several times as long, because each statistic is one more pass over a
+tensor, and the host waits for the result. The cost of other steps is close to zero. With
+--recompute, recomputed activations count twice.
 """
 
 from __future__ import annotations

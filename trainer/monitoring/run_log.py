@@ -20,10 +20,10 @@ from trainer.validate import Validation
 
 
 class RunLog:
-    """Writes messages to the terminal, and metrics to the terminal, OUT/metrics.jsonl and the
-    experiment trackers that the options choose.
+    """Log of messages and metrics. The terminal shows both. Metrics are also written to
+    OUT/metrics.jsonl, and to TensorBoard and Weights & Biases if the options ask for them.
 
-    Every rank has a RunLog. Only that of rank 0 writes.
+    Every rank has a RunLog. Only rank 0 writes.
     """
 
     def __init__(self, options: TrainOptions, topology: Topology, *, step: int) -> None:

@@ -47,7 +47,7 @@ LOW: Final[Mapping[str, LowPrecision]] = {
     "fp8-block": LowPrecision(first=(9, 0), available="is_fp8_block_scaling_available"),
     # On 12.x, Transformer Engine lacks some matrix layouts.
     "mxfp8": LowPrecision(first=(10, 0), end=(12, 0), available="is_mxfp8_available", multiple=32),
-    # Blocks have 16 numbers, but rows of 4-bit numbers must be multiples of 16 bytes.
+    # 32, because a row must be a multiple of 16 bytes, which are 32 numbers of 4 bits.
     "nvfp4": LowPrecision(first=(10, 0), available="is_nvfp4_available", multiple=32, fp8=False),
 }
 

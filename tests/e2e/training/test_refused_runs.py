@@ -69,7 +69,7 @@ def test_a_run_does_not_resume_with_options_that_change_it(
         (
             ("--precision", "mxfp8"),
             "--precision mxfp8 needs a GPU of compute capability 10.0 to below 12.0 (Blackwell), "
-            "and this machine has",
+            "but this machine has",
         ),
         (
             ("--precision", "fp32", "--precision-layers", "inner:1"),
