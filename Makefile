@@ -14,31 +14,34 @@ TESTS ?= tests
 VENV := .venv
 INSTALLED_FROM := pyproject.toml setup.py constraints.txt $(wildcard packers/*.pyx pipeline/*/*.pyx pipeline/*/*/*.pyx)
 
-# Python writes .pyc files on first import. Where this variable is set, every process compiles torch anew.
+# Let Python write .pyc files. Without them, every process would compile torch again.
 export PYTHONDONTWRITEBYTECODE :=
-# Debug symbols of the kernels would take gcc a third more time.
+# Compiling the kernels with debug symbols would take a third longer.
 export CFLAGS += -g0
 
-# --no-compile: pip compiles every module on one core, used or not. --no-build-isolation: pip would
-# install pyarrow and Cython a second time to compile the kernels.
+# Without --no-compile, pip would compile every module, used or not, on one core. Without
+# --no-build-isolation, pip would install pyarrow and Cython a second time to compile the kernels.
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --progress-bar off --no-compile
 PIP_PINNED := $(PIP) --constraint constraints.txt
 PIP_THDPACK := $(PIP_PINNED) --no-build-isolation --editable
 BUILD_TOOLS := setuptools Cython pyarrow
-# pip's progress goes to a log; its warnings and errors are shown. Only those about folders that the
-# machine's own pip configuration names, and that lack a package, are left out.
+# pip's progress is written to a log; its warnings and errors are shown. The only exception are
+# warnings that a package is missing from a local folder named in the machine's pip configuration.
 LOG := $(VENV)/install.log
 MISSING_FOLDER := ^WARNING: Location 'file:.* is ignored: it is neither a file nor a directory\.
 show_problems = 2>&1 >> $(LOG) | sed $(1) -e "/$(MISSING_FOLDER)$$/d" >&2 \
 	|| { echo 'pip failed: $(LOG) has its whole output' >&2; exit 1; }
 
-# Four processes install a quarter of constraints.txt each: pip downloads and unpacks on one core.
+# One pip downloads and unpacks on one core, so four processes install a quarter of constraints.txt
+# each.
 INSTALL_PINS := seq 0 3 | xargs -P 4 -I QUARTER bash -c \
 	"awk 'NR % 4 == QUARTER' constraints.txt > $(VENV)/pins-QUARTER \
 	&& $(PIP) --no-deps --requirement $(VENV)/pins-QUARTER"
-# One pip may see a package that another has written in part. The pip that follows them checks all.
+# One process may see a package that another has only partly written and warn about it. The warning
+# is left out: the pip call that follows the four checks every package.
 HALF_INSTALLED := -e '/^WARNING: Skipping .* due to invalid metadata entry/d'
-# Modules that several test processes would otherwise compile at once. The tests show failed imports.
+# Modules that several test processes would otherwise compile at the same time. Failed imports are
+# ignored here, because the tests report them.
 IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.run, \
 	torch.distributed.tensor, torch.profiler, torch.utils.flop_counter, \
 	transformers.models.auto.modeling_auto, transformers.models.esm.modeling_esm, \
@@ -63,7 +66,8 @@ help: ## list the targets
 	@echo 'variables: FASTA="a.fasta.gz dir/*.faa s3://bucket/x.fa" OUT=data/uniref50'
 	@echo '           OPTS="--capacity 16384" PRESET=esm2-8m RUN=runs/first TESTS=tests/unit'
 
-# Python 3.11 adds an old setuptools, which no pip should replace while others run.
+# venv of Python 3.11 installs an old setuptools. Remove it, so that no pip process replaces it
+# while the others run.
 $(VENV)/bin/python:
 	@echo 'making $(VENV) with $(PYTHON) (once; about 7 s)'
 	@$(PYTHON) -m venv $(VENV)
@@ -81,7 +85,8 @@ $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 	$(call install,thdpack and torch,[train],50)
 	@touch $@ $(VENV)/core
 
-# The last pip finds what constraints.txt does not name, such as packages of another platform.
+# The last pip call installs packages that constraints.txt does not name, such as those that only
+# another platform needs.
 $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and the packages of the tests into $(VENV)' \
 		'and compiling the kernels (once; about 80 s)'
@@ -125,7 +130,7 @@ test-long: $(VENV)/dev ## run the tests with more kills and larger inputs
 	@echo 'running $(TESTS), long (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
-soak: $(VENV)/dev ## run the tests under conditions that must not change their outcome: hours
+soak: $(VENV)/dev ## run the tests under other instruction sets, threads, seeds and users (hours)
 	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
 
 bench: $(VENV)/dev ## time the packers and a build of FASTA; docs/benchmarks.md has more
