@@ -1,6 +1,6 @@
 """`thdpack stats`: statistics of a dataset or of raw FASTA, in the terminal, as HTML, JSON and CSV.
 
-`gather/` counts into the `Report` of `model.py`; `render/` and `html/` show it.
+`gather/` counts and fills the `Report` of `model.py`; `render/` and `html/` display it.
 """
 
 from typing import TYPE_CHECKING

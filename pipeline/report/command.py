@@ -24,15 +24,16 @@ _UNFINISHED: Final = (".build", "records/*.parquet")
 
 
 class UsageError(Exception):
-    """Arguments that do not fit together."""
+    """The inputs on the command line cannot be combined."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
-    """Files to write beside the terminal's report; None for those that are not wanted.
+    """Paths of files to write, besides the report in the terminal; None for files not requested.
 
-    json: `-` writes to standard output, instead of the terminal's report
-    csv: a folder
+    json: path of a file; `-` prints JSON to standard output instead of the report
+    csv: path of a folder
+    html: path of a file
     """
 
     json: str | None
@@ -41,7 +42,7 @@ class Outputs:
 
 
 def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = False) -> None:
-    """Make the report of `options.inputs`, then show and write it.
+    """Make the report of `options.inputs`, then print it and write the requested files.
 
     Args:
         read_tokens: first check that the shards of each dataset agree with its manifest.

@@ -1,4 +1,4 @@
-"""The data model of a comparison: two reports side by side, and what differs."""
+"""The data model of a comparison: two reports, and the differences between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from pipeline.report.model import SCHEMA, Report
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One number of both reports. change: (b − a) / a; None if a is 0 or either is missing."""
+    """A number as it is in each of the two reports, A and B.
+
+    a, b: value in A and in B; None if the report does not have this number
+    change: (b − a) / a; None if a is 0 or if a or b is None
+    """
 
     name: str
     a: float | None
@@ -20,7 +24,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettingChange:
-    """An option whose values differ."""
+    """An option that differs between the reports, with its value in A and in B."""
 
     name: str
     a: str
@@ -29,9 +33,12 @@ class SettingChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:
-    """Distinct sequences by the hash of all their residues; left-out records count too.
+    """Numbers of distinct sequences, told apart by the hash of all their residues.
 
-    residues_both: residues of the sequences in both, each counted once
+    Records that the build left out are counted too.
+
+    only_a, only_b, both: number of sequences in A only, in B only, and in both
+    residues_both: number of residues of the sequences in both, each sequence counted once
     """
 
     only_a: int
@@ -42,7 +49,11 @@ class Overlap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Two reports side by side. related: `child` if b was made from a, by their manifests."""
+    """Two reports and their differences.
+
+    related: relation according to the manifests; `child` if b was made from a, `parent` if a was
+      made from b
+    """
 
     a: Report
     b: Report

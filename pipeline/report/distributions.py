@@ -1,5 +1,4 @@
-"""Make distributions of a report from a manifest's histograms, add them up, and iterate over
-bins."""
+"""Functions on the distributions of a report: create, add up, and iterate over bins."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from schemas.manifest_entries import Histogram
 
 
 def distribution_of(histogram: Histogram | None) -> Distribution:
-    """Return a histogram as a distribution, with no bins if nothing was counted."""
+    """Convert a histogram of the manifest; return a distribution without bins if it is empty."""
     if histogram is None or not histogram.counts:
         return Distribution(edges=(), counts=())
     edges = tuple(histogram.first + i * histogram.width for i in range(len(histogram.counts) + 1))
@@ -18,7 +17,7 @@ def distribution_of(histogram: Histogram | None) -> Distribution:
 
 
 def added(parts: Iterable[Distribution]) -> Distribution:
-    """Add up distributions whose bins have one width and begin at its multiples."""
+    """Add up distributions; all bins have the same width and begin at multiples of that width."""
     counts: dict[float, int] = {}
     width = 1.0
     for part in parts:
@@ -35,5 +34,5 @@ def added(parts: Iterable[Distribution]) -> Distribution:
 
 
 def bins(values: Distribution) -> Iterator[tuple[float, float, int]]:
-    """Yield where each bin begins and ends, and its count."""
+    """Yield lower edge, upper edge and count of each bin."""
     return zip(values.edges[:-1], values.edges[1:], values.counts, strict=True)

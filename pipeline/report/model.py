@@ -2,8 +2,8 @@
 
 docs/reference/statistics.md describes its JSON.
 
-Names and ids come from files and may hold anything, control characters and `<script>` included.
-Every renderer escapes them.
+Names and ids come from files and may contain any characters, even control characters and
+`<script>`. Every renderer escapes names and ids.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 SCHEMA: Final = 1
-"""Version of the JSON. It increases when a key is removed or changes its meaning, not for a new
-key."""
+"""Version of the JSON. It increases when a key is removed or changes its meaning, but not when a
+key is added."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Distribution:
     """Histogram whose bins may differ in width.
 
-    edges: B + 1 rising numbers
-    counts: B integers; counts[i] values v have edges[i] ≤ v < edges[i + 1]
+    edges: float[B + 1], edges of the bins in ascending order
+    counts: int[B]; counts[i] is the number of values v with edges[i] ≤ v < edges[i + 1]
     """
 
     edges: tuple[float, ...]
@@ -33,7 +33,8 @@ class Distribution:
 class Settings:
     """Options of the dataset, or of the build that is predicted for raw FASTA.
 
-    capacity, max_seq_len: in tokens
+    capacity: number of tokens in a bucket
+    max_seq_len: largest number of tokens in a sequence
     long: treatment of records that exceed max_seq_len: truncate, split or drop
     max_seqs: largest number of sequences in a bucket
     """
@@ -54,10 +55,11 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFlow:
-    """One input and the fate of its records.
+    """One input, with the number of its records by status.
 
-    bytes: as stored
-    by_status: records of each of `schemas.records.Status`, zeros included
+    bytes: size of the stored, possibly compressed, file
+    records, residues: number of records and of residues in the input
+    by_status: number of records of each `schemas.records.Status`, zeros included
     """
 
     name: str
@@ -69,13 +71,17 @@ class InputFlow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lengths:
-    """Residues of each input record, before cropping; records that were left out count too.
+    """Statistics of the lengths of input records, in residues before cropping.
 
-    percentiles: by p in PERCENTILES, the smallest length that at least p % do not exceed
-    histogram: residues; bins of equal width, except the last, which holds the long tail
-    crop: residues that fit into max_seq_len
-    cropped: number of kept records that are longer
-    residues_cropped: residues that cropping keeps out of the buckets
+    All records are counted, also those that the build left out.
+
+    records: number of records
+    percentiles: p, one of PERCENTILES → smallest length that at least p % of records do not exceed
+    histogram: number of records by length; bins have equal widths, except the last, which holds
+      all longer records
+    crop: largest number of residues that fit into max_seq_len
+    cropped: number of kept records with more residues than `crop`
+    residues_cropped: number of residues that cropping removes from kept records
     """
 
     records: int
@@ -96,8 +102,10 @@ PERCENTILES: Final = (1, 5, 25, 50, 75, 95, 99)
 class LetterCount:
     """Frequency of a letter among the residues.
 
-    kind: standard (the twenty), rare (others of the vocabulary) or unknown (`<unk>`, all others)
-    share: of all residues counted
+    kind: standard (the twenty amino acids), rare (other letters of the vocabulary) or unknown
+      (`<unk>`, which stands for all letters outside the vocabulary)
+    count: number of residues with this letter
+    share: count divided by the number of all counted residues
     background: share in Swiss-Prot; None if Swiss-Prot does not have the letter
     """
 
@@ -110,10 +118,12 @@ class LetterCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Composition:
-    """Residue letters, the standard ones first, by falling background.
+    """Frequencies of letters: the standard letters, then the rare ones, then `<unk>`.
 
-    over: the residues counted: those in `buckets`, or all of the `input`
-    unknown_records, unknown_residues: over all input records
+    over: the residues that were counted: those in `buckets`, or all residues of the `input`
+    letters: within each kind, in descending order of `background`
+    unknown_records: number of input records that contain unknown letters
+    unknown_residues: number of unknown letters in all input records
     """
 
     over: Literal["buckets", "input"]
@@ -127,13 +137,16 @@ class Composition:
 class SplitReport:
     """Contents of a split; all numbers of an empty split are 0.
 
-    bytes: of its shards
+    shards, buckets, sequences: number of shards, buckets and sequences
+    bytes: size of all shards
+    tokens: number of real tokens, specials included
     fill: share of bucket tokens that are real
     spread: coefficient of variation over buckets of Σ length², the cost of attention
     peak: largest Σ length² of a bucket, divided by the mean
-    fill_counts: buckets by fill in percent
-    cost_counts: buckets by Σ length²
-    sequences_counts: buckets by their number of sequences
+    seqs_max: largest number of sequences in a bucket
+    fill_counts: number of buckets by fill in percent
+    cost_counts: number of buckets by Σ length²
+    sequences_counts: number of buckets by number of sequences
     """
 
     name: str
@@ -153,15 +166,17 @@ class SplitReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waste:
-    """Cost of one way of batching exactly these sequences, both splits together.
+    """Cost of batching the sequences of both splits in one way.
 
-    name: bshd, sorted, next-fit or packed; label: the same for people
-    batches: number of rows (bshd), batches (sorted) or buckets
-    places: tokens computed on, padding included
-    waste: share of places that is padding
-    spread, peak: of Σ length² over batches, with padded lengths where rows are padded
-    cost_counts: histogram of Σ length²; None for bshd
-    predicted: the numbers are a forecast (the buckets of raw FASTA); all others are exact
+    name: bshd, sorted, next-fit or packed (see `gather/waste.py`)
+    label: description of the way, for display
+    batches: number of rows (bshd), of batches (sorted) or of buckets (next-fit, packed)
+    places: number of tokens that a GPU would compute, padding included
+    waste: share of `places` that is padding
+    spread, peak: coefficient of variation of Σ length² over batches, and its maximum divided by
+      its mean; a padded sequence counts with its padded length
+    cost_counts: number of batches by Σ length²; None for bshd
+    predicted: whether the numbers are a forecast, as for the buckets of raw FASTA
     """
 
     name: str
@@ -176,19 +191,19 @@ class Waste:
 
     @property
     def title(self) -> str:
-        """Label with a capital letter."""
+        """Label that begins with a capital letter."""
         return self.label[:1].upper() + self.label[1:]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetRow:
-    """One model at one precision.
+    """Training time of one model at one precision.
 
-    tokens_per_second: unpadded, on one GPU
-    run_tokens: steps × tokens per step of the preset
-    epochs: run_tokens / train tokens
-    epoch_gpu_hours, run_gpu_hours: assume that several GPUs are as fast as one each
-    source: the measurement of tokens_per_second
+    tokens_per_second: measured throughput of one GPU in unpadded tokens/s
+    run_tokens: number of tokens in a whole run: steps × tokens per step of the preset
+    epochs: number of epochs in a whole run
+    epoch_gpu_hours, run_gpu_hours: GPU-hours of an epoch and of a whole run on one GPU
+    source: description of the measurement of tokens_per_second
     """
 
     preset: str
@@ -203,7 +218,12 @@ class BudgetRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """Cost of training on the train split. tokens: of one epoch; there are no rows if it is 0."""
+    """Cost of training on the train split.
+
+    tokens: number of tokens in one epoch
+    gpu: name of the GPU
+    rows: empty if `tokens` is 0
+    """
 
     tokens: int
     gpu: str
@@ -212,7 +232,13 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordNote:
-    """One notable record. times: how often it occurs, its left-out duplicates included."""
+    """One record of a list in the report.
+
+    ordinal: position of the record in the input order
+    source: name of the input
+    residues: number of residues before cropping
+    times: number of records with this sequence: the record itself and its left-out duplicates
+    """
 
     ordinal: int
     id: str
@@ -224,7 +250,10 @@ class RecordNote:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DuplicateFlow:
-    """Duplicates in one input whose first copy is in the input `original`, often the same one."""
+    """Number of duplicates in the input `source` whose first copy is in the input `original`.
+
+    `source` and `original` may be the same input.
+    """
 
     source: str
     original: str
@@ -233,7 +262,13 @@ class DuplicateFlow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """Predicted result of `thdpack preprocess`. bytes: of shards and records/ on disk."""
+    """Predicted result of `thdpack preprocess`.
+
+    shards, buckets: number of shards and of buckets in both splits
+    fill: share of bucket tokens that are real
+    slots: number of sequences that `cu_seqlens` of a bucket has room for
+    bytes: size of shards and records/ on disk
+    """
 
     shards: int
     buckets: int
@@ -246,15 +281,19 @@ class Prediction:
 class Report:
     """Statistics of a dataset or of raw FASTA.
 
-    name: as given on the command line
-    manifest_digest, build, parent, generation, slots: None for FASTA
-    cropped_copies: kept records that equal an earlier one once both are truncated
-    residues_in: of all records
-    residues_kept, tokens: in the buckets of both splits; predicted for FASTA
-    longest: at most TOP, by falling residues, then by ordinal
-    repeated: at most TOP that occur twice or more, by falling times, then by ordinal
-    prediction: None for a dataset; for FASTA, `splits` is a prediction too, but for its sequences
-      and tokens
+    name: name of the dataset or of the inputs, as given on the command line
+    manifest_digest, build, parent, generation, slots: values of the manifest; None for FASTA
+    records: number of input records
+    by_status: number of records of each `schemas.records.Status`
+    cropped_copies: number of kept records that equal an earlier record once both are truncated
+    residues_in: number of residues in all records
+    residues_kept, tokens: number of residues and of tokens in the buckets of both splits; predicted
+      for FASTA
+    longest: at most TOP records, in descending order of residues, then in order of ordinal
+    repeated: at most TOP records that occur twice or more, in descending order of `times`, then in
+      order of ordinal
+    prediction: None for a dataset; for FASTA, `splits` is also predicted, except that its numbers
+      of sequences and tokens are exact
     """
 
     kind: Literal["dataset", "fasta"]

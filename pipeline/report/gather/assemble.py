@@ -33,9 +33,12 @@ _LARGEST: Final = ("cost_max", "seqs_max", "pieces_max")
 class Facts:
     """Counts of the input records.
 
-    fates: (input, status) → records and residues
-    all_in, kept: residues of every record, and of those kept, before cropping
-    longest, repeated, duplicates: as in Report
+    fates: (name of the input, status) → number of records, number of residues
+    all_in: number of residues of every record, before cropping
+    kept: number of residues of every kept record, before cropping
+    unknown_records: number of records that contain unknown letters
+    unknown_residues: number of unknown letters
+    longest, repeated, duplicates: see `Report`
     """
 
     fates: Mapping[tuple[str, str], tuple[int, int]]
@@ -55,7 +58,10 @@ class Facts:
         }
 
     def inputs(self, sizes: Sequence[tuple[str, int]]) -> tuple[InputFlow, ...]:
-        """Return the flow of each input, given its name and bytes."""
+        """Return the counts of each input.
+
+        sizes: name and bytes of each input
+        """
         return tuple(self._input(name, size) for name, size in sizes)
 
     def _input(self, name: str, size: int) -> InputFlow:
@@ -71,7 +77,11 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedSplit:
-    """The buckets of a split, existing or predicted. bytes: of its shards."""
+    """Statistics of the buckets of a split, existing or predicted.
+
+    shards: number of shards
+    bytes: size of all shards
+    """
 
     totals: SplitTotals
     histograms: Mapping[str, Histogram]
@@ -80,7 +90,7 @@ class PackedSplit:
 
 
 def settings_of(vocabulary: str, options: Mapping[str, Any]) -> Settings:
-    """Return the settings among a build's options."""
+    """Return those of a build's options that `Settings` has."""
     names = [field.name for field in fields(Settings) if field.name != "vocabulary"]
     return Settings(vocabulary=vocabulary, **{name: options[name] for name in names})
 
@@ -102,9 +112,10 @@ def assemble(
     """Return the report, without the fields that only a manifest has.
 
     Args:
-        sequences: tokens of each sequence, specials included.
-        inputs: name and bytes of each.
-        letters: counts in the buckets of a dataset, or in all of the input.
+        sequences: number of tokens of each sequence, specials included.
+        limits: longest sequence and longest padded sequence that the options allow.
+        inputs: name and bytes of each input.
+        letters: number of residues by letter, in the buckets of a dataset or in the whole input.
     """
     totals = together(split.totals for split in splits.values())
     costs = added(distribution_of(split.histograms.get("cost")) for split in splits.values())

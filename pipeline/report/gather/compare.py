@@ -1,7 +1,7 @@
-"""Comparison of two reports: what changed, and how many sequences both hold.
+"""Comparison of two reports: their differences, and the number of sequences that they share.
 
-Two sequences are the same if their hashes are: xxh3_128 of all residues, before cropping. Costs
-0.3 µs and 60 bytes of memory for each record of both.
+Two sequences count as equal if xxh3_128 of all their residues, before cropping, is equal. The
+comparison costs 0.3 µs and 60 bytes of memory for each record of either side.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from schemas.records import Status
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A report and its N records.
+    """One side of a comparison: a report, with two columns of its N records.
 
-    hashes: HASH[N]; residues: int64[N]
+    hashes: HASH[N], hash of all residues of each record
+    residues: int64[N], number of residues of each record
     """
 
     report: Report
@@ -30,7 +31,7 @@ class Side:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Return what changed from `a` to `b`."""
+    """Return the differences between `a` and `b`."""
     return Comparison(
         a=a.report,
         b=b.report,
@@ -55,7 +56,7 @@ _SPLIT_NUMBERS: Final = ("shards", "buckets", "sequences", "tokens", "fill", "sp
 
 
 def numbers(report: Report) -> dict[str, float]:
-    """Return the numbers of a report that are worth comparing, by name."""
+    """Return the numbers of a report that a comparison shows, by name."""
     lengths = report.lengths
     found: dict[str, float] = {"records": report.records}
     found |= {status.value: report.by_status[status] for status in Status}
@@ -72,7 +73,7 @@ def numbers(report: Report) -> dict[str, float]:
 
 
 def changes(a: Report, b: Report) -> tuple[Change, ...]:
-    """Return every number of either report, in order."""
+    """Return every number that at least one of the reports has, in the order of the reports."""
     left, right = numbers(a), numbers(b)
     return tuple(_change(name, left.get(name), right.get(name)) for name in {**left, **right})
 
@@ -92,7 +93,7 @@ def _settings(a: Settings, b: Settings) -> tuple[SettingChange, ...]:
 
 
 def overlap(a: Side, b: Side) -> Overlap:
-    """Count the distinct sequences in one or both."""
+    """Count the distinct sequences in `a` only, in `b` only, and in both."""
     high = np.concatenate([side.hashes["high"].astype(np.uint64) for side in (a, b)])
     low = np.concatenate([side.hashes["low"].astype(np.uint64) for side in (a, b)])
     order = np.lexsort((low, high))

@@ -22,7 +22,7 @@ _BACKGROUND: Final = {
 # fmt: on
 _TOTAL: Final = sum(_BACKGROUND.values())
 STANDARD: Final = tuple(_BACKGROUND)[:20]
-"""The twenty amino acids, by falling background."""
+"""The twenty amino acids, in descending order of background."""
 UNKNOWN: Final = "<unk>"
 
 
@@ -36,7 +36,7 @@ def composition(
     """Return the letter frequencies of a report.
 
     Args:
-        counts: of each residue token, `<unk>` included; a missing letter counts 0.
+        counts: number of residues by letter, `<unk>` included; a missing letter has 0.
         over, unknown_records, unknown_residues: see `Composition`.
     """
     total = sum(counts.values())

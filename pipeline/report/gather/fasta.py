@@ -1,6 +1,7 @@
-"""The report of raw sequences: one streaming pass, then a forecast of a build's packing.
+"""The report of raw sequences: read them once, then predict how a build would pack them.
 
-Duplicates are found by hash, as in a build. `read_sequences.py` and `predict.py` state the costs.
+Duplicates are found by hash, as in a build. The docstrings of `read_sequences.py` and `predict.py`
+state the costs.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _facts(
     status: NDArray[np.int8],
     duplicate_of: NDArray[np.int64],
 ) -> Facts:
-    """Return the facts that a dataset's records/ would give."""
+    """Return the facts that would follow from records/ of a dataset of these records."""
     times = np.bincount(duplicate_of[duplicate_of >= 0], minlength=status.size).astype(np.uint32)
     pair = records.source.astype(np.int64) * len(STATUS_CODES) + status
     counts, residues = np.bincount(pair), np.bincount(pair, weights=records.residues)
@@ -126,7 +127,7 @@ def _facts(
 
 
 def _longest(residues: NDArray[np.int64]) -> list[int]:
-    """Return the ordinals of the TOP longest records, by falling residues, then by ordinal."""
+    """Return the ordinals of the TOP longest records, the longest first, ties by ordinal."""
     limit = np.partition(residues, -TOP)[-TOP] if residues.size > TOP else 0
     candidates = np.flatnonzero(residues >= limit)
     order = np.lexsort((candidates, -residues[candidates]))

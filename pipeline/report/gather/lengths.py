@@ -1,6 +1,6 @@
-"""Counts of each length, from which all length figures of a report follow exactly.
+"""Lengths with the number of their occurrences, from which a report's length figures are computed.
 
-60 million proteins have about 10,000 distinct lengths, so nothing here takes over a millisecond.
+60 million proteins have about 10,000 distinct lengths, so no figure takes over a millisecond.
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ from pipeline.report.model import PERCENTILES, Distribution, Lengths
 _BINS: Final = 60
 """Approximate number of bins of the histogram of lengths."""
 _TABLE: Final = 1 << 20
-"""Values up to this are counted in a table, without sorting."""
+"""Values up to this number are counted in a table; larger values need a sort."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """values: int64[K], rising; counts: int64[K], how often each occurs."""
+    """Distinct values with the number of their occurrences.
+
+    values: int64[K], in ascending order
+    counts: int64[K], number of occurrences of each value
+    """
 
     values: NDArray[np.int64]
     counts: NDArray[np.int64]
 
     @classmethod
     def of(cls, values: NDArray[np.int64], counts: NDArray[np.int64] | None = None) -> Self:
-        """Count values, int64[N], in any order.
+        """Count equal values.
 
-        counts: int64[N], how often each value counts; None if each counts once.
+        values: int64[N], in any order
+        counts: int64[N], number of occurrences that each value stands for; None: 1 for each
         """
         if counts is None and values.max(initial=0) <= max(values.size, _TABLE):
             table = np.bincount(values)
@@ -61,11 +66,12 @@ class Counted:
 
 
 def sequences_of(kept: Counted, *, most: int, long: str) -> Counted:
-    """Return the tokens, specials included, of the sequences cut from records.
+    """Return the lengths, in tokens with specials, of the sequences that a build cuts from records.
 
     Args:
-        kept: residues of each record.
-        most: residues of the longest sequence.
+        kept: number of residues of each kept record.
+        most: largest number of residues in a sequence.
+        long: treatment of longer records: truncate, split or drop.
     """
     if long != "split":
         return Counted.of(np.minimum(kept.values, most) + 2, kept.counts)
@@ -80,9 +86,10 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
     """Return the length figures of a report.
 
     Args:
-        all_in: residues of every input record.
-        kept: residues of the kept records, before cropping.
-        crop: residues of the longest sequence.
+        all_in: number of residues of every input record.
+        kept: number of residues of every kept record, before cropping.
+        crop: largest number of residues in a sequence.
+        long: treatment of longer records: truncate, split or drop.
     """
     longer = kept.above(crop)
     return Lengths(
@@ -99,7 +106,7 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
 
 
 def histogram(lengths: Counted) -> Distribution:
-    """Return bins of one round width up to the 99th percentile, and one for all longer records."""
+    """Count lengths in bins of a round width up to the 99th percentile, and in one last bin."""
     if not lengths.values.size:
         return Distribution(edges=(), counts=())
     longest, usual = int(lengths.values[-1]), lengths.percentile(99)
@@ -118,7 +125,7 @@ def histogram(lengths: Counted) -> Distribution:
 def _round_width(least: float) -> int:
     """Return the smallest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20 … that is at least `least`.
 
-    With coarser steps, some histograms would have half as many bins.
+    If only 1, 2, 5, 10 … were allowed, some histograms would have half as many bins.
     """
     scale = 1
     while True:

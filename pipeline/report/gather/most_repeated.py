@@ -9,11 +9,11 @@ from pipeline.report.model import TOP
 
 
 def most_repeated(times: NDArray[np.uint32]) -> list[int]:
-    """Return the ordinals of at most TOP records with duplicates.
+    """Return the ordinals of at most TOP records that have duplicates.
 
-    They are in order of falling number of duplicates, then of ordinal.
+    The record with the most duplicates comes first; ties are in order of ordinal.
 
-    times: uint32[records], how many duplicates each has
+    times: uint32[records], number of duplicates of each record
     """
     how_often = np.bincount(times) if times.size else np.zeros(1, dtype=np.int64)
     at_least = np.cumsum(how_often[::-1])[::-1]  # at_least[k]: records with k duplicates or more

@@ -1,7 +1,7 @@
-"""Raw sequences, read once through the build's own parser.
+"""Read raw sequences with the build's own parser, in every format that `thdpack preprocess` reads.
 
-Reads every format that `thdpack preprocess` reads. Threads share a large plain file; kernels
-release the GIL. Memory: two blocks of 50 MB per thread, and for each record its id and 50 bytes.
+Several threads read ranges of a large plain file at the same time, because the kernels release the
+GIL. Each thread needs memory for two blocks of 50 MB; each record needs its id and 50 bytes.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from pipeline.inputs.record_block import RecordBlock
 from pipeline.storage.open_folder import folder_of
 
 IDS_TRIED: Final = 1 << 20
-"""Bytes of ids that are compressed to predict the size of records/."""
+"""Length, in bytes, of the sample of ids that is compressed to predict the size of records/."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadRecords:
-    """N records in input order: of a block, of a range of an input, or of all inputs.
+    """N records in input order, from one block, from one range of an input, or from all inputs.
 
-    residues: int64[N]
+    residues: int64[N], number of residues of each record
     status: int8[N], index into STATUS_CODES
     source: int32[N], index into the inputs
-    hashes: HASH[N], of all residues; cropped: HASH[N], of first pieces
-    ids: for each block, the ids' bytes and int64 where each ends
-    letters: int64[256], how often each token id occurs
-    unknown_records: number of records that hold <unk>
-    unknown_residues: number of <unk>
+    hashes: HASH[N], hash of all residues
+    cropped: HASH[N], hash of the residues that fit into max_seq_len
+    ids: for each block, the bytes of all its ids, and int64[records of the block], the end of each
+      id in these bytes
+    letters: int64[256], number of occurrences of each token id
+    unknown_records: number of records that contain <unk>
+    unknown_residues: number of occurrences of <unk>
     """
 
     residues: NDArray[np.int64]
@@ -60,14 +62,14 @@ class ReadRecords:
         return sum(len(text) for text, _ in self.ids)
 
     def some_ids(self) -> bytes:
-        """Return the first IDS_TRIED bytes of ids; they do not depend on how the input was cut."""
+        """Return the first IDS_TRIED bytes of all ids, which do not depend on the ranges."""
         found = bytearray()
         for text, _ in self.ids:
             found += text[: IDS_TRIED - len(found)]
         return bytes(found)
 
     def id(self, ordinal: int) -> str:
-        """Return a record's id as records/ would hold it."""
+        """Return the id of a record as it would be in records/."""
         for text, ends in self.ids:
             if ordinal < ends.size:
                 begin = int(ends[ordinal - 1]) if ordinal else 0
@@ -120,7 +122,7 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
         try:
             return _joined(list(threads.map(read, range(len(planned.ranges)))))
         finally:
-            stopped.set()  # otherwise leaving the context waits until every range is read
+            stopped.set()  # after an error, do not wait until the other threads have read it all
 
 
 def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> ReadRecords:
@@ -146,7 +148,7 @@ def _read_block(block: RecordBlock, source: int, options: DatasetOptions) -> Rea
 
 
 def _joined(found: list[ReadRecords]) -> ReadRecords:
-    """Return the records of several parts, one after another."""
+    """Concatenate the records of several blocks or ranges."""
     parts = [_NOTHING, *found]
     return ReadRecords(
         residues=np.concatenate([part.residues for part in parts]),

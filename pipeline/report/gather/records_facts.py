@@ -1,4 +1,4 @@
-"""Counts of the records of a dataset, from records/. polars reads them a piece at a time."""
+"""Count the records of a dataset from records/, which polars streams in parts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 
 _FILES_TOGETHER: Final = 32
-"""Number of records/ files whose duplicates are counted together. They have about 4 million
-rows."""
+"""Number of records/ files whose duplicates are counted at once; about 4 million rows."""
 _NOTE: Final = ("ordinal", "id", "source", "residues", "status")
 
 
@@ -28,7 +27,7 @@ def facts_of(url: str, manifest: Manifest, paths: list[Path]) -> Facts:
     """Count the records of a dataset.
 
     Raises:
-        DatasetError: they contradict the manifest.
+        DatasetError: records/ contradict the manifest.
     """
     rows = pl.scan_parquet(paths)
     unknown = pl.col("unknown")
@@ -98,21 +97,21 @@ def _note(row: dict[str, Any], times: NDArray[np.uint32]) -> RecordNote:
 def _duplicates(
     url: str, manifest: Manifest, paths: list[Path]
 ) -> tuple[NDArray[np.uint32], tuple[DuplicateFlow, ...]]:
-    """Count the duplicates of each record, and those between each pair of inputs.
+    """Count the duplicates of each record, and the duplicates between each pair of inputs.
 
-    Takes a few files at a time, because a table of all originals would need more memory than
-        everything else.
+    Only a few files are counted at a time, because a table of the duplicates of all files would
+    need more memory than all other steps of the report.
 
     Returns:
-        uint32[records] by ordinal, [0] if the dataset has no duplicates; and the flows, in the
-        order of inputs.
+        uint32[records], number of duplicates of each record by its ordinal, or uint32[0] if the
+        dataset has no duplicates; and one DuplicateFlow for each pair of inputs, in input order.
     Raises:
         DatasetError: a duplicate names a record that does not exist.
     """
     if not manifest.records_by_status[Status.DUPLICATE]:
         return np.zeros(0, dtype=np.uint32), ()
     times = np.zeros(sum(manifest.records_by_status.values()), dtype=np.uint32)
-    # the ordinals of an input are consecutive, so an original's ordinal tells its input
+    # ordinals within an input are consecutive, so the ordinal of an original determines its input
     ends = np.cumsum([entry.records for entry in manifest.inputs])
     pairs: Counter[tuple[str, int]] = Counter()
     for at in range(0, len(paths), _FILES_TOGETHER):
@@ -137,7 +136,7 @@ def _duplicates(
 
 
 def _copies(paths: list[Path]) -> pl.DataFrame:
-    """Return how many duplicates each record has in each input."""
+    """Return the number of duplicates that each record has in each input."""
     rows = pl.scan_parquet(paths).filter(pl.col("duplicate_of").is_not_null())
     by_original = rows.group_by(pl.col("source").cast(pl.String), "duplicate_of")
     return by_original.agg(pl.len().alias("records")).collect(engine="streaming")

@@ -1,4 +1,4 @@
-"""The files of records/, verified and on a local disk. Those of a remote dataset are downloaded."""
+"""Verify the files of records/, after downloading those of a remote dataset."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from schemas.manifest import Manifest
 from schemas.manifest_entries import RecordsEntry
 
 _FETCHED_AT_ONCE: Final = 8
-"""Concurrent downloads; each mostly waits for the store."""
+"""Number of concurrent downloads. A download mostly waits for the store."""
 
 
 @contextmanager
 def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
     """Provide verified local files of records/ while the context lasts.
 
-    Those of a local dataset are the files themselves, others temporary copies.
+    For a local dataset these are its own files, for a remote dataset temporary copies.
 
     Raises:
         DatasetError: a file is missing, or differs from the manifest.
@@ -46,7 +46,7 @@ def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
             try:
                 paths = list(threads.map(partial(_fetched, remote), manifest.records, places))
             except BaseException:
-                # otherwise leaving the context waits for the downloads in progress
+                # without this, leaving the context would wait for the downloads in progress
                 remote.stopped.set()
                 raise
         yield paths
@@ -74,7 +74,7 @@ def _check_local(folder: Path, manifest: Manifest) -> None:
 
 
 def _fetched(remote: RemoteStore, entry: RecordsEntry, path: Path) -> Path:
-    """Download a file to a local path and verify it; retry if it differs."""
+    """Download a file to a local path and verify it; retry if it differs from the manifest."""
 
     def fetch() -> Path:
         digest, size = xxhash.xxh3_128(), 0

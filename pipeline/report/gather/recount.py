@@ -1,8 +1,7 @@
-"""`thdpack stats --read-tokens`: count letters and buckets in the shards, and compare them with the
-manifest.
+"""`thdpack stats --read-tokens`: compare the manifest's counts with those of the shards.
 
-Reads every byte of a local dataset, at about 1 GB/s. It finds wrong numbers in a manifest. `thdpack
-verify` finds damage inside buckets and all other damage.
+Reads every byte of a local dataset, at about 1 GB/s. It finds wrong numbers in a manifest; use
+`thdpack verify` to find damaged files and invalid buckets.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ from schemas.manifest_entries import ShardEntry, SplitTotals
 
 
 def recount(url: str, manifest: Manifest) -> None:
-    """Count letters and the contents of buckets, and compare both with the manifest.
+    """Count letters, buckets, sequences and tokens in the shards, and compare with the manifest.
 
     Raises:
-        DatasetError: they differ, a shard cannot be read, or the dataset is not on a local disk.
+        DatasetError: a count differs, a shard cannot be read, or the dataset is not on a local
+            disk.
     """
     folder = local_path(url)
     if folder is None:
@@ -82,7 +82,7 @@ def _add(statistics: SplitStatistics, batch: pa.RecordBatch, letters: NDArray[np
     seqs = batch.column("num_seqs").to_numpy().astype(np.int64)
     edges = batch.column("cu_seqlens").values.to_numpy().astype(np.int64)
     offsets = batch.column("cu_seqlens").offsets.to_numpy().astype(np.int64)
-    # includes the difference between two buckets, which lies outside the range of either
+    # np.diff crosses the borders between buckets; the slices below leave those differences out
     squares = np.concatenate(([0], np.cumsum(np.diff(edges, append=0) ** 2)))
     statistics.add_costs(squares[offsets[:-1] + seqs] - squares[offsets[:-1]])
     statistics.sequences += int(seqs.sum())

@@ -8,8 +8,8 @@
   not fit.
 - packed: the dataset's own buckets.
 
-Both shuffles are one order: lengths from short to long, then
-`numpy.random.default_rng(seed).shuffle`. Costs 0.1 µs and 4 bytes of memory per sequence.
+Both shuffles have the same order: `numpy.random.default_rng(seed).shuffle` of the lengths from
+short to long. The simulation takes 0.1 µs and 4 bytes of memory per sequence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.report.model import Distribution, Settings, Waste
 from schemas.manifest_entries import SplitTotals
 
 POOL_BATCHES: Final = 50
-"""Batches that are sorted together. Larger pools need less padding but are shuffled less."""
+"""Number of batches in a pool. Larger pools need less padding, but batches are less random."""
 
 _CHUNK: Final = 1 << 20
 
@@ -43,13 +43,15 @@ def waste(
     longest_span: int,
     predicted: bool,
 ) -> tuple[Waste, ...]:
-    """Return all four ways, in the order above; none if there is no sequence.
+    """Return the four ways of batching, in the order of the module's docstring.
+
+    The result is empty if there are no sequences.
 
     Args:
-        sequences: tokens of each sequence, specials included.
+        sequences: number of tokens of each sequence, specials included.
         packed: totals of the dataset's buckets.
-        packed_costs: Σ length² of the buckets.
-        longest_span: tokens of the longest sequence with its length-multiple padding.
+        packed_costs: number of buckets by Σ length².
+        longest_span: largest number of tokens in a sequence, length-multiple padding included.
         predicted: whether the buckets are a forecast.
     """
     if not sequences.values.size:
@@ -107,7 +109,12 @@ def _simulated(
     places: int,
     costs: NDArray[np.int64],
 ) -> Waste:
-    """Return a way of batching, given Σ length² of each batch, int64[batches]."""
+    """Return the statistics of a way of batching.
+
+    tokens: number of real tokens
+    places: number of tokens, padding included
+    costs: int64[batches], Σ length² of each batch
+    """
     statistics = SplitStatistics(capacity=capacity, longest=longest_span)
     statistics.add_costs(costs)
     totals = statistics.totals()
@@ -125,7 +132,7 @@ def _simulated(
 
 
 def shuffled(sequences: Counted, seed: int) -> NDArray[np.int32]:
-    """Return all lengths, int32[N], in the one order that the simulations share."""
+    """Return all lengths, int32[N], in the shuffled order that all simulations use."""
     stream = np.repeat(sequences.values.astype(np.int32), sequences.counts)
     np.random.default_rng(seed).shuffle(stream)
     return stream
@@ -134,7 +141,12 @@ def shuffled(sequences: Counted, seed: int) -> NDArray[np.int32]:
 def _sorted(
     stream: NDArray[np.int32], settings: Settings
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sort inside pools; return the rows of each batch and its longest, to which all are padded."""
+    """Batch sequences sorted inside pools.
+
+    Returns:
+        int64[batches], number of sequences in each batch; int64[batches], length to which they are
+        padded.
+    """
     pool = max(1, POOL_BATCHES * settings.capacity * stream.size // int(stream.sum(dtype=np.int64)))
     rows, longest = [], []
     for at in range(0, stream.size, pool):
@@ -149,7 +161,7 @@ def _sorted(
 
 
 def _next_fit(stream: NDArray[np.int32], settings: Settings) -> NDArray[np.int64]:
-    """Pack the whole stream a chunk at a time; return Σ length² of each bucket."""
+    """Pack the whole stream, one chunk after another; return int64[buckets], Σ length² of each."""
     costs: list[NDArray[np.int64]] = []
     open_bucket: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     for at in range(0, stream.size, _CHUNK):

@@ -1,4 +1,4 @@
-"""The figures of two reports side by side: A in the first colour, B in the second."""
+"""The figures of a comparison: A in the first colour, B in the second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLOURS = ("c1", "c2")
 
 
 def overlap(both: Comparison) -> Figure:
-    """Show how many sequences are in one or both."""
+    """Show the numbers of sequences in A only, in both, and in B only."""
     found = both.overlap
     total = found.only_a + found.only_b + found.both
     a, b = _names(both)
@@ -31,9 +31,9 @@ def overlap(both: Comparison) -> Figure:
     label = labelled("Overlap", (f"{text}: {n:,}" for text, n, _ in parts))
     return Figure(
         key="overlap",
-        title=f"{percent(found.both / (total or 1))} of all different sequences are in both",
-        words="Different sequences by the exact hash of their tokens before cropping. "
-        f"The {found.both:,} common ones have {about(found.residues_both)} residues.",
+        title=f"{percent(found.both / (total or 1))} of all distinct sequences are in both",
+        words="Sequences are compared by a hash of all their residues, before cropping. "
+        f"The {found.both:,} sequences in both have {about(found.residues_both)} residues.",
         plot=Parts(amounts=parts, label=label),
         legend=[
             ("area", colour, f"{text}: {n:,} ({percent(n / (total or 1))})")
@@ -44,12 +44,12 @@ def overlap(both: Comparison) -> Figure:
 
 
 def _names(both: Comparison) -> tuple[str, str]:
-    """Return names for plots, which differ even if the reports have the same name."""
+    """Return a name for each report; the names differ even if the reports have the same name."""
     return f"A {shortened(both.a.name, 28)}", f"B {shortened(both.b.name, 28)}"
 
 
 def lengths(both: Comparison) -> Figure | None:
-    """Show the lengths of both, one over the other; None unless both have records."""
+    """Show the lengths in both reports, one drawn over the other; None unless both have records."""
     a, b = both.a.lengths, both.b.lengths
     if not a.records or not b.records:
         return None
@@ -63,8 +63,8 @@ def lengths(both: Comparison) -> Figure | None:
     return Figure(
         key="lengths",
         title=title,
-        words=f"Share of the records of each, by residues, up to {edges[-1]:,.0f}; "
-        f"the longest have {a.longest:,} and {b.longest:,}.",
+        words=f"Share of the records by number of residues, up to {edges[-1]:,.0f}. "
+        f"The longest records have {a.longest:,} (A) and {b.longest:,} (B) residues.",
         counted="% of records",
         plot=Histogram(
             series=series,
@@ -80,21 +80,23 @@ def lengths(both: Comparison) -> Figure | None:
 
 
 def _common_edges(a: Distribution, b: Distribution) -> list[float]:
-    """Return edges with the bin width of the coarser distribution, up to where both tails begin."""
+    """Return edges at the bin width of the coarser distribution, without the bins of the tails."""
     width = max(part.edges[1] - part.edges[0] for part in (a, b))
     low, high = min(a.edges[0], b.edges[0]), max(_tail(part) for part in (a, b))
     return [low + i * width for i in range(max(1, math.ceil((high - low) / width)) + 1)]
 
 
 def _tail(values: Distribution) -> float:
-    """Return where the bins of equal width end."""
+    """Return the upper end of the bins of equal width, without a wider last bin."""
     *_, before, last = values.edges
     return before if last - before > values.edges[1] - values.edges[0] else last
 
 
 def _shares(values: Distribution, edges: Sequence[float], colour: str, name: str) -> Series:
-    """Return the percentage of all values in each of other bins; a bin that covers several is
-    spread evenly over them."""
+    """Convert a histogram to bins with other edges and to percentages of all values.
+
+    The count of an old bin is divided among the new bins in proportion to their overlap.
+    """
     total = sum(values.counts) or 1
     heights = [0.0] * (len(edges) - 1)
     width = edges[1] - edges[0]
@@ -108,7 +110,7 @@ def _shares(values: Distribution, edges: Sequence[float], colour: str, name: str
 
 
 def composition(both: Comparison) -> Figure:
-    """Show the twenty standard letters of B beside those of A."""
+    """Show the shares of the twenty standard letters in B, with those in A as a reference."""
     share_of = {letter.letter: letter.share for letter in both.a.composition.letters}
     columns, ratios = [], {}
     for letter in both.b.composition.letters:
@@ -139,7 +141,7 @@ def composition(both: Comparison) -> Figure:
 
 
 def waste(both: Comparison) -> Figure | None:
-    """Show padded and packed rows of both; None unless both kept a record."""
+    """Show the padding of padded and packed rows in A and B; None unless both kept a record."""
     ways = [{way.name: way for way in report.waste} for report in (both.a, both.b)]
     if not all(ways):
         return None
@@ -152,11 +154,11 @@ def waste(both: Comparison) -> Figure | None:
     return Figure(
         key="waste",
         title=f"Padding each row would waste {a} and {b}",
-        words="The length of a row is what a GPU computes; its coloured part is real tokens.",
+        words="A bar is the number of tokens that a GPU computes; the coloured part is real.",
         plot=waste_bars(bars),
         legend=(
             ("area", "c1", "real tokens of A"),
-            ("area", "c2", "of B"),
+            ("area", "c2", "real tokens of B"),
             ("rest", "", "padding"),
         ),
     )
@@ -175,7 +177,8 @@ def cost(both: Comparison) -> Figure | None:
     return Figure(
         key="cost",
         title="Attention cost over buckets",
-        words="Σ length² of each bucket: what its attention costs. Narrow is fast.",
+        words="The attention cost of a bucket is Σ length² over its sequences. The more equal the "
+        "costs, the less time GPUs wait for each other.",
         plot=cost_ridges(drawn),
         wide=True,
     )

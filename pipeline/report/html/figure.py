@@ -1,4 +1,4 @@
-"""A figure of the page: a plot with its title, words and legend."""
+"""A figure of the page: a plot with title, description and legend."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from pipeline.report.render.numerals import percent, plural
 class Figure:
     """A card of the page.
 
-    key: its id in the page, after `plot-`
-    title: the finding, which follows from the numbers; words: a description of the plot
+    key: id of the card in the page, without the prefix `plot-`
+    title: the main finding, made from the numbers
+    words: description of the plot
     plot: None if there is nothing to draw
-    counted: unit of the y axis, if it has numbers
-    legend: shape (`area`, `line`, `rest`, `round`, `square`), colour or "", and words of each entry
-    facts: numbers to show below the plot
+    counted: unit of the y axis; empty if the axis has no numbers
+    legend: shape (`area`, `line`, `rest`, `round`, `square`), colour or "", and text of each entry
+    facts: name and value of each number to show below the plot
+    wide: whether the card takes the whole width of the page
     """
 
     key: str
@@ -39,8 +41,8 @@ def area(
 ) -> Series:
     """Return a distribution as an area.
 
-    what: unit of a value, with a blank before it; noun for one of the things counted
-    whole: values are whole numbers
+    what: unit of a value, with a leading blank; singular noun for the counted things
+    whole: whether the values are whole numbers
     """
     total = sum(values.counts) or 1
     unit, noun = what
@@ -52,12 +54,12 @@ def area(
 
 
 def _span(low: float, high: float, whole: bool) -> str:
-    """Write the values that a bin holds."""
+    """Return the text of a bin's range of values."""
     if not whole:
         return f"{short(low)} – {short(high)}"
     return f"{low:,.0f}" if high - low <= 1 else f"{low:,.0f} – {high - 1:,.0f}"
 
 
 def labelled(what: str, parts: Iterable[str]) -> str:
-    """Return the label of a plot: its subject, then its parts."""
+    """Return the label of a plot: its subject, then the text of each part."""
     return f"{what}. {'; '.join(parts)}"

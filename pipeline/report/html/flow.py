@@ -1,4 +1,7 @@
-"""A flow plot: streams from nodes on the left to nodes on the right, as wide as their amounts."""
+"""A flow plot: streams from nodes on the left to nodes on the right.
+
+The width of a stream is proportional to its amount.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """An end of streams: its name, and the text below it."""
+    """A node at an end of streams: its name, and the text below the name."""
 
     name: str
     words: str
@@ -27,7 +30,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flow:
-    """Streams between nodes; widths are amounts, but at least 1.5 pixels."""
+    """Streams between nodes. A stream is at least 1.5 pixels wide."""
 
     kind: ClassVar[str] = "flow"
     sources: Sequence[Node]
@@ -37,7 +40,7 @@ class Flow:
     height: int = 200
 
     def layout(self) -> Layout:
-        """Return where nodes and streams lie."""
+        """Return the positions of nodes and streams."""
         scale = self.height / (sum(stream.amount for stream in self.streams) or 1)
         left = self._stacked(self.sources, lambda stream: stream.source, scale)
         right = self._stacked(self.targets, lambda stream: stream.target, scale)
@@ -55,7 +58,7 @@ class Flow:
     def _stacked(
         self, nodes: Sequence[Node], end_of: Callable[[Stream], int], scale: float
     ) -> list[PlacedNode]:
-        """Return the nodes of one side from the top, each with room for two lines of text."""
+        """Place the nodes of one side from top to bottom, each with room for two lines of text."""
         placed = []
         y = 4.0
         for i, node in enumerate(nodes):
@@ -68,7 +71,12 @@ class Flow:
 
 @dataclass(slots=True)
 class PlacedNode:
-    """A node and its place; `taken` is the height of the streams drawn so far. All in pixels."""
+    """A node and its position, in pixels.
+
+    top, height: position and height of the node's bar
+    slot_end: lower end of the space for the bar and its text
+    taken: height of the streams that were placed so far
+    """
 
     node: Node
     top: float
@@ -78,11 +86,11 @@ class PlacedNode:
 
     @property
     def middle(self) -> float:
-        """Top, in pixels, of its two lines of text."""
+        """Upper end, in pixels, of the node's two lines of text."""
         return self.top + max(0.0, (self.height - 30) / 2)
 
     def take(self, height: float) -> tuple[float, float]:
-        """Return begin and end of the next stream."""
+        """Return the upper and lower end of the next stream, of height `height`."""
         begin = self.top + self.taken
         self.taken += height
         return begin, begin + max(height, 1.5)
@@ -90,7 +98,12 @@ class PlacedNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """A drawn flow. bands: colour and SVG path of each stream; height: of the plot in pixels."""
+    """Positions in a flow plot.
+
+    left, right: nodes of each side
+    bands: colour and SVG path of each stream
+    height: height of the plot in pixels
+    """
 
     left: list[PlacedNode]
     right: list[PlacedNode]

@@ -1,4 +1,4 @@
-"""The figures of the input records: lengths, composition, and their fate."""
+"""The figures of the input records: lengths, composition, and status by input."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ _COLOURS: Final = {
     Status.TOO_LONG: "c3",
 }
 _MOST_INPUTS: Final = 8
-"""Largest number of nodes for inputs; the smallest inputs share the last one."""
+"""Largest number of nodes for inputs; the smallest inputs share the last node."""
 
 
 def lengths(report: Report) -> Figure:
-    """Show residues of the records, the crop, and percentiles."""
+    """Show a histogram of lengths, with the crop and percentiles."""
     found = report.lengths
     if not found.records:
-        return Figure(key="lengths", title="No records", words="The input has none.", wide=True)
+        return Figure(
+            key="lengths", title="No records", words="The input has no records.", wide=True
+        )
     p = found.percentiles
     title = f"Half of the records have {p['25']:,} to {p['75']:,} residues"
     words = (
@@ -66,7 +68,7 @@ def lengths(report: Report) -> Figure:
 
 
 def _lengths_axis(edges: tuple[float, ...]) -> Axis:
-    """Return an axis on which the last bin, a long tail, is at most as wide as two others."""
+    """Return an axis on which the last bin, which holds a long tail, has at most two bin widths."""
     high = edges[-1] if len(edges) <= 2 else min(edges[-1], edges[-2] + 2 * (edges[1] - edges[0]))
     axis = Axis(low=edges[0], high=high)
     tail = edges[-1] > high
@@ -77,7 +79,7 @@ def _lengths_axis(edges: tuple[float, ...]) -> Axis:
 
 
 def composition(report: Report) -> Figure:
-    """Show the twenty standard letters beside the background."""
+    """Show the shares of the twenty standard letters, with those in Swiss-Prot as a reference."""
     letters = [letter for letter in report.composition.letters if letter.kind == "standard"]
     columns, ratios = [], {}
     for letter in letters:
@@ -112,7 +114,7 @@ def composition(report: Report) -> Figure:
 
 
 def flow(report: Report) -> Figure:
-    """Show the fate of each input's records."""
+    """Show how many records of each input have each status."""
     title = "No records"
     if report.records:
         kept = percent(report.by_status[Status.KEPT] / report.records)
@@ -137,20 +139,20 @@ def flow(report: Report) -> Figure:
             for j, status in enumerate(fates)
         ],
         label=labelled(
-            "Records by input and fate", (f"{node.name} {node.words}" for node in targets)
+            "Records by input and status", (f"{node.name} {node.words}" for node in targets)
         ),
     )
     return Figure(
         key="flow",
         title=title,
-        words="Records from each input on the left to their fate on the right.",
+        words="Inputs are on the left, the status of their records on the right.",
         plot=plot,
         wide=True,
     )
 
 
 def _groups(inputs: Sequence[InputFlow]) -> list[tuple[str, list[InputFlow]]]:
-    """Return the largest inputs by name, and all smaller ones together."""
+    """Return the largest inputs with their names, and one group of all smaller inputs."""
     by_size = sorted(inputs, key=lambda source: -source.records)
     shown = by_size if len(by_size) <= _MOST_INPUTS else by_size[: _MOST_INPUTS - 1]
     groups = [(shortened(source.name, 24), [source]) for source in shown]

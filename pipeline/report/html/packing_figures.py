@@ -42,15 +42,15 @@ def waste(report: Report) -> Figure | None:
         key="waste",
         title=f"Padding to {report.settings.max_seq_len:,} would waste {share['bshd']} of all "
         f"tokens; this packing wastes {share['packed']}",
-        words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. The length of "
-        "a row is what a GPU computes; its coloured part is real tokens.",
+        words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. A bar is the "
+        "number of tokens that a GPU computes; its coloured part is real tokens.",
         plot=waste_bars(bars),
         legend=(("rest", "", "padding"),),
     )
 
 
 def waste_bar(name: str, way: Waste, colour: str, batches: str = "") -> Bar:
-    """Return a bar whose coloured part stands for real tokens."""
+    """Return a bar whose coloured part is the share of real tokens."""
     return Bar(
         name=name,
         words=f"{percent(way.waste)} wasted",
@@ -76,8 +76,8 @@ def cost(report: Report) -> Figure | None:
         key="cost",
         title=f"Attention costs vary by {spreads['packed']} from bucket to bucket, with next-fit "
         f"by {spreads['next-fit']}",
-        words="Σ length² of each bucket: what its attention costs. Every training step waits for "
-        "the GPU whose bucket costs most, so narrow is fast.",
+        words="The attention cost of a bucket is Σ length² over its sequences. Every training step "
+        "waits for the GPU with the most expensive bucket, so equal costs make training fast.",
         plot=cost_ridges(drawn),
     )
 
@@ -85,7 +85,7 @@ def cost(report: Report) -> Figure | None:
 def cost_ridges(ways: Sequence[tuple[str, Waste, str]]) -> Ridges:
     """Return the plot of Σ length² over batches.
 
-    ways: name, way and colour of each; a way without a histogram is left out
+    ways: name to show, way of batching, and colour; a way without a histogram is left out
     """
     drawn = [
         (name, way, colour, way.cost_counts)
@@ -116,7 +116,7 @@ def _coarser(values: Distribution, width: float) -> Distribution:
 
 
 def fill(report: Report) -> Figure | None:
-    """Show how full buckets are; None if there are none."""
+    """Show a histogram of the fill of buckets; None if there are no buckets."""
     values = added(split.fill_counts for split in report.splits)
     if not values.counts:
         return None
@@ -128,8 +128,8 @@ def fill(report: Report) -> Figure | None:
     return Figure(
         key="fill",
         title=title,
-        words="Buckets by the share of their tokens that are real. The height of a column is the "
-        "logarithm of the count, so that a single bucket is visible.",
+        words="Number of buckets by fill, the share of real tokens. Heights are logarithmic, so "
+        "that a single bucket is visible.",
         counted="buckets",
         plot=Histogram(
             series=[series],
@@ -142,7 +142,7 @@ def fill(report: Report) -> Figure | None:
 
 
 def sequences(report: Report) -> Figure | None:
-    """Show the number of sequences in a bucket; None if there are no buckets."""
+    """Show a histogram of the number of sequences in a bucket; None if there are no buckets."""
     values = added(split.sequences_counts for split in report.splits)
     slots = report.slots if report.prediction is None else report.prediction.slots
     if not values.counts or slots is None:
@@ -152,8 +152,9 @@ def sequences(report: Report) -> Figure | None:
     return Figure(
         key="sequences",
         title=title,
-        words="Number of sequences in each bucket. Their offsets are in an array with a fixed "
-        "number of slots, which CUDA graphs need. More slots make kernels slower.",
+        words="Number of buckets by number of sequences. The offsets of the sequences are in an "
+        "array with a fixed number of slots, which CUDA graphs need. More slots make kernels "
+        "slower.",
         counted="buckets",
         plot=Histogram(
             series=[area(values, "c1", "buckets", (" sequences", "bucket"))],
@@ -200,7 +201,7 @@ def budget(report: Report) -> Figure | None:
 
 
 def _durations(axis: Axis) -> dict[float, str]:
-    """Return ticks whose texts do not touch on a screen of 320 pixels, at 7 pixels per letter."""
+    """Return ticks whose texts do not touch on a plot of 320 pixels, at 7 pixels per letter."""
     chosen: dict[float, str] = {}
     for value, text in _DURATIONS.items():
         if not axis.low < value < axis.high:

@@ -1,8 +1,8 @@
-"""The report as one HTML file for screens from 340 pixels, light and dark, and for paper.
+"""The report as one HTML file for light and dark screens from 340 pixels, and for printing.
 
-It has no script and loads nothing. Jinja2 fills `templates/` and escapes every name and id that
-comes from a file; a policy in the page forbids scripts and requests, should escaping ever fail.
-Costs 0.2 s to load Jinja2 and compile the templates, and about 50 ms per page.
+The page has no script and loads no other file. Jinja2 fills `templates/` and escapes every name and
+id that comes from a file. In addition, a content security policy in the page forbids scripts and
+requests. It takes 0.2 s to load Jinja2 and compile the templates, then about 50 ms per page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline.report.render import numerals, tables
 from pipeline.report.render.printable import printable, shortened
 
 _SHOWN = 50
-"""Largest number of rows in the tables of inputs and duplicates; --csv writes all."""
+"""Largest number of rows in the tables of inputs and duplicates; --csv writes all rows."""
 
 
 def page(report: Report | Comparison) -> str:
@@ -30,7 +30,7 @@ def page(report: Report | Comparison) -> str:
     else:
         name, values = "report", _report(report)
     written = _environment().get_template(f"{name}.html.jinja").render(values)
-    # applied to the whole page, so that no name is missed; it does not interfere with escaping
+    # replaces control characters in the whole page, so that no name is missed
     return printable(written)
 
 

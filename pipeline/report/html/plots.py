@@ -1,6 +1,7 @@
-"""The plots of a page and the heights of their marks; `templates/plots.html.jinja` draws them.
+"""The plots of a page, as data; `templates/plots.html.jinja` draws them.
 
-Every plot has a `label`, a description for screen readers, and a `kind`, the macro that draws it.
+Every plot has a `label`, which is a description for screen readers, and a `kind`, which is the name
+of the macro that draws it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pipeline.report.html.flow import Flow
 from pipeline.report.html.svg import Axis, round_steps, short
 
 TOP: Final = 30
-"""Pixels above the marks, for the text of the mark under the pointer."""
+"""Space above the bars, in pixels, for the text of the bar under the pointer."""
 BELOW: Final = 24
-"""Pixels below the marks, for the ticks of the x axis."""
+"""Space below the bars, in pixels, for the ticks of the x axis."""
 RIDGE: Final = 66
-"""Pixels of the highest bin of a ridge."""
+"""Height, in pixels, of the highest bin of a ridge."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,9 +27,9 @@ class Series:
     """One area of a histogram.
 
     colour: class of the style sheet, `c1` … `c5`
-    edges: float[N + 1], rising
-    heights: float[N], ≥ 0
-    says: str[N], text of each bin while the pointer is on it; empty for none
+    edges: float[N + 1], edges of the bins in ascending order
+    heights: float[N], height of each bin, ≥ 0
+    says: str[N], text to show while the pointer is on a bin; empty if there is no text
     """
 
     name: str
@@ -38,13 +39,13 @@ class Series:
     says: Sequence[str] = ()
 
     def bins(self, axis: Axis) -> list[tuple[float, float, str]]:
-        """Return left edge and width, in percent, and text of each bin that is not empty."""
+        """Return left edge and width (in percent of the plot) and text of each non-empty bin."""
         at = [axis.at(edge) for edge in self.edges]
         found = zip(at[:-1], at[1:], self.says, self.heights, strict=True)
         return [(a, b - a, words) for a, b, words, height in found if b > a and height]
 
     def outline(self, axis: Axis, base: float, pixels: Sequence[float]) -> str:
-        """Return the SVG path of bins of these heights; bins with a count are at least 1 high."""
+        """Return the SVG path of bins with heights `pixels`; a non-empty bin has at least 1 pixel."""
         path = [f"M{axis.at(self.edges[0]):.3f} {base}"]
         for right, height in zip(self.edges[1:], pixels, strict=True):
             path.append(f"V{base - (max(height, 1.0) if height else 0.0):.1f}H{axis.at(right):.3f}")
@@ -53,7 +54,11 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """A vertical line at `x` with its text, `row` lines of text from the top."""
+    """A vertical line at `x` with a text.
+
+    row: line of text, counted from the top, in which the text stands
+    strong: whether the line is emphasised
+    """
 
     x: float
     text: str
@@ -63,12 +68,13 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Histogram:
-    """Areas over one axis, on a common scale from 0.
+    """Areas over a common x axis, with a common y axis from 0.
 
-    log_heights: heights are logarithms; 1 is as high as the distance from 1 to 10
-    over: areas overlap, so they are transparent and have outlines
-    unit: of the y axis
-    numbers: end of the horizontal lines at which their numbers stand
+    height: height of the plot in pixels, without the space above and below
+    log_heights: draw a count n at height 1 + log10(n), so that a count of 1 is visible
+    over: draw the areas transparent with outlines, because they overlap
+    unit: unit of the numbers on the y axis
+    numbers: end of the horizontal lines where the numbers of the y axis stand
     """
 
     kind: ClassVar[str] = "histogram"
@@ -88,7 +94,7 @@ class Histogram:
 
     @property
     def levels(self) -> list[tuple[float, str]]:
-        """y and number of each horizontal line."""
+        """y, in pixels, and text of each horizontal line."""
         if self.log_heights:
             steps = [10.0**d for d in range(math.floor(math.log10(self._top)) + 1)]
         else:
@@ -114,9 +120,9 @@ def _logarithm(count: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ridges:
-    """Histograms one below the other over one axis, each as high as its own largest bin.
+    """Histograms one below the other with a common x axis, each scaled to its own largest bin.
 
-    series: each with a few words to stand under its name
+    series: histogram, and text to show under its name
     """
 
     kind: ClassVar[str] = "ridges"
@@ -131,7 +137,11 @@ class Ridges:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """One of `Columns`: value and reference in percent."""
+    """A column of `Columns`.
+
+    value, reference: share and reference share, in percent
+    says: text to show while the pointer is on the column
+    """
 
     letter: str
     value: float
@@ -141,7 +151,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
-    """Columns, each with a line across it at its reference."""
+    """Columns, each with a line at the height of its reference."""
 
     kind: ClassVar[str] = "columns"
     columns: Sequence[Column]
@@ -151,21 +161,23 @@ class Columns:
 
     @property
     def scale(self) -> float:
-        """Pixels for 1 %."""
+        """Height of 1 % in pixels."""
         return self.height / max((1e-9, *(max(c.value, c.reference) for c in self.columns)))
 
     @property
     def levels(self) -> list[tuple[float, str]]:
-        """y and number of each horizontal line."""
+        """y, in pixels, and text of each horizontal line."""
         steps = round_steps(0, self.height / self.scale, 5)
         return [(TOP + self.height - y * self.scale, f"{y:g} %") for y in steps if y]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """One of `Bars`: a share (0 … 1) in `colour`, the rest hatched.
+    """A bar of `Bars`, coloured from the left and hatched on the right.
 
-    words: text at its end; below: text under it
+    words: text at the end of the bar
+    share: coloured share, 0 … 1
+    below: text under the bar
     """
 
     name: str
@@ -186,7 +198,10 @@ class Bars:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """One bar, cut into parts: name, amount and colour of each."""
+    """One bar, divided into parts.
+
+    amounts: name, amount and colour of each part
+    """
 
     kind: ClassVar[str] = "parts"
     amounts: Sequence[tuple[str, int, str]]
@@ -199,7 +214,7 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dot:
-    """A value of a row of `Dots`."""
+    """A dot in a row of `Dots`. says: text to show while the pointer is on the dot"""
 
     value: float
     colour: str
@@ -209,7 +224,7 @@ class Dot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dots:
-    """Values of named rows on a common axis."""
+    """Rows of dots on a common axis. rows: name and dots of each row"""
 
     kind: ClassVar[str] = "dots"
     rows: Sequence[tuple[str, Sequence[Dot]]]

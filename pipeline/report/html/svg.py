@@ -1,6 +1,6 @@
-"""Coordinates of a plot: x in percent of the width, y and letters in pixels.
+"""Coordinates of a plot: x in percent of the width, y and text sizes in pixels.
 
-A plot fills a column of 340 or of 1,200 pixels without a script, and its letters keep their size.
+So a plot fits a column of 340 or of 1,200 pixels without a script, and its text keeps its size.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """Values low … high from the left edge to the right; equal ratios take equal widths if `log`.
+    """Horizontal axis from `low` at the left edge to `high` at the right edge.
 
-    names: text of the ticks, by value; None: round values with their numbers
+    log: use a logarithmic scale
+    names: value → text of each tick; None: ticks at round values
     """
 
     low: float
@@ -28,7 +29,7 @@ class Axis:
         )
 
     def at(self, value: float) -> float:
-        """Return where `value` lies, in percent of the width, within 0 … 100."""
+        """Return the position of `value` in percent of the width, limited to 0 … 100."""
         low, high, value = (
             math.log(max(v, self.low)) if self.log else v for v in (self.low, self.high, value)
         )
@@ -42,7 +43,10 @@ class Axis:
 
 
 def round_steps(low: float, high: float, most: int = 6) -> list[float]:
-    """Return multiples of 1, 2 or 5 times a power of ten within low … high, in `most` steps."""
+    """Return round values within low … high, at most about `most` of them.
+
+    Their distance is 1, 2 or 5 times a power of ten.
+    """
     raw = (high - low) / most
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * digit for digit in (1, 2, 5, 10) if unit * digit >= raw * (1 - 1e-9))
@@ -51,7 +55,7 @@ def round_steps(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def short(value: float) -> str:
-    """Write a number in the room of a tick: 1.5k, 20M, 0.05."""
+    """Format a number in few letters, for a tick: 1.5k, 20M, 0.05."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e3 if unit == 'k' else limit):.3g}{unit}"
@@ -59,10 +63,10 @@ def short(value: float) -> str:
 
 
 def pc(value: float) -> str:
-    """Write percent of the width."""
+    """Format an SVG length in percent of the width."""
     return f"{value:.3f}".rstrip("0").rstrip(".") + "%"
 
 
 def px(value: float) -> str:
-    """Write pixels."""
+    """Format an SVG length in pixels."""
     return f"{value:.1f}".removesuffix(".0")

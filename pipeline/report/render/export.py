@@ -1,8 +1,8 @@
-"""A report as JSON, and its tables as CSV. Numbers are written in full.
+"""Write a report as JSON, and its tables as CSV. Numbers are not rounded.
 
-In JSON, names are unchanged. A spreadsheet executes a cell that starts with `=`, `+`, `-` or `@`,
-and an id may start so. In CSV a `'` therefore precedes such text, and control characters are
-written as `\\x1b`.
+JSON contains names unchanged. In CSV, text that starts with `=`, `+`, `-` or `@` gets a leading
+`'`, because a spreadsheet would execute such a cell, and an id may contain a formula. Control
+characters are written as `\\x1b`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline.report.render.printable import printable
 from schemas.errors import ThdpackError
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Forbidden first letters of a cell. Some spreadsheets treat their full-width forms alike."""
+"""First letters that make a cell a formula. Some spreadsheets also accept full-width forms."""
 
 
 def to_json(report: Report | Comparison) -> str:
@@ -35,7 +35,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a file in UTF-8.
 
     Raises:
-        ThdpackError: it cannot be written.
+        ThdpackError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_csv(report: Report | Comparison, folder: Path) -> None:
-    """Write each table as `<table>.csv`; both reports of a comparison go to a/ and b/.
+    """Write each table as `<table>.csv`. For a comparison, also write its two reports to a/ and b/.
 
     Raises:
         ThdpackError: a file cannot be written.
@@ -72,7 +72,7 @@ def _comparison_tables(report: Comparison) -> dict[str, Rows]:
 
 
 def _tables(report: Report) -> dict[str, Rows]:
-    """Return the rows of each table that has any, by name."""
+    """Return the rows of each table by its name, without tables that have no rows."""
     tables = {
         "summary": [
             _scalars(report)
@@ -104,7 +104,7 @@ def _rows(entries: Iterable[Any]) -> Rows:
 
 
 def _scalars(entry: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that fit into a cell."""
+    """Return the fields of a dataclass that are numbers, strings or None."""
     values = {field.name: getattr(entry, field.name) for field in fields(entry)}
     return {
         name: value

@@ -1,7 +1,7 @@
-"""Numbers for people: 186.7 M, 66.3 %, 2.4 h.
+"""Format numbers for people: 186.7 M, 66.3 %, 2.4 h.
 
-Only a share of exactly 1 is written as 100 %, and only a share of 0 as 0 %. A number and its unit
-are joined by a no-break space.
+No share other than exactly 1 is rounded to 100 %, and none other than 0 to 0 %. A no-break space
+joins a number and its unit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _HOURS: Final = ((8766.0, "year"), (730.5, "month"), (24.0, "day"))
 
 
 def about(value: float) -> str:
-    """Write four figures and a unit; a number below a million is written in full."""
+    """Format a number with four digits and a unit; a number below a million has all digits."""
     for limit, unit in _UNITS:
         if value >= limit:
             return f"{value / limit:.4g}\u00a0{unit}"
@@ -21,7 +21,7 @@ def about(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share with one decimal, or with as many as distinguish it from 0 and 1."""
+    """Format a share in percent with one decimal, or with more if it would look like 0 or 100 %."""
     if share in (0.0, 1.0):
         return f"{100 * share:.0f}\u00a0%"
     for digits in (1, 2, 3, 4):
@@ -32,7 +32,7 @@ def percent(share: float) -> str:
 
 
 def change(share: float) -> str:
-    """Write a relative change with its sign."""
+    """Format a relative change with its sign."""
     if share == 0:
         return "no change"
     if share > 9:
@@ -41,7 +41,7 @@ def change(share: float) -> str:
 
 
 def size(stored: int) -> str:
-    """Write a number of bytes."""
+    """Format a number of bytes."""
     for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if stored >= limit:
             return f"{stored / limit:.1f}\u00a0{unit}"
@@ -49,7 +49,7 @@ def size(stored: int) -> str:
 
 
 def duration(hours: float) -> str:
-    """Write a time, in seconds to years."""
+    """Format a time in a suitable unit, from seconds to years."""
     for limit, unit in _HOURS:
         if hours >= 2 * limit:
             number = f"{hours / limit:,.1f}" if hours < 100 * limit else f"{hours / limit:,.0f}"
@@ -60,5 +60,5 @@ def duration(hours: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Write `3 records` or `1 record`."""
+    """Format a number with its noun: `3 records`, `1 record`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Names from files as text that can neither steer a terminal nor mislead a reader."""
+"""Make names from files safe to print: no control characters, no reversed or invisible text."""
 
 from __future__ import annotations
 

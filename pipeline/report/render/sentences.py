@@ -1,4 +1,4 @@
-"""Sentences that the terminal and the page share."""
+"""Sentences that are in both the terminal report and the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from schemas.records import Status
 
 
 def longer_records(report: Report) -> str:
-    """Say what happens to records that do not fit into max_seq_len."""
+    """Return a sentence about the records that do not fit into max_seq_len."""
     found, kept = report.lengths, report.by_status[Status.KEPT]
     share = percent(found.cropped / kept) if kept else "none"
     many = f"{plural(found.cropped, 'kept record')} ({share})"

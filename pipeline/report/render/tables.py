@@ -1,4 +1,4 @@
-"""The tables that the terminal and the page share: their columns and the format of their cells."""
+"""Tables that are in both the terminal report and the page: columns and formatted cells."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ RELATED: Final = {
 
 _Entry = TypeVar("_Entry")
 _Columns = Mapping[str, Callable[[_Entry], str]]
-"""Text of each column's cells."""
+"""Name of each column → function that returns the text of an entry's cell."""
 
 
 class Name(str):
-    """A name from a file. Renderers escape it or make it printable."""
+    """A name from a file, which may contain any characters. Renderers must escape it."""
 
     __slots__ = ()
 
@@ -34,9 +34,9 @@ class Name(str):
 class Table:
     """A table of text.
 
-    head: names of the columns; the terminal breaks one at its line feed
+    head: names of the columns; a name may contain a line feed, where the terminal breaks it
     rows: one cell for each column
-    words: number of columns, from the left, that hold text; the others hold numbers
+    words: number of columns that hold text; they come first, and the others hold numbers
     left_out: number of rows that are not shown
     """
 
@@ -81,13 +81,12 @@ def batching(report: Report) -> Table:
 
 
 def budget_sources(report: Report) -> list[str]:
-    """Return the sources of tokens/s. The last column of `budget` refers to them by number, from
-    1."""
+    """Return the sources of tokens/s; the last column of `budget` has their numbers, from 1."""
     return list(dict.fromkeys(row.source for row in report.budget.rows))
 
 
 def budget(report: Report) -> Table:
-    """Return the time that each preset trains."""
+    """Return the training time of each preset."""
     sources = budget_sources(report)
     return _table(
         report.budget.rows,
@@ -105,7 +104,7 @@ def budget(report: Report) -> Table:
 
 
 def inputs(report: Report, most: int) -> Table:
-    """Return the fate of the records of at most `most` inputs, and of all."""
+    """Return the number of records by status, for at most `most` inputs and for all together."""
     used = [status for status in Status if report.by_status[status]]
     table = _table(
         report.inputs[:most],
@@ -127,7 +126,7 @@ def inputs(report: Report, most: int) -> Table:
 
 
 def letters(report: Report) -> Table:
-    """Return the letters that occur, without the standard twenty."""
+    """Return the counts of all letters that occur, except the standard twenty."""
     letters = report.composition.letters
     return _table(
         (entry for entry in letters if entry.kind != "standard" and entry.count),
@@ -169,7 +168,10 @@ def repeated(report: Report) -> Table:
 
 
 def duplicates(report: Report, most: int) -> Table:
-    """Return the inputs of duplicates and of their first copies: the `most` largest groups."""
+    """Return the number of duplicates by input and by input of the first copy.
+
+    most: largest number of rows; the rows with most duplicates are kept
+    """
     return _table(
         sorted(report.duplicates, key=lambda group: -group.records)[:most],
         {
@@ -183,7 +185,7 @@ def duplicates(report: Report, most: int) -> Table:
 
 
 def options(report: Report) -> list[tuple[str, str]]:
-    """Return the options by name, then the generation and digests of a dataset."""
+    """Return name and value of each option, then the generation and digests of a dataset."""
     options = asdict(report.settings)
     marks = {
         "generation": report.generation,

@@ -1,4 +1,4 @@
-"""A report in the terminal: the numbers of the HTML page as text. Names from files are escaped."""
+"""Print a report in the terminal: the numbers of the HTML page as text, with escaped names."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from pipeline.report.render.tables import Name, Table
 from schemas.records import Status
 
 _HEIGHT: Final = 8
-"""Lines of a histogram."""
+"""Height of a histogram in lines."""
 _BAR: Final = 24
-"""Letters of the longest bar."""
+"""Length of the longest bar in characters."""
 _UPWARD: Final = " ▁▂▃▄▅▆▇█"
 _RIGHTWARD: Final = " ▏▎▍▌▋▊▉█"
 _NAME: Final = 48
-"""Letters of a name in a table."""
+"""Largest length of a name in a table, in characters."""
 _SHOWN: Final = 20
-"""Rows of a table of inputs or of duplicates."""
+"""Largest number of rows in a table of inputs or of duplicates."""
 
 _Part = Rule | RichTable | Text
 
 
 def show(report: Report | Comparison, console: Console) -> None:
-    """Draw a report, or two side by side."""
+    """Print a report or a comparison."""
     if isinstance(report, Comparison):
         parts = _comparison(report)
     else:
@@ -56,7 +56,7 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     over = "the buckets" if report.composition.over == "buckets" else "the input"
     yield _title(f"composition of {over}, and of Swiss-Prot")
     yield from _composition(report)
-    yield _title("splits" if report.kind == "dataset" else "splits, as a build would make them")
+    yield _title("splits" if report.kind == "dataset" else "splits, forecast of a build")
     yield from _splits(report)
     yield _title("padding of these sequences in other ways of batching")
     yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
@@ -75,9 +75,9 @@ def _title(text: str) -> Rule:
 
 
 def _drawn(table: Table, *, bars: Sequence[float] = ()) -> Iterable[_Part]:
-    """Draw a table with numbers aligned to the right. A narrow terminal cuts off text, not numbers.
+    """Draw a table. In a narrow terminal, text is cut off but numbers are not.
 
-    bars: shares, drawn in a last column
+    bars: for each row, a share (0 … 1) to draw as a bar in an additional last column
     """
     drawn = RichTable(box=None, pad_edge=False, header_style="dim")
     for i, header in enumerate(table.head):
@@ -96,7 +96,7 @@ def _drawn(table: Table, *, bars: Sequence[float] = ()) -> Iterable[_Part]:
 
 
 def _name(name: str) -> Text:
-    """Return the cell of a name; rich does not interpret `[red]` in a Text."""
+    """Return the cell of a name as a Text, in which rich does not interpret markup like `[red]`."""
     return Text(_one_line(name, _NAME), no_wrap=True, overflow="ellipsis")
 
 
@@ -129,7 +129,7 @@ def _overview(report: Report) -> Iterable[Text]:
     )
     if report.cropped_copies:
         yield Text(
-            "kept, but once truncated the same as an earlier record: "
+            "records kept although they equal an earlier record once truncated: "
             f"{report.cropped_copies:,} (--dedup cropped leaves them out)"
         )
     yield Text(
@@ -161,7 +161,7 @@ def _lengths(lengths: Lengths, width: int) -> Iterable[_Part]:
 
 
 def _histogram(counts: Distribution, crop: int, width: int) -> Iterable[Text]:
-    """Draw a histogram of lengths; bins beyond the crop are yellow."""
+    """Draw a histogram of lengths. Bins above `crop` residues are yellow."""
     each = 2 if 2 * len(counts.counts) + 10 <= width else 1
     most = max(counts.counts)
     for row in range(_HEIGHT, 0, -1):
@@ -193,8 +193,7 @@ def _composition(report: Report) -> Iterable[_Part]:
 
 
 def _splits(report: Report) -> Iterable[_Part]:
-    """Draw each split as a column of the table, because as rows they would not fit into 80
-    columns."""
+    """Draw a table with one column for each split; with one row for each, it would be too wide."""
     table = tables.splits(report)
     mean = (f"{split.sequences / max(split.buckets, 1):.1f}" for split in report.splits)
     columns = zip(table.head, *table.rows, strict=True)
@@ -203,8 +202,7 @@ def _splits(report: Report) -> Iterable[_Part]:
 
 
 def _budget(report: Report) -> Iterable[_Part]:
-    """Draw the budget with its sources below, because a column for them would not fit into 80
-    columns."""
+    """Draw the budget, with its sources below; a column of sources would make it too wide."""
     *head, _ = tables.budget(report).head
     yield from _drawn(Table(tuple(head), [row[:-1] for row in tables.budget(report).rows], words=2))
     presets: dict[str, dict[str, None]] = {}
@@ -235,7 +233,7 @@ def _comparison(both: Comparison) -> Iterable[_Part]:
     overlap = both.overlap
     share = percent(overlap.both / (overlap.only_a + overlap.only_b + overlap.both or 1))
     yield Text(
-        f"{overlap.both:,} different sequences in both ({share} of all, "
+        f"{overlap.both:,} distinct sequences in both ({share} of all, "
         f"{overlap.residues_both:,} residues), {overlap.only_a:,} only in A, "
         f"{overlap.only_b:,} only in B"
     )

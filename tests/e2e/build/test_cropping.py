@@ -166,7 +166,7 @@ def test_stats_count_records_that_are_equal_after_cropping(
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["cropped_copies"] == copies
     assert (
-        f"once truncated the same as an earlier record: {copies:,} ("
+        f"they equal an earlier record once truncated: {copies:,} ("
         in run("stats", tmp_path / "exact").stdout
     )
     build_here(corpus, tmp_path / "cropped", dedup="cropped", **SHAPE)
