@@ -1,11 +1,11 @@
-"""Compare two checkouts of this repository: the same build in turns, on any machine.
+"""Compare the speed of two checkouts of this repository by running the same build with each.
 
     git worktree add ../before COMMIT && (cd ../before && python setup.py build_ext --inplace)
     python -m benchmarks.checkouts ../before . --fasta swissprot.fasta --rounds 6
 
-The same interpreter runs both; each checkout needs its own compiled kernels. A slow minute of the
-machine hits both, so the ratio within a round is more reliable than the two medians. CPU time is
-that of the build and all its processes.
+The same interpreter runs both checkouts; each needs its own compiled kernels. The checkouts build
+in turns, so a slow minute of the machine affects both. The ratio within a round is therefore more
+reliable than the two medians. CPU time is that of the build and all its processes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Time the same build by two checkouts, in turns."""
+    """Time the same build with two checkouts, in turns."""
 
     before: Annotated[Path, tyro.conf.Positional]
-    """Folder of the checkout to compare with."""
+    """Folder of the older checkout."""
     after: Annotated[Path, tyro.conf.Positional]
-    """Folder of the checkout to compare."""
+    """Folder of the newer checkout."""
     fasta: Path
     """Input of the build."""
     workers: int = 2
@@ -73,10 +73,10 @@ def environment(checkout: Path) -> dict[str, str]:
 
 
 def build(checkout: Path, options: Options) -> tuple[float, float]:
-    """Return seconds of a build from start to exit, and of CPU time."""
+    """Run a build; return its wall-clock time and its CPU time, in seconds."""
     subprocess.run(
         ["cat", str(options.fasta)], stdout=subprocess.DEVNULL, check=True
-    )  # into the page cache
+    )  # reads the input into the page cache
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="thdpack-checkouts-") as out:
         command = [
             sys.executable,
@@ -102,7 +102,7 @@ def build(checkout: Path, options: Options) -> tuple[float, float]:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of all processes that descended from this one, once they have ended."""
+    """Wait for all descendants of this process to end; return their CPU time in seconds."""
     with suppress(ChildProcessError):
         while True:
             os.wait()
@@ -111,7 +111,7 @@ def cpu_seconds() -> float:
 
 
 def main(options: Options) -> None:
-    # a process whose parent ended becomes our child, so that its CPU time counts, too
+    # adopt processes whose parent has ended, so that their CPU time is counted
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1):
         raise SystemExit("this benchmark needs Linux")
     console, table = (

@@ -1,9 +1,9 @@
-"""Measure the checks that precede reading: hashes of a checkpoint, buckets of a new shard.
+"""Measure the checks that precede reading: hashes of a checkpoint, hash and buckets of a shard.
 
     python -m benchmarks.checks
 
-All files are made in a temporary folder and read from the page cache. One rank compares a
-checkpoint with its hashes, as a resumed run does. A shard's hash is computed at every mapping; its
+All files are created in a temporary folder and read from the page cache. One rank compares a
+checkpoint with its hashes, as a resumed run does. A shard's hash is computed at every mapping. Its
 buckets are checked only at the first mapping in a process.
 """
 
@@ -34,20 +34,20 @@ LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure the checks before reading."""
+    """Measure the checks that precede reading."""
 
     file_bytes: int = 1 << 30
-    """Size of each of a checkpoint's files; two are written."""
+    """Size of each file of a checkpoint, in bytes."""
     shard_bytes: int = 48_000_000
-    """Approximate size of the shard."""
+    """Approximate size of the shard, in bytes."""
     rounds: int = 9
-    """Rounds to take medians of; each measures everything once."""
+    """Number of rounds; each measures everything once, and medians are printed."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary files."""
 
 
 def checkpoint(folder: Path, files: int, size: int) -> Path:
-    """Write a folder of files, and their hashes."""
+    """Write a checkpoint folder: `files` files of `size` random bytes, and their hashes."""
     folder.mkdir()
     content = np.random.default_rng(0).bytes(size)
     for number in range(files):
@@ -60,14 +60,14 @@ def compare(folder: Path, topology: Topology) -> None:
     """Compare a checkpoint's files with their hashes.
 
     Raises:
-        SystemExit: they differ.
+        SystemExit: a file differs from its hash.
     """
     if problem := damage(folder, topology):
         raise SystemExit(problem)
 
 
 def dataset(folder: Path, size: int) -> Path:
-    """Build a dataset of random sequences, whose largest shard has about the given size."""
+    """Build a dataset of random sequences, whose largest shard has about `size` bytes."""
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(5.7, 0.7, size // 370), 30, 1022).astype(int)
     with (folder / "made.fasta").open("wb") as file:
@@ -91,8 +91,7 @@ def dataset(folder: Path, size: int) -> Path:
 
 
 def measured(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Time the given functions in turns, after one warm-up round; return the sorted seconds of
-    each."""
+    """Time functions in turns, after one warm-up round; return the sorted seconds of each."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():

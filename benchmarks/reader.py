@@ -5,11 +5,12 @@
     python -m benchmarks.reader data/swissprot --fasta swissprot.fasta \\
         --peers litdata litdata-tokens datasets datasets-streaming mosaicml online
 
-Peers need `pip install torch litdata datasets mosaicml-streaming transformers` in an environment of
-their own. In each round the loaders run one after the other, each for the same time. Results are
-the medians over rounds of speeds, and of ratios within a round. Every loader serves the same packed
-rows in one process without workers and shuffles them. Files are in the page cache, and each row's
-tokens are copied into one buffer.
+Peers are loaders of other libraries. They need `pip install torch litdata datasets
+mosaicml-streaming transformers` in a separate environment. In each round the loaders run one after
+the other, each for the same time. The results are medians over rounds: of each loader's speed, and
+of its ratio to ours within a round. Every loader serves the same packed rows in one process without
+workers and shuffles them. Files are in the page cache, and each row's tokens are copied into one
+buffer.
 """
 
 from __future__ import annotations
@@ -47,16 +48,15 @@ class Options:
     fasta: Path | None = None
     """FASTA that `online` tokenizes, packs and collates."""
     rounds: int = 5
-    """Rounds to take medians of."""
+    """Number of rounds."""
     seconds: float = 1.0
     """Seconds for each loader in a round."""
     folder: Path = Path(tempfile.gettempdir())
-    """Where the peers' copies are written and removed."""
+    """Folder for the peers' temporary copies of the dataset."""
     shards: int = 10_000
-    """Number of shards of the dataset that is opened and resumed; all are hard links to one
-    file."""
+    """Shards of the dataset to open and resume; all shards are hard links to one file."""
     buckets: int = 4_000
-    """Buckets in each of them."""
+    """Buckets in each of these shards."""
 
 
 def ours(options: Options) -> Rows:
@@ -66,7 +66,7 @@ def ours(options: Options) -> Rows:
 
 
 def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]) -> float:
-    """Return tokens/s of a loader, its construction included, with rows copied into `buffer`."""
+    """Read for `seconds`, copying rows into `buffer`; return tokens/s, opening included."""
     tokens = 0
     started = time.perf_counter()
     while True:
@@ -129,7 +129,7 @@ print(json.dumps([imported - started, first - imported, resumed - opened, anonym
 
 
 def many_shards(options: Options) -> None:
-    """Open, resume and read a dataset of many shards, in fresh processes."""
+    """Time opening, resuming and reading a dataset of many shards, in fresh processes."""
     work = Path(tempfile.mkdtemp(dir=options.dataset.absolute().parent, prefix="thdpack-many-"))
     try:
         manifest = linked(options, work)
@@ -156,7 +156,7 @@ def many_shards(options: Options) -> None:
 
 
 def linked(options: Options, out: Path) -> Manifest:
-    """Make a dataset of `shards` hard links to one shard of `buckets` buckets of the dataset."""
+    """Make a dataset of `options.shards` hard links to one shard with `options.buckets` buckets."""
     manifest = read_manifest(options.dataset)
     tables = [
         pa.ipc.open_file(options.dataset / entry.name).read_all()

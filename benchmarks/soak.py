@@ -6,8 +6,8 @@
 Numerical tests (unit, golden, property) run under other instruction sets, numbers of threads and
 seeds. The whole suite runs three times as it is, and once in each of several environments:
 shuffled, beside busy loops, on one worker, as a user who is not root, on a small temporary disk,
-without ../shared, without a network, and on other versions of Python. That takes hours. A row that
-this machine cannot run says why. docs/soak.md has results.
+without ../shared, without a network, and on other versions of Python. All rows together take hours.
+If this machine cannot run a row, the table gives the reason. docs/soak.md has results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REPO: Final = Path(__file__).parents[1]
 NUMERICAL: Final = ("tests/unit", "tests/golden", "tests/property")
 NOBODY: Final = 65534
 IN_A_NAMESPACE: Final = ("unshare", "--mount", "--net", "--", "bash", "-euc")
-"""Runs a script with mounts and network interfaces of its own, which end with it. Needs root."""
+"""Command that runs a script in its own mount and network namespace. It needs root."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,27 +41,27 @@ class Options:
     """Run the tests under conditions that must not change their outcome."""
 
     only: str = ""
-    """Rows whose name matches this regular expression."""
+    """Run only rows whose name matches this regular expression."""
     seeds: int = 20
-    """Seeds of the numerical tests."""
+    """Number of seeds for the numerical tests."""
     busy: int = 4
-    """Busy loops beside the suite."""
+    """Number of busy loops that run beside the suite."""
     tmp_bytes: int = 3 << 30
-    """Size of the small temporary disk."""
+    """Size of the small temporary disk, in bytes."""
     pythons: tuple[str, ...] = ("python3.12", "python3.13", "python3.14")
-    """Names or paths of other interpreters. Each gets its own environment, which takes minutes."""
+    """Names or paths of other interpreters. Setting up an environment for each takes minutes."""
     out: Path | None = None
-    """File for the table, as Markdown; each row is appended as it ends."""
+    """Markdown file to which each row of the table is appended when it has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One way to run the tests.
 
-    command: the whole command.
-    env: additional environment variables.
-    why_not: why this machine cannot run it.
-    busy: busy loops that run at the same time.
+    command: command to run, unless `prepare` returns one
+    env: additional environment variables
+    why_not: reason why this machine cannot run the row; empty if it can
+    busy: number of busy loops that run at the same time
     """
 
     name: str
@@ -70,7 +70,8 @@ class Row:
     why_not: str = ""
     busy: int = 0
     prepare: Callable[[Path], tuple[str, ...]] | None = None
-    """Prepare an empty folder for the run, and return the command."""
+    """Function that prepares an empty folder for the run; returns the command, or () to use the
+    field `command`."""
 
 
 def pytest_command(*arguments: str) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ def whole_rows(options: Options) -> Iterator[Row]:
         "without a network": 'exec "$0" "$@"',
     }.items():
         if name == "without ../shared" and not (REPO.parent / "shared").is_dir():
-            continue  # so every row runs without it
+            continue  # the folder does not exist, so every row already runs without it
         command = (*IN_A_NAMESPACE, f"ip link set lo up; {script}", *pytest_command())
         yield Row(name=f"whole suite, {name}", command=command, why_not=root)
     yield Row(
@@ -147,7 +148,7 @@ def whole_rows(options: Options) -> Iterator[Row]:
 
 
 def clone(folder: Path) -> tuple[str, ...]:
-    """Copy tracked files, uncommitted changes included. `make` does the rest."""
+    """Copy all files that git does not ignore, with uncommitted changes; return no command."""
     names = subprocess.check_output(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=REPO
     ).decode()
@@ -159,7 +160,10 @@ def clone(folder: Path) -> tuple[str, ...]:
 
 
 def as_nobody(folder: Path) -> tuple[str, ...]:
-    """Copy the tree and its kernels for a user who is not root and sees only Python in /root."""
+    """Copy the tree and its kernels for a user who is not root; return the command for that user.
+
+    If /root is closed to other users, the command hides it, except for the folder of Python.
+    """
     clone(folder)
     for kernel in REPO.glob("*/*.so"):
         shutil.copy(kernel, folder / kernel.relative_to(REPO))
@@ -191,7 +195,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def run(row: Row) -> tuple[str, str, float]:
-    """Run a row; return its outcome, pytest's last line, and seconds."""
+    """Run a row; return its outcome, pytest's last line with failed tests, and its seconds."""
     if row.why_not:
         return "not run", row.why_not, 0.0
     with tempfile.TemporaryDirectory(prefix="soak-") as made, busy_loops(row.busy):

@@ -1,4 +1,4 @@
-"""Measure what equal attention cost gains: the time of each bucket, and the wait for the slowest.
+"""Measure the gain of equal attention costs: times of buckets, and the wait for the slowest rank.
 
     for packer in balanced best-fit next-fit; do
         thdpack preprocess FASTA --out data/$packer --packer $packer
@@ -6,10 +6,10 @@
     python -m benchmarks.offline.balance data/balanced data/best-fit data/next-fit \\
         --preset esm2-650m
 
-One GPU times a step of every bucket (one row of packed sequences), replayed from a CUDA graph; each
-time is the median of three passes. With N ranks, a micro-batch takes as long as the slowest of N
-buckets. So N buckets are drawn many times, and the mean of their slowest is compared with the mean
-bucket.
+A bucket is one row of packed sequences. One GPU times a step on each bucket, replayed from a CUDA
+graph; the time of a bucket is the median of three passes. With N ranks, a micro-batch takes as long
+as the slowest of N buckets. To simulate this, N times are drawn at random, many times over. The
+mean of their maxima is compared with the mean time of a bucket.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def main() -> None:
     )
     parser.add_argument("datasets", nargs="+")
     parser.add_argument("--preset", default="esm2-650m", choices=list(PRESETS))
-    parser.add_argument("--buckets", type=int, default=60, help="most buckets to time")
-    parser.add_argument("--json", default="", help="file for the rows")
+    parser.add_argument("--buckets", type=int, default=60, help="largest number of buckets to time")
+    parser.add_argument("--json", default="", help="file for the results")
     arguments = parser.parse_args()
     rows = []
     with process_group() as topology:
@@ -79,12 +79,17 @@ def main() -> None:
 
 
 def spread(run: TrainingRun, buckets: int) -> dict[str, Any]:
-    """Return the mean ms of a step on one bucket, its spread, and the slowest of N against the
-    mean."""
+    """Time a step on each bucket.
+
+    Returns:
+        ms: mean time of a step in ms
+        variation, cost_variation: coefficient of variation of the times and of the attention costs
+        slowest_of_N: mean time of the slowest of N buckets, divided by the mean time of a bucket
+    """
     if run.not_captured:
         raise SystemExit(
-            "balance: the step cannot be captured, so the host would be measured: "
-            f"{run.not_captured}"
+            "balance: the step cannot be captured in a CUDA graph, and an eager step would measure "
+            f"the host: {run.not_captured}"
         )
     passes, squares = [], []
     state = run.reader.state_dict()

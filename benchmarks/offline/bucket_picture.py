@@ -20,12 +20,12 @@ from pipeline.reader import ShardReader
 WIDTH: Final = 880
 LEFT: Final = 12
 TOKEN: Final = (WIDTH - 2 * LEFT) / 4096
-"""Pixels per token, the same in both halves of the picture, so that areas can be compared."""
+"""Pixels per token. Both halves of the picture have the same scale, so areas can be compared."""
 ROW: Final = 15
 ROWS_TOP: Final = 44
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#8c6bb1")
-"""Colours of sequences, different for neighbours; blue, vermilion and green are those of Okabe and
-Ito, as in the report."""
+"""Colours of sequences, used in turn. Blue, vermilion and green are from Okabe and Ito's palette,
+as in the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class Options:
     dataset: Annotated[str, tyro.conf.Positional]
     """Dataset with buckets of 4,096 tokens."""
     picture: Annotated[Path, tyro.conf.Positional]
-    """SVG to write."""
+    """SVG file to write."""
     bucket: int = 91
-    """Bucket to draw, in stored order."""
+    """Number of the bucket to draw, in stored order."""
     scheme: Literal["light", "dark"] = "light"
     """Colours of text and padding."""
 
@@ -56,18 +56,18 @@ INKS: Final = {
 
 
 def text(x: float, y: float, words: str, colour: str, *, size: int = 13, extra: str = "") -> str:
-    """Return one line of text."""
+    """Return the SVG of one line of text."""
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" font-size="{size}"{extra}>{words}</text>'
 
 
 def box(x: float, y: float, tokens: float, height: float, colour: str) -> str:
-    """Return a run of tokens as a box, half a pixel short so that neighbours stay apart."""
+    """Return the SVG of a box for some tokens, half a pixel narrower, so that boxes have gaps."""
     width = max(1.0, tokens * TOKEN - 0.5)
     return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{colour}"/>'
 
 
 def padded_batch(lengths: list[int], longest: int, ink: Ink) -> list[str]:
-    """Draw one row of `longest` tokens for each sequence, and state their cost."""
+    """Draw one row of `longest` tokens for each sequence, and write the cost of all rows."""
     computed, real = len(lengths) * longest, sum(lengths)
     parts = [text(LEFT, 24, f"Padded batch: {len(lengths)} rows × {longest:,}", ink.text, size=15)]
     for number, length in enumerate(lengths):
@@ -88,7 +88,7 @@ def padded_batch(lengths: list[int], longest: int, ink: Ink) -> list[str]:
 
 
 def thd_bucket(lengths: list[int], capacity: int, top: float, ink: Ink) -> list[str]:
-    """Draw one row that holds the same sequences, with `cu_seqlens` below."""
+    """Draw one row that holds the same sequences, with `cu_seqlens` and the cost below."""
     title = f"THD bucket: the same sequences in one row of {capacity:,} tokens"
     parts = [
         text(LEFT, top, title, ink.text, size=15),

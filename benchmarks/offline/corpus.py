@@ -1,4 +1,4 @@
-"""Write ten copies of a FASTA file; in copies 1 to 9 one residue in fifty is substituted.
+"""Write ten copies of a FASTA file; in all but the first, one residue in fifty is substituted.
 
 python -m benchmarks.offline.corpus swissprot.fasta swissprot_x10.fasta
 """
@@ -14,7 +14,7 @@ LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 
 
 def residue_positions(text: np.ndarray) -> np.ndarray:
-    """Return the positions, int64[…], of residues in FASTA text, uint8[N]."""
+    """Return int64[number of residues], the positions of residues in FASTA text, uint8[N]."""
     ends = np.flatnonzero(text == ord("\n"))
     begins = np.concatenate(([0], ends[:-1] + 1))
     header = text[begins] == ord(">")

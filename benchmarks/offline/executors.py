@@ -1,11 +1,12 @@
-"""Time the whole job by one worker and by two, then by two and by Ray, in turns.
+"""Time a whole build with one worker and with two workers, then with two workers and with Ray.
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 
-A slow minute of the machine hits all variants. Ray uses a running cluster of two cores, which this
-benchmark starts with `ray start` before timing begins. With --own-cluster it is also timed with a
-cluster that the job starts and stops. The input is read before each job, so that it is in the page
-cache. Ray's idle servers run only where Ray is compared.
+The variants run in turns, so a slow minute of the machine affects all of them. Ray uses a cluster
+of two cores, which this benchmark starts with `ray start` before timing begins. With --own-cluster,
+the benchmark also times a build that starts and stops Ray itself. The input is read before each
+build, so that it is in the page cache. One worker and two workers are compared before Ray's cluster
+is started.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ import tyro
 @dataclass(frozen=True, kw_only=True)
 class Options:
     fasta: Path
-    """Input of the job."""
+    """Input of the build."""
     runs: int = 3
-    """Rounds; medians are printed."""
+    """Number of rounds; medians are printed."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
     ray: bool = True
     """Also compare Ray."""
     own_cluster: bool = False
-    """Also time a job that starts Ray itself."""
+    """Also time a build that starts and stops Ray itself."""
 
 
 def job(options: Options, *arguments: str) -> float:
-    """Return seconds from start to exit."""
+    """Run a build; return the seconds from its start to its exit."""
     out = options.folder / "thdpack-benchmark"
     shutil.rmtree(out, ignore_errors=True)
     subprocess.run(["sync"], check=True)

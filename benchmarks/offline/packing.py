@@ -25,19 +25,19 @@ from packers.quality import measure
 @dataclass(frozen=True, kw_only=True)
 class Options:
     fasta: Path
-    """Plain FASTA file to take lengths from."""
+    """Uncompressed FASTA file whose lengths are packed."""
     capacities: tuple[int, ...] = (4_096, 16_384, 65_536)
     """Tokens per bucket."""
     runs: int = 5
-    """Runs to take the median speed of."""
+    """Number of runs of each packer; the median of their speeds is printed."""
     seed: int = 0
     """Seed of the shuffle."""
     plot: Path | None = None
-    """Where to draw fill and Σ length² over buckets."""
+    """File for a plot of Σ length² over buckets."""
 
 
 def token_lengths(fasta: Path, seed: int) -> np.ndarray:
-    """Return min(residues + 2, 1,024) of each record, shuffled; int64[N]."""
+    """Return int64[N], min(residues + 2, 1,024) of each record, in shuffled order."""
     with fasta.open() as file:
         lengths = np.array(
             [min(len(residues) + 2, 1024) for _, residues in SimpleFastaParser(file)],
@@ -59,7 +59,7 @@ def main(options: Options) -> None:
     for capacity in options.capacities:
         max_seqs = max(127, capacity // 128 - 1)
         for name, packer in PACKERS.items():
-            bound = max_seqs if name != "bfd" else capacity  # to show how many slots it needs
+            bound = max_seqs if name != "bfd" else capacity  # shows how many slots bfd would need
             seconds = []
             for _ in range(options.runs):
                 started = time.perf_counter()
@@ -79,7 +79,7 @@ def main(options: Options) -> None:
 
 
 def draw(costs: dict[str, np.ndarray], path: Path) -> None:
-    """Draw each bucket's Σ length² over the mean: how much its data-parallel rank deviates."""
+    """Draw a histogram of Σ length² of a bucket, divided by the mean, for each packer."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,11 +1,11 @@
-"""Time the whole job, start-up included: MB/s of FASTA, peak memory of all processes, its parts.
+"""Measure a whole build, start-up included: MB/s of FASTA and peak memory; and parsing alone.
 
     python -m benchmarks.offline.preprocess --fasta swissprot.fasta --workers 2 --runs 5
     python -m benchmarks.offline.preprocess --fasta swissprot.fasta.gz --fasta-bytes 222498452
     python -m benchmarks.offline.preprocess --fasta swissprot.fasta --tokenizer tokenizer.json
 
-The last command also times the Hugging Face tokenizer. The input is read once before, so that it
-comes from the page cache.
+The last command also times the Hugging Face tokenizer. The input is read once before the builds, so
+that it is in the page cache.
 """
 
 from __future__ import annotations
@@ -29,21 +29,25 @@ from schemas.vocabulary import ESM2
 @dataclass(frozen=True, kw_only=True)
 class Options:
     fasta: Path
-    """Input of the job."""
+    """Input of the build."""
     fasta_bytes: int | None = None
-    """Decompressed size of the input. Default: the size of the file."""
+    """Decompressed size of the input in bytes. Default: the size of the file."""
     workers: int = 2
     """Worker processes."""
     runs: int = 5
-    """Runs to take the median of."""
+    """Number of timed builds; the median is printed."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
     tokenizer: Path | None = None
-    """tokenizer.json of ESM-2, to time the Hugging Face fast tokenizer on 20,000 records too."""
+    """tokenizer.json of ESM-2; with it, the Hugging Face fast tokenizer is timed on 20,000 records.
+    """
 
 
 class PeakMemory:
-    """Samples the proportional set size (PSS) of a process and all its descendants, bytes."""
+    """Peak of the proportional set size (PSS) of a process and all its descendants, in bytes.
+
+    A thread samples the sizes every 50 ms.
+    """
 
     def __init__(self, root: int) -> None:
         self.peak = 0
@@ -62,7 +66,7 @@ class PeakMemory:
 
 
 def family(root: int) -> list[int]:
-    """Return a process and all its descendants."""
+    """Return the ids of a process and of all its descendants."""
     found = [root]
     for process in found:
         try:
@@ -84,7 +88,10 @@ def pss(process: int) -> int:
 
 
 def run_job(options: Options, out: Path, *, watch: bool) -> tuple[float, int]:
-    """Return seconds from start to exit, and if watched peak memory; watching costs speed."""
+    """Run a build; return the seconds from its start to its exit, and its peak memory in bytes.
+
+    watch: measure peak memory, which makes the build slower; otherwise return 0 for it
+    """
     command = [
         sys.executable,
         "-m",
@@ -111,7 +118,7 @@ def run_job(options: Options, out: Path, *, watch: bool) -> tuple[float, int]:
 
 
 def parse_speed(fasta: Path) -> tuple[float, float]:
-    """Return MB/s and residues/s of parsing and tokenizing alone, on one core."""
+    """Parse and tokenize a file on one core; return MB/s and residues/s."""
     parser = FastaParser(ESM2)
     residues = 0
     started = time.perf_counter()
@@ -123,7 +130,7 @@ def parse_speed(fasta: Path) -> tuple[float, float]:
 
 
 def tokenizer_speed(path: Path, fasta: Path) -> float:
-    """Return residues/s of the Hugging Face fast tokenizer, in batches of 1,000, on one core."""
+    """Return residues/s of the Hugging Face fast tokenizer, one core, batches of 1,000 records."""
     import os
 
     from Bio.SeqIO.FastaIO import SimpleFastaParser

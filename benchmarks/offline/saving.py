@@ -1,9 +1,10 @@
-"""Measure what writing a checkpoint costs training: steps with and without one, in turns.
+"""Measure by how much writing a checkpoint delays training.
 
     torchrun --nproc-per-node 4 -m benchmarks.offline.saving DATASET --preset esm2-650m
 
-This measures wall-clock time of blocks of steps, over all ranks. A block with a checkpoint begins
-with the call that saves, and ends when the checkpoint is published and all steps are done.
+Blocks of steps with and without a checkpoint run in turns; the wall-clock time of a block is
+measured over all ranks. A block with a checkpoint begins with the call that saves, and ends when
+the checkpoint is published and all steps are done.
 """
 
 from __future__ import annotations
@@ -33,17 +34,20 @@ def main() -> None:
     parser.add_argument("dataset")
     parser.add_argument("--preset", default="esm2-650m", choices=list(PRESETS))
     parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--buckets", type=int, default=4, help="buckets of a micro-batch")
+    parser.add_argument("--buckets", type=int, default=4, help="buckets in a micro-batch")
     parser.add_argument("--micro-batches", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=8, help="steps of a block")
-    parser.add_argument("--blocks", type=int, default=3, help="blocks of each kind")
+    parser.add_argument("--steps", type=int, default=8, help="steps in a block")
+    parser.add_argument("--blocks", type=int, default=3, help="number of blocks of each kind")
     parser.add_argument(
-        "--interval", type=int, default=500, help="steps between checkpoints, for the share"
+        "--interval",
+        type=int,
+        default=500,
+        help="steps between checkpoints, to compute the share of time that a checkpoint takes",
     )
     parser.add_argument(
         "--out",
         default="",
-        help="folder to write into, on storage that ranks share; a temporary one by default",
+        help="folder for checkpoints, on storage that all ranks share; default: a temporary folder",
     )
     parser.add_argument("--json", default="", help="file for the result")
     arguments = parser.parse_args()
@@ -90,7 +94,7 @@ def main() -> None:
 
 
 def block(run: TrainingRun, steps: int, *, save: bool) -> float:
-    """Return the seconds of a block on all ranks."""
+    """Run a block on all ranks; return its seconds."""
     run.topology.sum_(torch.zeros(1, device=run.topology.device))
     torch.cuda.synchronize()
     begun = time.perf_counter()

@@ -2,17 +2,18 @@
 
     python -m benchmarks.offline.scale
 
-No records are made or read. For each size this makes:
+No records are created or read. A partition is a share of the records, chosen by hash, that one task
+packs. For each size, this benchmark does the following:
 
-- inputs of 10 GB, their division into tasks, the task list, and the message to a worker for each
-  task;
-- results of every task in the shapes of a real build (histograms, counts, one shard and one
-  records/ file a partition), with sizes of partitions drawn from the multinomial distribution that
-  hashing gives;
-- the manifest, written, read and checked;
-- a reader on it, at a position in the middle of the third epoch.
+- divide inputs of 10 GB into tasks, write the task list, and pickle the message to a worker for
+  each task;
+- make up a result of realistic size for every task (histograms, counts, one shard and one records/
+  file for each partition); sizes of partitions are drawn from a multinomial distribution, as
+  hashing would produce them;
+- write, read and check the manifest;
+- open a reader on the manifest, and compute a position in the middle of the third epoch.
 
-Each size runs in its own process; peak memory is that process's.
+Each size runs in its own process, whose peak memory is printed.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ from schemas.records import Status
 
 SIZES = (60_000_000, 200_000_000, 2_000_000_000)
 RECORD_BYTES = 431
-"""Bytes of FASTA per record, as in Swiss-Prot: 362 residues and a header."""
+"""Bytes of FASTA per record, header included, as in Swiss-Prot."""
 RESIDUES = 362
 FILE_BYTES = 10_000_000_000
 KEPT = 0.91
-"""Share of tokens that is left after deduplication and cropping."""
+"""Share of tokens that remain after deduplication and cropping."""
 HASH = "0123456789abcdef" * 2
 
 
@@ -91,7 +92,7 @@ def made_plan(records: int) -> Plan:
 def made_statistics(
     options: PreprocessOptions, sequences: int, rng: np.random.Generator
 ) -> SplitStatistics:
-    """Return statistics of buckets with lengths like proteins'."""
+    """Return statistics of buckets that hold `sequences` sequences of random, realistic lengths."""
     found = SplitStatistics(capacity=options.capacity, longest=options.longest_span)
     lengths = np.clip(rng.gamma(2.0, 180.0, sequences).astype(np.int64) + 2, 3, options.max_seq_len)
     bucket = np.cumsum(lengths) // (options.capacity - options.max_seq_len)
@@ -106,7 +107,7 @@ def made_statistics(
 def made_parts(
     options: PreprocessOptions, partitions: int, records: int
 ) -> tuple[list[ReduceResult], int]:
-    """Return the result of each reduce task, and the records of the fullest partition."""
+    """Return the result of each reduce task, and the number of records in the largest partition."""
     rng = np.random.default_rng(0)
     filled = rng.multinomial(records, np.full(partitions, 1 / partitions))
     some = [
@@ -138,7 +139,7 @@ def made_parts(
             statistics=statistics,
             token_counts=(*[0] * 4, *rng.integers(1 << 20, 1 << 22, 26).tolist(), *[0] * 226),
         )
-        parts.append(pickle.loads(pickle.dumps(part)))  # a worker returns copies: nothing is shared
+        parts.append(pickle.loads(pickle.dumps(part)))  # as from a worker: no shared objects
     return parts, int(filled.max())
 
 

@@ -1,9 +1,10 @@
-"""Take a picture of an HTML report: docs/images/report.png. Needs Chromium, and the font Inter for
-a good look.
+"""Take a screenshot of an HTML report, such as docs/images/report.png.
 
-thdpack stats swissprot --html report.html
-python -m benchmarks.offline.screenshot report.html docs/images/report.png
-python -m benchmarks.offline.screenshot report.html docs/images/report-dark.png --scheme dark
+    thdpack stats swissprot --html report.html
+    python -m benchmarks.offline.screenshot report.html docs/images/report.png
+    python -m benchmarks.offline.screenshot report.html docs/images/report-dark.png --scheme dark
+
+This needs Chromium. The pictures in docs/images were taken with the font Inter installed.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ class Options:
     page: Annotated[Path, tyro.conf.Positional]
     """Page written by `thdpack stats --html`."""
     picture: Annotated[Path, tyro.conf.Positional]
-    """PNG to write."""
+    """PNG file to write."""
     scheme: Literal["light", "dark"] = "light"
     """Colour scheme."""
     width: int = 1240
-    """Width of the window, in pixels of the page."""
+    """Width of the browser window in CSS pixels."""
     until: str = "#plot-cost"
-    """Last figure of the picture."""
+    """CSS selector of the last element in the picture."""
     scale: float = 1.5
-    """Pixels of the picture for one of the page."""
+    """Pixels of the picture per CSS pixel."""
 
 
 def main(options: Options) -> None:
@@ -53,7 +54,7 @@ def main(options: Options) -> None:
             full_page=True, clip={"x": 0, "y": 0, "width": options.width, "height": bottom}
         )
         browser.close()
-    # 256 colours are enough for flat areas and letters, and a quarter of the bytes
+    # 256 colours are enough for flat areas and text, and the file is a quarter as large
     Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
         options.picture, optimize=True
     )

@@ -1,10 +1,10 @@
-"""Measure `thdpack stats`: time on a dataset and on raw FASTA, memory on a large made-up records/.
+"""Measure time and memory of `thdpack stats` on a dataset, on raw FASTA, and on made-up records/.
 
     python -m benchmarks.offline.stats data/swissprot --fasta swissprot.fasta
     python -m benchmarks.offline.stats --rows 60000000 --scratch /tmp/many
 
-Times are of whole processes, medians of --rounds. Memory is the largest resident set, pages of
-mapped files included.
+A time is that of a whole process, and the median of --rounds runs. Memory is the largest resident
+set size, which includes pages of mapped files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from schemas.records import Status
 from schemas.shard import SPLITS
 
 _ROWS_A_FILE = 135_000
-"""Rows of a records/ file, as many as a partition of UniRef has."""
+"""Number of rows in a records/ file, as in a build of UniRef."""
 _STATUSES = tuple(Status)
 _KEPT, _DUPLICATE = _STATUSES.index(Status.KEPT), _STATUSES.index(Status.DUPLICATE)
 _INPUTS = 40
@@ -51,11 +51,11 @@ class Options:
     fasta: str = ""
     """FASTA to report on."""
     rows: int = 0
-    """Rows of records/ of a made-up dataset to report on."""
+    """Number of rows in records/ of a made-up dataset to report on."""
     scratch: Path = Path("/tmp/thdpack-many-records")
-    """Folder for that dataset; about 40 bytes a row."""
+    """Folder for the made-up dataset, which takes about 40 bytes per row."""
     rounds: int = 5
-    """Times to run each."""
+    """Number of runs of each command."""
 
 
 def main() -> None:
@@ -107,7 +107,7 @@ def _report(name: str, arguments: list[str], rounds: int) -> float:
 
 
 def make_records(out: Path, rows: int) -> Manifest:
-    """Write a dataset without shards: log-normal lengths, every fourth record a duplicate."""
+    """Write a dataset without shards, with log-normal lengths and one duplicate in four records."""
     options = PreprocessOptions(inputs=("made",), out=str(out))
     rng = np.random.default_rng(0)
     names = tuple(f"made{i:02d}.fasta.gz" for i in range(_INPUTS))
@@ -147,7 +147,7 @@ def _part(
     names: tuple[str, ...],
     options: PreprocessOptions,
 ) -> ReduceResult:
-    """Write one records/ file; return its manifest entry."""
+    """Write one records/ file; return the result of the reduce task that would have written it."""
     count = ordinal.size
     residues = np.clip(np.exp(rng.normal(5.7, 0.75, count)), 5, 40_000).astype(np.int64)
     duplicate = rng.random(count) < 0.25
@@ -189,7 +189,8 @@ def _part(
         split: SplitStatistics(capacity=options.capacity, longest=options.longest_span)
         for split in SPLITS
     }
-    statistics["train"].sequences = int(kept.size)  # as if there were shards, in buckets of no cost
+    # there are no shards, but the manifest's counts must agree with records/
+    statistics["train"].sequences = int(kept.size)
     statistics["train"].tokens = int(lengths.sum())
     return ReduceResult(
         rest=None,

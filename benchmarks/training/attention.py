@@ -1,13 +1,14 @@
-"""Our attention kernel against Transformer Engine's (cuDNN) on this machine's GPU: forward and
-backward of one layer, with the rotary embedding.
+"""Compare our attention kernels with Transformer Engine's (cuDNN) on this machine's GPU: forward
+and backward of one layer, with the rotary embedding.
 
     python -m benchmarks.training.attention DATASET
 
-Rows have 16,384 tokens: a bucket of the dataset, and sequences of one length. Each shape is first
-compared with scaled_dot_product_attention in fp32 (‖difference‖ / ‖reference‖ of output and
-gradient). Results are the device time of all kernels between fused QKV and its gradient (torch
-profiler), medians of 5, taken in turn. Sines, cosines and the table of blocks are computed before
-timing, because a row needs them only once for all layers.
+A row has 16,384 tokens. It is a bucket of the dataset, or holds sequences that all have one length.
+For each shape, output and gradient of both are first compared with scaled_dot_product_attention in
+fp32 (‖difference‖ / ‖reference‖). Then the device time of all kernels between fused QKV and its
+gradient is measured with torch's profiler. The two run in turns, and results are medians of 5.
+Sines, cosines and the table of blocks are computed before timing, because a row needs them only
+once for all layers.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def main() -> None:
         "--heads",
         nargs="+",
         default=["20x16", "20x24", "20x32", "20x64", "40x64", "40x128"],
-        help="heads x head size",
+        help="number of heads x head size",
     )
     parser.add_argument("--lengths", nargs="+", type=int, default=[512, 1024, 2048, 4096])
     arguments = parser.parse_args()
@@ -73,8 +74,10 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
     context = layer_te.Context(sequences, angles, Slices())
 
     def attend(ours: bool, leaf: Tensor) -> list[Tensor]:
-        """Return output and gradient. Each pass rotates QKV in place, which does not affect the
-        time."""
+        """Return output and gradient.
+
+        Each call rotates QKV in place, so repeated calls have other inputs but take the same time.
+        """
         layer_te.is_ours = lambda *_: ours
         out = context.attend(module, leaf)
         return [out.detach(), *torch.autograd.grad(out, leaf, grad)]
@@ -101,7 +104,7 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
 
 
 def reference(qkv: Tensor, angles: Tensor, sequences: SequenceLayout, grad: Tensor) -> list[Tensor]:
-    """Return output and gradient in fp32."""
+    """Return output and gradient of plain torch in fp32."""
     leaf = qkv.float().requires_grad_()
     cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
     first, second = leaf[:, :, :2].chunk(2, -1)
@@ -121,7 +124,7 @@ def reference(qkv: Tensor, angles: Tensor, sequences: SequenceLayout, grad: Tens
 
 
 def device_ms(function: Callable[[], object]) -> float:
-    """Return the time of all kernels."""
+    """Call a function; return the device time of all its kernels in ms."""
     function()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
         function()

@@ -1,11 +1,11 @@
-"""Context parallelism (several ranks share a bucket) against one rank: loss, gradients, and time of
-forward and backward, on the same bucket and weights.
+"""Compare context parallelism, in which several ranks share a bucket, with one rank: loss,
+gradients, and time of forward and backward, on the same bucket and weights.
 
     torchrun --nproc-per-node 4 -m benchmarks.training.context_parallel DATASET --presets esm2-650m
 
-Every divisor of the number of ranks is a group size. Weights are random, three times as large as
-initial ones, so that attention is not uniform. Each rank holds all parameters, in bf16. Gradients
-are summed over a group in fp32.
+Every divisor of the number of ranks is tried as the size of a group. Weights are random and three
+times as large as the trainer initialises them, so that attention is not uniform. Each rank holds
+all parameters in bf16. Gradients are summed over a group in fp32.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=["bf16"])
     parser.add_argument("--recompute", default="none")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", default="", help="file for the rows")
+    parser.add_argument("--json", default="", help="file for the results")
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with process_group() as topology:
@@ -123,8 +123,13 @@ def compared(found: dict[str, Any], alone: dict[str, Any]) -> dict[str, Any]:
 def measured(
     preset: str, dataset: str, options: ComputeOptions, everyone: Topology, repeats: int
 ) -> dict[str, Any]:
-    """Return the mean loss of the first bucket, gradients of its sum (fp32, on the CPU), median
-    time of a pass, and peak memory.
+    """Run forward and backward on the first bucket several times.
+
+    Returns:
+        loss: mean loss over the masked tokens
+        grads: gradients of the summed loss, fp32 on the CPU
+        ms: median time of a pass
+        gib: peak of allocated memory in GiB
     """
     topology = everyone.for_options(options)
     torch.cuda.reset_peak_memory_stats()

@@ -1,13 +1,14 @@
-"""Fit the estimate of `thdpack plan` to the measured steps in benchmarks/training/measured.json,
-and check it on rows that were left out.
+"""Compare the estimate of `thdpack plan` with the measured steps in
+benchmarks/training/measured.json, or fit its coefficients to some of them.
 
-    # errors of the coefficients in pipeline/planning/estimate.py
+    # print the errors of the coefficients in pipeline/planning/estimate.py
     python -m benchmarks.training.fit_estimate
-    # coefficients that fit best, to be written there
+    # print the coefficients that fit best; copy them to pipeline/planning/estimate.py
     python -m benchmarks.training.fit_estimate --fit
 
-The fit minimises the squared relative error of time, with coefficients of at least 0. The few
-constants of the memory formula were found by hand, as slopes between rows. --fit needs scipy.
+The fit uses the rows of measured.json with "fit": true; the other rows check it. It minimises the
+squared relative error of time, with coefficients of at least 0. The few constants of the memory
+formula were found by hand, as slopes between rows. --fit needs scipy.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def main() -> None:
 
 
 def fit(rows: list[dict[str, Any]]) -> None:
-    """Replace COEFFICIENTS, and print them."""
+    """Fit COEFFICIENTS to the rows, and print them."""
     import numpy as np
     from scipy.optimize import least_squares
 
@@ -91,7 +92,7 @@ def fit(rows: list[dict[str, Any]]) -> None:
         ]
         return np.array(
             [*found, *(0.02 * (logs - np.log(start)))]
-        )  # parameters that the rows do not determine keep their value
+        )  # the small last terms keep coefficients that the rows do not determine at their values
 
     best = least_squares(errors, np.log(start))
     errors(best.x)

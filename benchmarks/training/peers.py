@@ -1,8 +1,7 @@
-"""Other loaders of the same packed rows, which benchmarks/reader.py measures beside ours. Each
-writes its own copy of a dataset once.
+"""Loaders of other libraries (peers), which benchmarks/reader.py compares with our reader.
 
-A peer is a function of dataset and folder (for its copy). It returns a function that returns an
-epoch of rows.
+A peer is a function that writes its own copy of a dataset into a folder, and returns a second
+function. Each call of the second function yields the packed rows of one epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from schemas.vocabulary import ESM2
 
 Peer = Literal["litdata", "litdata-tokens", "datasets", "datasets-streaming", "mosaicml", "online"]
 Rows = Iterator[tuple[Any, int]]
-"""(tokens of a row, number of real ones), endlessly or for an epoch."""
+"""Tokens and number of real tokens of each row; rows are endless or end after an epoch."""
 
 
 def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
@@ -35,7 +34,7 @@ def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
 
 
 def litdata(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """litdata with its default item loader: rows of tokens and cu_seqlens."""
+    """Return litdata with its default item loader, which serves tokens and cu_seqlens."""
     from litdata import StreamingDataset
 
     _litdata_write(folder, list(stored_rows(dataset)))
@@ -49,8 +48,9 @@ def litdata(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def litdata_tokens(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """litdata with its faster loader for language models: blocks of tokens, of the capacity,
-    without cu_seqlens.
+    """Return litdata with its faster loader for language models.
+
+    It serves blocks of `capacity` tokens, without cu_seqlens.
     """
     from litdata import StreamingDataset, TokensLoader
 
@@ -72,7 +72,7 @@ def litdata_tokens(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def _litdata_write(folder: Path, rows: list[Any], item_loader: Any = None) -> None:
-    """Write rows with litdata's own writer. Its `optimize` starts processes and deletes
+    """Write rows with litdata's cache, because `litdata.optimize` starts processes and deletes
     $TMPDIR/data.
     """
     from litdata.streaming.cache import Cache
@@ -95,7 +95,7 @@ def _as_tensor(value: Any) -> Any:
 
 
 def hugging_face(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """datasets, map-style: rows looked up in the order of a permutation."""
+    """Return Hugging Face datasets in map style; rows are looked up in a shuffled order."""
     table = _hugging_face_table(dataset, folder).with_format("numpy")
     order = np.random.default_rng(0).permutation(len(table)).tolist()
 
@@ -108,7 +108,7 @@ def hugging_face(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def hugging_face_streaming(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """datasets as a stream with a shuffle buffer of 1,000 rows."""
+    """Return Hugging Face datasets as a stream, with a shuffle buffer of 1,000 rows."""
     stream = (
         _hugging_face_table(dataset, folder)
         .to_iterable_dataset(num_shards=4)
@@ -134,7 +134,7 @@ def _hugging_face_table(dataset: Path, folder: Path) -> Any:
 
 
 def mosaicml(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """mosaicml-streaming: MDS shards of arrays, its default shuffle."""
+    """Return mosaicml-streaming with MDS shards of arrays and its default shuffle."""
     from streaming import MDSWriter, StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
 
@@ -154,7 +154,7 @@ def mosaicml(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def online(dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows]:
-    """Online recipe: tokenize with Hugging Face's tokenizer, pack next-fit, collate."""
+    """Return a loader that tokenizes with Hugging Face's tokenizer, packs next-fit and collates."""
     from Bio.SeqIO.FastaIO import SimpleFastaParser
     from transformers import EsmTokenizer
 
@@ -188,7 +188,10 @@ def online(dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows
 
 
 def peer(name: Peer, dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows]:
-    """Return a peer by its name; `fasta` is for `online` only."""
+    """Create a peer by its name; return its second function (see the module's docstring).
+
+    fasta: needed for `online` only
+    """
     if name == "online":
         return online(dataset, folder, fasta)
     loaders = {

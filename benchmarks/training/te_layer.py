@@ -1,5 +1,5 @@
-"""One transformer layer, rung by rung from plain torch to Transformer Engine (TE) in FP8: speed and
-error of each of TE's modules.
+"""Measure speed and error of one transformer layer in several implementations ("rungs"), from plain
+torch to Transformer Engine (TE) in FP8.
 
     python -m benchmarks.training.te_layer --json te_layer.json
 
@@ -7,13 +7,14 @@ The layer is pre-norm with biases, tanh GELU and residuals, without dropout or m
 attends to all of its own sequence. Only forward and backward pass are measured.
 
 1. All rungs get the same weights, input and output gradient, and are compared with plain torch in
-fp32. The error is ‖difference‖ / ‖reference‖ of what the layer adds to its input, and the worst
-such error among the gradients of input and parameters. A bf16 rung fails if its error is more than
-twice that of plain torch in bf16; an FP8 rung fails beyond FP8_LIMITS.
+fp32. The output error is ‖difference‖ / ‖reference‖ of the layer's output minus its input. The
+gradient error is the largest such error of a gradient of the input or of a parameter. A bf16 rung
+fails if an error is more than twice that of plain torch in bf16. An FP8 rung fails if an error is
+above FP8_LIMITS.
 2. All rungs are timed in turn, in several rounds, by CUDA events. Results are medians.
 
-Model FLOPs are those of trainer/monitoring/flops.py. The exit code is 1 if a rung failed; the
-others are measured in any case. Takes about a minute.
+Model FLOPs are those of trainer/monitoring/flops.py. If a rung fails, the others are still measured
+and the exit code is 1. The benchmark takes about a minute.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from trainer.monitoring.flops import model_flops
 from trainer.precision import autocast
 
 FP8_LIMITS: Final = (0.25, 0.5)
-"""Largest errors of output and of gradients that count as correct. FP8 gradients are rounded to two
+"""Largest output error and gradient error that count as correct. FP8 gradients are rounded to two
 bits of mantissa, several times in a row.
 """
 SETTLING: Final = 4
-"""Passes before outputs are compared. Delayed scaling needs them, because its first scales are
+"""Number of passes before outputs are compared, because the first scales of delayed scaling are
 arbitrary."""
 
 
 class Problem:
-    """Inputs of all rungs: weights, input and the output's gradient, equal to the last bit."""
+    """Weights, input and output gradient, the same bits for all rungs."""
 
     def __init__(self, options: Options, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -59,8 +60,7 @@ class Problem:
             shapes = {
                 name: parameter.shape for name, parameter in Plain(options).named_parameters()
             }
-        # no bias is 0 and no norm weight is 1, so that a rung that omits or confuses them shows an
-        # error
+        # biases are not 0 and norm weights are not 1: a rung that omits or swaps them has an error
         spread = {
             name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1
             for name, shape in shapes.items()
@@ -73,8 +73,9 @@ class Problem:
         self.weights = {name: weight.bfloat16() for name, weight in weights.items()}
 
     def pass_of(self, layer: nn.Module, number: Precision) -> Callable[[], dict[str, Tensor]]:
-        """Give a layer the weights. Return a function that runs forward and backward once, and
-        returns output and gradients by name.
+        """Copy the weights into a layer, and return a function that runs one pass.
+
+        A pass is forward and backward; the function returns output and gradients by name.
         """
         dtype = torch.float32 if number == "fp32" else torch.bfloat16
         parameters = {
@@ -101,8 +102,10 @@ class Problem:
         return once
 
     def errors(self, found: dict[str, Tensor], reference: dict[str, Tensor]) -> tuple[float, float]:
-        """Return the error of the output, and the worst error of a gradient. The residual stream's
-        part is left out.
+        """Return the error of the output, and the largest error of a gradient.
+
+        The layer adds its result to its input, so the input is subtracted from the reference
+        output, and the output gradient from the reference gradient of the input.
         """
         past = {"output": self.x.float(), "input": self.gradient.float()}
         relative = {
@@ -116,7 +119,11 @@ class Problem:
 
 @dataclass
 class Rung:
-    """Results of a rung. failure: why there are no results, or why they cannot be trusted."""
+    """Results of a rung.
+
+    blocks_ms: time of a pass in each timed block
+    failure: reason why there are no results or why they are wrong; empty if they are correct
+    """
 
     name: str
     output_error: float = math.nan
@@ -138,8 +145,9 @@ class Rung:
 
 
 def block_ms(once: Callable[[], object], steps: int, device: torch.device) -> float:
-    """Return the time of a pass. An extra pass runs first, so that the device has work while the
-    host launches.
+    """Return the mean time of a pass in ms.
+
+    An extra pass runs first, so that the device is busy while the host launches the timed passes.
     """
     begin, end = (
         torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None for _ in range(2)
@@ -158,11 +166,11 @@ def block_ms(once: Callable[[], object], steps: int, device: torch.device) -> fl
 
 
 def climbed(options: Options, device: torch.device) -> list[Rung]:
-    """Compare the outputs of all rungs, then time them in turn."""
+    """Compare all rungs with the reference, then time them in turn."""
     problem = Problem(options, device)
     reference = problem.pass_of(Plain(options), "fp32")()
     rungs, passes = [Rung(name) for name in LADDER], {}
-    limits = {"bf16": (math.inf, math.inf)}  # until plain torch, the first rung, sets the limit
+    limits = {"bf16": (math.inf, math.inf)}  # the first rung, plain torch, sets this limit below
     for rung, (build, number) in zip(rungs, LADDER.values(), strict=True):
         with rung.noting():
             once = problem.pass_of(build(options), number)

@@ -1,4 +1,4 @@
-"""Rungs of benchmarks.training.te_layer: one layer, from plain torch to Transformer Engine's."""
+"""Implementations of one layer, from plain torch to Transformer Engine, for `te_layer.py`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from trainer.config import Precision
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    hidden: int = 4_096  # width of the residual stream
-    ffn: int = 16_384  # width inside the feed-forward part
-    heads: int = 32  # attention heads
-    length: int = 2_048  # tokens of a sequence
-    batch: int = 4  # sequences
+    hidden: int = 4_096  # hidden size
+    ffn: int = 16_384  # hidden size of the feed-forward network
+    heads: int = 32  # number of attention heads
+    length: int = 2_048  # tokens in a sequence
+    batch: int = 4  # number of sequences
     rounds: int = 7  # timed blocks of each rung
-    steps: int = 10  # passes of a block
-    json: Path | None = None  # where to write the rows
+    steps: int = 10  # passes in a block
+    json: Path | None = None  # file for the results
 
 
 class Plain(nn.Module):
-    """The layer in plain torch, with a choice of linear maps."""
+    """The layer in plain torch. linear: class of the linear maps"""
 
     def __init__(
         self, options: Options, linear: Callable[[int, int], nn.Module] = nn.Linear
@@ -56,7 +56,7 @@ def te() -> ModuleType:
 
 
 class Fused(nn.Module):
-    """The layer from fused modules of Transformer Engine."""
+    """The layer, composed of fused modules of Transformer Engine."""
 
     def __init__(self, options: Options) -> None:
         super().__init__()
@@ -74,9 +74,7 @@ class Fused(nn.Module):
 
 
 def whole(options: Options) -> nn.Module:
-    """Return Transformer Engine's own layer: Q, K and V in one product, heads interleaved as in
-    Plain.
-    """
+    """Return Transformer Engine's own layer, with the QKV weights in the same order as in Plain."""
     form = {
         "fuse_qkv_params": True,
         "attn_input_format": "bshd",
@@ -105,7 +103,7 @@ LADDER: Final[dict[str, tuple[Callable[[Options], nn.Module], Precision]]] = {
 
 
 def plain_name(name: str) -> str:
-    """Return Plain's name of a parameter of any rung."""
+    """Convert a parameter's name in any rung to its name in Plain."""
     name = (
         name.removeprefix("self_attention.")
         .replace("layernorm_qkv.layer_norm_", "norm1.")

@@ -1,20 +1,22 @@
-"""Speed of the training step on this machine's GPU, on real shards through the reader and on one
-resident bucket, in one run.
+"""Measure the speed of the training step on this machine's GPU, on rows from the reader and on one
+row that stays on the device.
 
     python -m benchmarks.training.train_step DATASET --presets esm2-650m --precisions bf16
         fp8-delayed
 
-Each row measures the trainer's own step (masking, forward, backward, clipping, fp32 masters),
-warmed up. Blocks of steps on real rows and on one resident row alternate, timed by CUDA events;
-results are medians.
+Each line of the output is one setting of the trainer's own step (masking, forward, backward,
+clipping, fp32 masters), after a warm-up. Blocks of steps on rows from the reader ("real") alternate
+with blocks on the row that stays on the device ("resident"). All blocks are timed by CUDA events,
+and results are medians.
 
-- tokens/s: without padding.
-- data wait: share of the time of real blocks in which the device may have waited for a row.
-- host's: share of the time that the host spent on rows, mostly while the device computed.
-- host ms: time in which the host launches a step.
+- tokens/s: unpadded tokens per second.
+- data wait: share of the real blocks' time in which the device may have waited for a row.
+- host's: share of the real blocks' time that the host spent on rows, mostly while the device
+  computed.
+- host ms: time that the host needs to launch a step.
 
-`--json` also writes the rows to a file. If a step cannot be captured in a CUDA graph, the row says
-"no" under graph, and the reason is on standard error.
+`--json` also writes the results to a file. If a step cannot be captured in a CUDA graph, its line
+has "no" under graph, and standard error has the reason.
 """
 
 from __future__ import annotations
@@ -59,10 +61,10 @@ def parsed() -> argparse.Namespace:
         nargs="+",
         default=["yes"],
         choices=["yes", "no"],
-        help="replay the step from CUDA graphs",
+        help="whether to replay the step from CUDA graphs",
     )
     parser.add_argument("--backend", default="te")
-    parser.add_argument("--buckets", type=int, default=1, help="buckets of a micro-batch")
+    parser.add_argument("--buckets", type=int, default=1, help="buckets in a micro-batch")
     parser.add_argument(
         "--micro-batches",
         type=int,
@@ -74,12 +76,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--replicate", type=int, default=1)
     parser.add_argument("--context-parallel", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=5, help="timed blocks of each kind")
-    parser.add_argument("--steps", type=int, default=10, help="steps of a block")
+    parser.add_argument("--steps", type=int, default=10, help="steps in a block")
     parser.add_argument("--recompute", default="none")
-    parser.add_argument(
-        "--profile", default="", help="file for a table of the device's time by kernel"
-    )
-    parser.add_argument("--json", default="", help="file for the rows")
+    parser.add_argument("--profile", default="", help="file for a table of device time by kernel")
+    parser.add_argument("--json", default="", help="file for the results")
     return parser.parse_args()
 
 
@@ -91,7 +91,7 @@ def options_of(
     graph: str,
     world_size: int,
 ) -> TrainOptions:
-    """Return the options of one row, without a folder."""
+    """Return the trainer's options for one setting; the output folder is not set."""
     buckets = arguments.buckets * arguments.micro_batches * world_size
     options = PRESETS[preset][1]
     return replace(
@@ -184,14 +184,14 @@ def main() -> None:
 
 
 def shared(folder: str, topology: Topology) -> str:
-    """Return rank 0's folder."""
+    """Return the folder that rank 0 passed, on all ranks."""
     box = [folder]
     dist.broadcast_object_list(box, src=0, group=topology.checkpoint_group)
     return box[0]
 
 
 def measured(run: TrainingRun, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:
-    """Return medians over blocks. Tokens are those of one device, counts cover all ranks."""
+    """Time blocks of steps; return medians over the blocks. tokens/s are those of one device."""
     alone = run.topology.world_size == 1
     resident = itertools.repeat(next(run.feed))
     for rows in (run.feed, resident) if alone else (run.feed,):
@@ -236,8 +236,11 @@ def measured(run: TrainingRun, *, blocks: int, steps: int, profile: str) -> dict
 
 
 def block(run: TrainingRun, rows: Iterator[Row], steps: int) -> tuple[float, list[float], float]:
-    """Return seconds of the device, float64[4] counts summed, and seconds until the host had
-    launched everything.
+    """Run a block of steps.
+
+    Returns:
+        device time in seconds; the four counts of `train_step`, summed over the block; time in
+        seconds until the host had launched the block
     """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()

@@ -1,12 +1,13 @@
-"""Sources of the training speed, in one run: from a padded Hugging Face model, one change per row,
-to packed shards in a CUDA graph in FP8.
+"""Ablation: measure the training speed after each change from a padded Hugging Face model to packed
+shards in a CUDA graph in FP8.
 
     python -m benchmarks.training.ablation DATASET --json ablation.json
     # the plot needs matplotlib, and no GPU
     python -m benchmarks.training.ablation --from-json ablation.json --plot docs/images/ablation.svg
 
-DATASET has buckets (packed rows) of 16,384 tokens and sequences of at most 1,024. All variants
-train on its sequences, with a bucket's worth of token slots per step.
+DATASET has buckets (packed rows) of 16,384 tokens, with sequences of at most 1,024 tokens. All
+variants train on its sequences. Each step computes as many tokens as one bucket has, padding
+included.
 
 - hf-padded: EsmForMaskedLM, SDPA, bf16 autocast, fp32 weights, torch's fused AdamW, clipping. 16
   sequences per step, padded to 1,024. DataLoader workers tokenize (EsmTokenizer), pad, and mask
@@ -15,16 +16,15 @@ train on its sequences, with a bucket's worth of token slots per step.
   torch.
 - te-bshd: the same with --backend te.
 - te-thd-online: workers pack next-fit instead of padding; THD attention (on packed rows).
-- te-thd-shards: the trainer as it is, with packed shards from the reader. Workers have nothing to
-  do.
+- te-thd-shards: the unchanged trainer, with packed shards from the reader and without workers.
 - te-thd-graph: the same in a CUDA graph.
 - te-thd-graph-fp8: the same with --precision fp8-delayed.
 
 The trainer masks all rows itself, on the device. The workers mask too, as in public recipes, but
-the trainer uses the unmasked tokens. Each variant warms up for more steps than its workers have
-prepared ahead. Results are tokens/s without padding, special tokens included, and GiB, the most
-that torch had allocated. If a variant fails, its row gives the reason, the others continue, and the
-exit code is 1. Takes about two minutes on an H200.
+the trainer uses the unmasked tokens. The warm-up has more steps than the number of batches that
+workers prepare ahead. Results are tokens/s, without padding but with special tokens, and the peak
+of torch's allocated memory in GiB. If a variant fails, its row gives the reason, the other variants
+continue, and the exit code is 1. The benchmark takes about two minutes on an H200.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ SAMPLE: Final = 128
 def measure(
     result: Result, step: Step, arguments: argparse.Namespace, *, slots: int, device: torch.device
 ) -> None:
-    """Time blocks of steps until they took enough seconds. On a GPU, reading the count of tokens
-    waits for the step.
-    """
+    """Time blocks of steps until they have taken `arguments.seconds`; store figures in `result`."""
     seconds, steps, total = 0.0, 0, 0.0
     for _ in range(arguments.warmup):
         float(step())
@@ -68,6 +66,7 @@ def measure(
         started = time.perf_counter()
         for _ in range(arguments.steps):
             tokens += step()
+        # float() waits until the GPU has finished the block
         total, steps = total + float(tokens), steps + arguments.steps
         seconds += time.perf_counter() - started
     result.tokens_per_second, result.ms, result.fill = (
@@ -118,7 +117,7 @@ def results(arguments: argparse.Namespace, topology: Topology) -> Iterator[Resul
                 result.note = f"not available: {error}"
             except (
                 Exception
-            ) as error:  # Any error: the other variants continue, and the row of this one names it.
+            ) as error:  # the row of this variant names the error, and the other variants continue
                 result.note = f"failed: {type(error).__name__}: {error}"
             step = None
             first = first or result
@@ -139,32 +138,32 @@ def parsed() -> argparse.Namespace:
         "--presets", nargs="+", default=["esm2-8m", "esm2-650m"], choices=list(PRESETS)
     )
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
-    parser.add_argument("--steps", type=int, default=20, help="steps of a timed block")
+    parser.add_argument("--steps", type=int, default=20, help="steps in a timed block")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, help="least total time of timed blocks per variant"
+        "--seconds", type=float, default=2.0, help="least time, in s, to measure each variant"
     )
     parser.add_argument(
         "--warmup",
         type=int,
         default=20,
-        help="steps before timing; more than the 2 batches that each worker is ahead",
+        help="steps before timing; use more than the 2 batches that each worker prepares ahead",
     )
     parser.add_argument("--workers", type=int, default=8, help="workers of the DataLoader")
     parser.add_argument(
         "--without-te",
         action="store_true",
-        help="use backend torch instead of te, to try this without a GPU",
+        help="use backend torch instead of te, to try the benchmark without a GPU",
     )
     parser.add_argument(
         "--json", type=Path, help="file for the results, written after each variant"
     )
-    parser.add_argument("--from-json", type=Path, help="results to draw, instead of a run")
-    parser.add_argument("--plot", type=Path, help="file to draw --from-json into")
+    parser.add_argument("--from-json", type=Path, help="draw these results instead of measuring")
+    parser.add_argument("--plot", type=Path, help="file for the plot of --from-json")
     arguments = parser.parse_args()
     if (arguments.plot is None) != (arguments.from_json is None) or (arguments.dataset is None) == (
         arguments.plot is None
     ):
-        parser.error("either a DATASET, or --from-json and --plot")
+        parser.error("give either a DATASET, or both --from-json and --plot")
     return arguments
 
 

@@ -27,11 +27,12 @@ from trainer.train import train_step
 
 RATE: Final = 1e-5
 Step = Callable[[], Tensor]
-"""One optimizer step; returns its real tokens, on the device."""
+"""Function that runs one optimizer step and returns its number of real tokens, as a tensor on the
+device."""
 
 
 class NotAvailableError(Exception):
-    """This machine cannot run a variant."""
+    """This machine cannot run the variant."""
 
 
 def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
@@ -42,8 +43,9 @@ def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]
 
 
 def rows_of(batches: Iterator[Batch], columns: int) -> Iterator[Row]:
-    """Yield batches as the trainer's rows. The trainer masks them itself, so tokens that the
-    workers masked are restored from the labels.
+    """Convert batches to the trainer's rows.
+
+    The trainer masks rows itself, so tokens that the workers masked are restored from the labels.
     """
     for batch in batches:
         input_ids = (
@@ -123,8 +125,8 @@ def prepared(
     """Return the step of a variant.
 
     Args:
-        batches: of padded or packed rows, from workers that are forked now, before a reader starts
-            threads.
+        batches: function that starts workers and returns their batches of `padded` or `packed`
+            rows. It must be called before a reader starts threads, because it forks workers.
     """
     device, rows = topology.device, None
     if variant.backend == "hugging face":
@@ -151,9 +153,9 @@ def forget(device: torch.device) -> None:
     if "transformer_engine.pytorch" in sys.modules:
         from transformer_engine.pytorch.quantization import FP8GlobalStateManager
 
-        # delayed scaling keeps a list of all modules that ever existed
+        # otherwise delayed scaling would keep the modules of all previous variants
         FP8GlobalStateManager.reset()
-    gc.collect()  # graphs and what they captured refer to each other
+    gc.collect()  # a graph and the model that it captured refer to each other
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

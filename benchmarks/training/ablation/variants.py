@@ -1,4 +1,4 @@
-"""Variants of the ablation, and the results of one."""
+"""Variants of the ablation, and the result of a variant."""
 
 from __future__ import annotations
 
@@ -34,9 +34,12 @@ VARIANTS: Final = {
 class Result:
     """Result of a variant.
 
-    fill: real tokens over token slots.
-    speedup: over the first variant of the preset.
-    note: why there are no figures.
+    tokens_per_second: real tokens/s
+    ms: time of a step
+    fill: share of computed tokens that are real
+    gib: peak of allocated device memory
+    speedup: tokens/s divided by those of the preset's first variant
+    note: reason if there are no figures, else empty
     """
 
     preset: str

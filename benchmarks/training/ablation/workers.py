@@ -1,4 +1,4 @@
-"""Online data path of public recipes: DataLoader workers tokenize, pad or pack, and mask."""
+"""Data loading as in public recipes: DataLoader workers tokenize, pad or pack, and mask."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from pipeline.reader import ShardReader
 from schemas.vocabulary import ESM2
 
 Batch = dict[str, Tensor]
-"""Output of workers: input_ids and labels, int64; counts int64[2], real tokens and Σ length². If
-padded, attention_mask int64; if packed, cu_seqlens int32.
+"""Tensors of one batch, by name.
+
+input_ids, labels: int64[sequences, columns] if padded, int64[1, slots] if packed
+counts: int64[2], number of real tokens, and Σ length²
+attention_mask: int64[sequences, columns], only if padded
+cu_seqlens: int32[sequences + 1], only if packed; one more entry if the row ends with padding
 """
 
 
 def sequences_of(dataset: str, buckets: int) -> list[str]:
-    """Return the sequences, as letters, of the first buckets that a run reads."""
+    """Return the sequences, as letters, of the first `buckets` buckets that a run would read."""
     with ShardReader(dataset, prefetch=0) as reader:
         return [
             "".join(ESM2.tokens[i] for i in bucket.input_ids[begin + 1 : end - 1].tolist())
@@ -32,7 +36,7 @@ def sequences_of(dataset: str, buckets: int) -> list[str]:
 
 
 class Texts(IterableDataset[Any]):
-    """Endless examples of one worker, which takes every n-th sequence."""
+    """Endless examples of a worker. Worker i of n uses the sequences i, i + n, i + 2 n, …"""
 
     def __init__(
         self, texts: list[str], examples: Callable[[Iterator[str]], Iterator[Any]]
@@ -50,8 +54,10 @@ class Recipe:
     """Work of DataLoader workers at each step, as in public training recipes."""
 
     def __init__(self, *, slots: int, columns: int) -> None:
-        """slots: tokens of a row, padding included. columns: tokens of a padded sequence, and of
-        the longest sequence.
+        """Prepare the tokenizer and the collator.
+
+        slots: number of tokens in a batch, padding included
+        columns: number of tokens in a padded sequence; longer sequences are truncated
         """
         from transformers import DataCollatorForLanguageModeling, EsmTokenizer
 
@@ -64,8 +70,10 @@ class Recipe:
     def loader(
         self, texts: list[str], rows: str, *, workers: int, pinned: bool
     ) -> DataLoader[Batch]:
-        """Return batches of padded or packed rows. A worker that hangs is an error after a
-        minute."""
+        """Return a loader of `padded` or `packed` batches.
+
+        If a worker hangs, the loader raises an error after a minute.
+        """
         form = {
             "num_workers": workers,
             "pin_memory": pinned,
@@ -96,7 +104,7 @@ class Recipe:
         return {**batch, "counts": counted(batch["attention_mask"].sum(1))}
 
     def _packed(self, texts: Iterator[str]) -> Iterator[Batch]:
-        """Pack next-fit: a row is closed by the first sequence that does not fit."""
+        """Pack next-fit: the first sequence that does not fit closes a row and begins the next."""
         row: list[list[int]] = []
         used = 0
         for text in texts:
@@ -108,7 +116,7 @@ class Recipe:
             used += len(ids)
 
     def _flattened(self, row: list[list[int]]) -> Batch:
-        """Return one row of all sequences, and a tail of padding."""
+        """Return one row of all sequences, padded at its end."""
         lengths = torch.tensor([len(ids) for ids in row])
         used = int(lengths.sum())
         ids = torch.tensor(

@@ -45,7 +45,7 @@ class Series:
         return [(a, b - a, words) for a, b, words, height in found if b > a and height]
 
     def outline(self, axis: Axis, base: float, pixels: Sequence[float]) -> str:
-        """Return the SVG path of bins with heights `pixels`; a non-empty bin has at least 1 pixel."""
+        """Return the SVG path of bins with heights `pixels`. Non-empty bins have at least 1."""
         path = [f"M{axis.at(self.edges[0]):.3f} {base}"]
         for right, height in zip(self.edges[1:], pixels, strict=True):
             path.append(f"V{base - (max(height, 1.0) if height else 0.0):.1f}H{axis.at(right):.3f}")
