@@ -150,7 +150,9 @@ def many_shards(options: Options) -> None:
         print(f"  import pipeline.reader        {figures[0]:.3f} s")
         print(f"  open to first bucket          {figures[1]:.3f} s")
         print(f"  resume at 10⁹, first bucket   {figures[2]:.3f} s")
-        print(f"  RssAnon after 20 shards' worth {figures[3] / 1e6:.0f} MB")
+        print(
+            f"  RssAnon after reading as many buckets as 20 shards hold: {figures[3] / 1e6:.0f} MB"
+        )
     finally:
         shutil.rmtree(work)
 

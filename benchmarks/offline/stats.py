@@ -3,8 +3,8 @@
     python -m benchmarks.offline.stats data/swissprot --fasta swissprot.fasta
     python -m benchmarks.offline.stats --rows 60000000 --scratch /tmp/many
 
-A time is that of a whole process, and the median of --rounds runs. Memory is the largest resident
-set size, which includes pages of mapped files.
+Times are those of whole processes; the median of --rounds runs is printed. Memory is the largest
+resident set size, which includes pages of mapped files.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _report(name: str, arguments: list[str], rounds: int) -> float:
     seconds = statistics.median(taken)
     print(
         f"{name:>20}  {seconds:.2f} s ({min(taken):.2f} to {max(taken):.2f}), "
-        f"CPU of the last {cpu:.2f} s, memory {max(peaks) / 1e6:,.0f} MB",
+        f"CPU time of the last run {cpu:.2f} s, memory {max(peaks) / 1e6:,.0f} MB",
         flush=True,
     )
     return seconds

@@ -168,7 +168,9 @@ def repeated(report: Report) -> Table:
 
 
 def duplicates(report: Report, most: int) -> Table:
-    """Return the number of duplicates by input and by input of the first copy.
+    """Return the number of duplicates for each pair of inputs.
+
+    The first input of a pair holds the duplicates, the second the records that they repeat.
 
     most: largest number of rows; the rows with most duplicates are kept
     """
@@ -200,7 +202,7 @@ def options(report: Report) -> list[tuple[str, str]]:
 
 
 def changes(both: Comparison) -> Table:
-    """Return every number that is not 0 in both reports."""
+    """Return all compared numbers, except those that are 0 or missing in both reports."""
     return _table(
         (number for number in both.changes if number.a or number.b),
         {
