@@ -32,7 +32,7 @@ def test_a_run_whose_last_validation_is_not_finite_fails(
         assert stopped.value.code == 1
         said = capsys.readouterr().err
         assert "the last validation, up to step 4, has a loss that is not finite" in said
-        assert "no validation was finite: start again in another --out" in said
+        assert "start again in another --out (no validation was finite)" in said
         assert "done:" not in said
     assert not (out / "export").exists()
     state = json.loads((out / "checkpoints" / "step-00000004" / "state.json").read_text())
