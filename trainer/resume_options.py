@@ -1,6 +1,6 @@
 """Options that may change when a run resumes.
 
-| options | at a resume |
+| changed option | at a resume |
 |---|---|
 | the model, --gelu, --init-from, --seed, --mask-probability | error: this needs a new run |
 | --tokens-per-step, --buckets-per-step | error: this needs a new run |
