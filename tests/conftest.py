@@ -142,7 +142,7 @@ def sample() -> Path:
 
 @pytest.fixture
 def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
-    """Return a function that builds a dataset in this process: `build_here(input, out, **options)`."""
+    """Return a function that builds a dataset here: `build_here(input, out, **options)`."""
     here = ExecutorKind(open=lambda request: InThisProcess(request.workers), remote=False)
     monkeypatch.setitem(EXECUTORS, "processes", here)
 

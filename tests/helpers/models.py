@@ -108,7 +108,7 @@ def sequences(*residues: int) -> list[Tensor]:
 
 
 def packed(rows: list[Tensor], *, slots: int = 8, tail: int = 3) -> tuple[Tensor, SequenceLayout]:
-    """Return the sequences as one THD row like a bucket, with `tail` tokens of padding at the end."""
+    """Return the sequences as one THD row with `tail` tokens of padding at the end."""
     ids = torch.cat([*rows, torch.full((tail,), ESM2.pad)])
     ends = np.cumsum([0, *(row.numel() for row in rows), tail])
     cu_seqlens = torch.full((slots + 1,), ids.numel(), dtype=torch.int32)

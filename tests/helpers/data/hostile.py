@@ -1,4 +1,4 @@
-"""Damaged files, as from a bad disk or an attacker: JSON with one changed value, and changed bytes."""
+"""Damaged files, as from a bad disk or an attacker: JSON with a changed value, changed bytes."""
 
 from __future__ import annotations
 

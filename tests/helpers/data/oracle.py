@@ -24,7 +24,7 @@ def biopython(data: bytes) -> list[Record] | None:
 
 
 def first_word(title: str) -> str:
-    """Return the id in a title as Biopython's SeqIO does, except that only ASCII blanks end the id."""
+    """Return the id in a title as Biopython's SeqIO does, but only ASCII blanks end it."""
     blanks = " \t\v\f\x1c\x1d\x1e\x1f"
     return re.split(f"[{blanks}]", title.lstrip(blanks), maxsplit=1)[0]
 

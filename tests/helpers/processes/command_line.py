@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
 
 
 class InThisProcess:
-    """Executor that runs tasks one after another in this process, for tests of the tasks' results."""
+    """Executor that runs tasks one after another in this process."""
 
     def __init__(self, workers: int) -> None:
         pass

@@ -10,7 +10,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 
 def empty_memory_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty the store, and make it raise FileNotFoundError for missing objects, like other stores."""
+    """Empty the store; make it raise FileNotFoundError for missing objects, like other stores."""
     monkeypatch.setattr(MemoryFileSystem, "store", {})
 
     def plainly(method: Callable[..., Any]) -> Callable[..., Any]:

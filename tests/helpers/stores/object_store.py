@@ -116,7 +116,7 @@ def client() -> s3fs.S3FileSystem:
 
 
 def objects(prefix: str) -> dict[str, bytes]:
-    """Return the content of every object under an s3:// prefix, by its name relative to the prefix."""
+    """Return the content of each object under an s3:// prefix, by its relative name."""
     root = prefix.removeprefix("s3://").rstrip("/")
     return {name.removeprefix(f"{root}/"): client().cat_file(name) for name in client().find(root)}
 

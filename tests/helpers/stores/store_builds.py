@@ -22,7 +22,7 @@ ONE_PROCESS = "from tests.helpers.processes.command_line import without_workers;
 
 
 def quick_s3(patch: pytest.MonkeyPatch) -> None:
-    """Set short timeouts and pauses for s3:// in this process, and disable the retries of botocore."""
+    """Set short timeouts and pauses for s3:// in this process; disable retries of botocore."""
     config = {"read_timeout": 0.5, "connect_timeout": 0.5, "retries": {"max_attempts": 0}}
     patch.setitem(fsspec.config.conf, "s3", {"config_kwargs": config})
     patch.setattr(pipeline.storage.retries, "FIRST_PAUSE", 0.01)
