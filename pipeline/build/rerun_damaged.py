@@ -1,6 +1,7 @@
 """Run a task again if its work file was damaged after it was written.
 
 A work file is a spill (records from a map task) or a rest (sequences that did not fill a bucket).
+A marker is a file that says that a task has finished.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def mended(
     that file again, then retry `work`.
 
     Args:
-        run_again: runs the task with the given name, unless `work` itself runs it. The task's
-            marker has been removed.
+        run_again: function that runs the task with the given name. It may do nothing if `work`
+            runs every task that has no marker, because the task's marker has been removed.
         folder: folder of the work files.
     Raises:
         DamagedSpillError: `work` found a damaged file in every attempt.

@@ -44,7 +44,7 @@ def join(address: str) -> None:
     """
     global _first_task
     ray = import_ray()
-    # this exit handler would wait for the thread that leaves the cluster, which is not necessary
+    # this exit handler would wait needlessly for the thread that leaves the cluster
     atexit.unregister(ray.shutdown)
     connect(ray, address, None)
     _first_task = ray.remote(_nothing).options(num_cpus=1).remote()
@@ -108,7 +108,7 @@ def _job_config(ray: Any, address: str | None) -> Any:
     """Return settings with which workers import our packages, not those of the current folder.
 
     Ray puts the driver's current folder first on its workers' sys.path unless `_client_job` is set.
-    None where Ray has settings of its own: for its client, and for submitted jobs.
+    For Ray's client and for submitted jobs, return None, because Ray sets these itself.
     """
     if (address or "").startswith("ray://") or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
         return None

@@ -245,8 +245,8 @@ class _Parts(io.RawIOBase):
             return False
         if not self._rest.startswith(self._kind.magics):
             raise DamagedArchiveError(
-                "the data after a complete part of it is not an archive of this kind: it is "
-                "damaged there, or something was appended"
+                "a complete part is followed by data that is not an archive of this kind: the "
+                "file is damaged there, or something was appended"
             )
         self._decoder = self._kind.new()
         return True

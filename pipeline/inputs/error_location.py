@@ -72,8 +72,8 @@ def archive_errors(source: Source) -> Iterator[None]:
             reason = str(error)
             if _NOT_GZIP in reason:
                 reason = (
-                    "the data after a complete part of it is not gzip: it is damaged there, "
-                    "or something was appended"
+                    "a complete part is followed by data that is not gzip: the file is damaged "
+                    "there, or something was appended"
                 )
             in_brackets = f" ({reason})" if reason else ""
             raise InputError(

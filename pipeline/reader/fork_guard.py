@@ -1,4 +1,4 @@
-"""Notify objects that have threads or locks after a fork.
+"""After a fork, notify the objects that have threads or locks.
 
 A forked process has only the thread that called fork. If another thread held a lock during the
 fork, the lock is locked for ever in the new process.

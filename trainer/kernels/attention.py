@@ -6,8 +6,8 @@ cuDNN's THD attention is optimised for long sequences. On a row of 16,384 tokens
 converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth (figures:
 docs/decisions/0006-speed.md).
 
-The backward pass has two kernels here: one for dQ, and one for dK and dV. They write gradients with
-respect to QKV before rotation directly into the gradient of fused QKV. All sums are in a fixed
+The backward pass has two kernels here: one for dQ, and one for dK and dV. They rotate dQ and dK
+back, and write all three directly into the gradient of fused QKV. All sums are in a fixed
 order, so that the same input produces the same bits.
 
 Source: FlashAttention-2 (Dao, 2023). The forward pass computes an online softmax by blocks of

@@ -38,7 +38,7 @@ def build(options: ModelOptions, compute: ComputeOptions, slices: Slices | None 
     if compute.backend == "te":
         from trainer.model import layer_te as layer
     else:
-        from trainer.model import layer_torch as layer  # type: ignore[no-redef]  # a choice of one
+        from trainer.model import layer_torch as layer  # type: ignore[no-redef]  # one is imported
     with torch.device("meta"):
         model = Esm2(options, compute, layer, slices or Slices())
     if compute.compile:
@@ -80,7 +80,7 @@ def draw(
 def fill(
     model: Esm2, values: Mapping[str, Tensor], *, seed: int, topology: Topology
 ) -> dict[str, Tensor]:
-    """Allocate a model that is on the meta device on the device of `topology`, and set its values.
+    """Allocate a model from the meta device on the device of `topology`, and set its values.
 
     Args:
         values: imported tensors by name, float32, not sharded. Rank 0 sends them to the other

@@ -35,7 +35,7 @@ REST_SCHEMA: Final = pa.schema(
         ("ordinal", pa.int64()),
         ("start", pa.int64()),
         ("tokens", pa.large_binary()),
-        # columns of the record's row in records/, which the task that packs this sequence may write
+        # The record's row in records/. The task that packs its first sequence writes this row.
         ("id", pa.large_binary()),
         ("source", pa.int32()),
         ("offset", pa.int64()),
@@ -72,7 +72,7 @@ def save_rest(
 
 
 def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences]:
-    """Read rests: a partition with one row for each sequence, and the sequences, unshuffled.
+    """Read rests. Return a partition with one row for each sequence, and the unshuffled sequences.
 
     Raises:
         DamagedSpillError: a rest is damaged.

@@ -90,7 +90,7 @@ class PackedSplit:
 
 
 def settings_of(vocabulary: str, options: Mapping[str, Any]) -> Settings:
-    """Return those of a build's options that `Settings` has."""
+    """Select the options of a build that a report shows as its `Settings`."""
     names = [field.name for field in fields(Settings) if field.name != "vocabulary"]
     return Settings(vocabulary=vocabulary, **{name: options[name] for name in names})
 

@@ -92,7 +92,7 @@ def _facts(
     status: NDArray[np.int8],
     duplicate_of: NDArray[np.int64],
 ) -> Facts:
-    """Return the facts that would follow from records/ of a dataset of these records."""
+    """Return the facts that a dataset built from these records would have in its records/."""
     times = np.bincount(duplicate_of[duplicate_of >= 0], minlength=status.size).astype(np.uint32)
     pair = records.source.astype(np.int64) * len(STATUS_CODES) + status
     counts, residues = np.bincount(pair), np.bincount(pair, weights=records.residues)

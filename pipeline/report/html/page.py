@@ -1,4 +1,4 @@
-"""The report as one HTML file for light and dark screens from 340 pixels, and for printing.
+"""The report as one HTML file, for printing and for light and dark screens of 340 pixels or wider.
 
 The page has no script and loads no other file. Jinja2 fills `templates/` and escapes every name and
 id that comes from a file. In addition, a content security policy in the page forbids scripts and

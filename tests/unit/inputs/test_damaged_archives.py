@@ -81,7 +81,7 @@ def test_a_flipped_bit_in_the_magic_of_any_part_is_an_error(tmp_path: Path, kind
         second = bytearray(first)
         second[bit // 8] ^= 1 << bit % 8
         path.write_bytes(first + second + first)
-        with pytest.raises(InputError, match=r"archive \(the data after a complete part of it is"):
+        with pytest.raises(InputError, match=r"archive \(a complete part is followed by"):
             rows(path)
 
 
