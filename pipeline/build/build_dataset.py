@@ -205,7 +205,7 @@ class Build:
         return [results[index] for index in range(len(tasks))]
 
     def _map(self) -> MapOutcome:
-        maps = map_tasks(self._plan, self._options.of_dataset, self._work)
+        maps = map_tasks(self._plan, self._options.of_dataset, self._work, self._options.allowed)
         hashes = hash_tasks(self._plan, self._work)
         # hash tasks read the tables a second time
         hashed = sum(task.end - task.begin for task in hashes)

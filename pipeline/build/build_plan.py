@@ -118,7 +118,9 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
     Raises:
         InputError: an input is missing, unreadable or named twice.
     """
-    sources, passed_over = find_sources(options.inputs, options.format, spool=spool)
+    sources, passed_over = find_sources(
+        options.inputs, options.format, spool=spool, allowed=options.allowed
+    )
     size = task_bytes(sources)
     ranges = [
         (i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, size)

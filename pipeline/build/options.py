@@ -12,6 +12,7 @@ from typing import Any, Literal, Optional
 from packers import PackerName
 from pipeline.executors.registry import EXECUTORS, ExecutorName
 from pipeline.inputs.formats.registry import Format
+from pipeline.inputs.source import Allowed
 from schemas.shard import SequenceLimits
 
 
@@ -157,6 +158,11 @@ class PreprocessOptions(DatasetOptions, _Places):
     Faster on one machine; only this machine can resume the build."""
     overwrite: bool = False
     """Replace a dataset of other inputs or options, or an unfinished task list."""
+    allow_nucleotides: bool = False
+    """Read inputs that look like nucleotides, which are refused otherwise: A, C, G and T as
+    residues."""
+    allow_alignment: bool = False
+    """Read inputs that look like an alignment, which are refused otherwise: gaps as letters."""
     dry_run: bool = False
     """Print the plan of the build, and write nothing."""
     log_json: bool = False
@@ -187,6 +193,11 @@ class PreprocessOptions(DatasetOptions, _Places):
             )
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers is {self.workers}, expected at least 1")
+
+    @property
+    def allowed(self) -> Allowed:
+        """Inputs to read although they do not look like unaligned proteins."""
+        return Allowed(nucleotides=self.allow_nucleotides, alignment=self.allow_alignment)
 
     @property
     def of_dataset(self) -> DatasetOptions:

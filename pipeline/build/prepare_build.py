@@ -10,6 +10,7 @@ from pipeline.build.build_plan import PLAN, Plan, plan, plan_digest, planned_her
 from pipeline.build.destination.destination import Destination
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import Reporter
+from pipeline.inputs.error_location import stdin_named
 from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.source import Source
 from schemas import __version__
@@ -34,13 +35,16 @@ def prepared(
     refuse_inside(options.out, options.inputs)
     existing = existing_dataset(destination, options)
     with destination.claim():
-        planned = plan(options, spool=destination.spool(options))
+        spool = destination.spool(options)
+        with stdin_named(spool):
+            planned = plan(options, spool=spool)
         for line in planned.passed_over:
             report.note(f"skipped {without_credentials(line)}")
         _refuse_other_plan(destination, options, planned)
         if existing is not None:
             _refuse_other_dataset(existing, options, planned.sources, destination.out.where())
-        yield planned, existing
+        with stdin_named(spool):
+            yield planned, existing
 
 
 def existing_dataset(destination: Destination, options: PreprocessOptions) -> Manifest | None:

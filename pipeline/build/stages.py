@@ -13,13 +13,16 @@ from pipeline.build.build_plan import Plan
 from pipeline.build.options import DatasetOptions
 from pipeline.build.tasks import HashTask, Job, MapTask, ReduceTask, RestTask
 from pipeline.inputs.find import every_range
+from pipeline.inputs.source import ANYTHING, Allowed
 from pipeline.storage.folder import Folder
 
 RESTS_TOGETHER: Final = 64
 """Maximum number of rests that one task packs."""
 
 
-def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapTask]:
+def map_tasks(
+    planned: Plan, options: DatasetOptions, work: Folder, allowed: Allowed = ANYTHING
+) -> list[MapTask]:
     """Return a task for each range of the plan."""
     return [
         MapTask(
@@ -30,6 +33,7 @@ def map_tasks(planned: Plan, options: DatasetOptions, work: Folder) -> list[MapT
             partitions=planned.partitions,
             options=options,
             work=work,
+            allowed=allowed,
         )
         for i, (s, begin, end) in enumerate(planned.ranges)
     ]

@@ -20,7 +20,7 @@ from pipeline.build.task_results import (
     ReduceResult,
     VerifyResult,
 )
-from pipeline.inputs.source import Source
+from pipeline.inputs.source import ANYTHING, Allowed, Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.urls import is_url
 from schemas.manifest_entries import RecordsEntry, ShardEntry
@@ -62,7 +62,10 @@ class Task(Protocol[Result]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapTask:
-    """Read the records in bytes [begin, end) of `source`, tokenize, and sort into partitions."""
+    """Read the records in bytes [begin, end) of `source`, tokenize, and sort into partitions.
+
+    allowed: does not enter the identity, because it does not change the result.
+    """
 
     result_type: ClassVar[type[MapResult]] = MapResult
 
@@ -73,6 +76,7 @@ class MapTask:
     partitions: int
     options: DatasetOptions
     work: Folder
+    allowed: Allowed = ANYTHING
 
     @property
     def name(self) -> str:

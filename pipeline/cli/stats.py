@@ -27,6 +27,8 @@ def run_stats(options: StatsOptions) -> int:
             capacity=options.capacity,
             max_seq_len=options.max_seq_len,
             long=options.long,
+            allow_nucleotides=True,
+            allow_alignment=True,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

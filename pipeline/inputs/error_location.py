@@ -6,6 +6,7 @@ In a large archive, this takes as long as unpacking the archive up to that line.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -44,6 +45,17 @@ def plain_text(source: Source) -> Iterator[BinaryIO]:
         closing(decompressed(cast(BinaryIO, io.BufferedReader(raw)), source.compression)) as stream,
     ):
         yield stream
+
+
+@contextmanager
+def stdin_named(spool: str | None) -> Iterator[None]:
+    """Let errors of the file that holds standard input name standard input."""
+    try:
+        yield
+    except InputError as error:
+        if spool is None or os.path.abspath(error.source) != os.path.abspath(spool):
+            raise
+        raise type(error)(error.message, source="standard input", line=error.line) from error
 
 
 @contextmanager

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
+from pipeline.inputs.composition import LOOK_BYTES, refuse_other_letters
 from pipeline.inputs.decompress import detect
 from pipeline.inputs.expand import Named, as_text, expand, listed, special, suffix
 from pipeline.inputs.formats.registry import FORMATS, Format, recognised
-from pipeline.inputs.source import Source
+from pipeline.inputs.source import ANYTHING, Allowed, Source
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
 from pipeline.storage.ranged_file import request_with_retries
@@ -37,7 +38,11 @@ follows, so that a run never reuses the results of another run."""
 
 
 def find_sources(
-    inputs: tuple[str, ...], format: Format, *, spool: str | None
+    inputs: tuple[str, ...],
+    format: Format,
+    *,
+    spool: str | None,
+    allowed: Allowed = ANYTHING,
 ) -> tuple[list[Source], list[str]]:
     """Return the inputs in the order of the command line, with folders and globs in byte order.
 
@@ -45,10 +50,12 @@ def find_sources(
         inputs: arguments of the command line.
         format: format of all inputs. `auto` detects each file's format.
         spool: file to which standard input was written, if it is one of the inputs.
+        allowed: FASTA to read although it does not look like unaligned proteins.
     Returns:
         Sources, and a line with the reason for each file of an input folder that was skipped.
     Raises:
-        InputError: nothing matches, an input is named twice, or cannot be read.
+        InputError: nothing matches, an input is named twice, cannot be read, or looks like
+            nucleotides or an alignment.
     """
     named: list[Named] = []
     passed_over: list[str] = []
@@ -75,7 +82,10 @@ def find_sources(
 
     def source_of(input_and_listing: Named) -> Source:
         url, info = input_and_listing
-        return _source(url, names[url], format, spool, info)
+        source, head = _source(url, names[url], format, spool, info)
+        if source.format == "fasta":
+            refuse_other_letters(source, head, allowed)
+        return source
 
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
         return list(threads.map(source_of, named)), passed_over
@@ -130,11 +140,12 @@ def _told_apart(names: dict[str, str]) -> dict[str, str]:
 
 def _source(
     url: str, name: str, format: Format, spool: str | None, info: dict[str, Any] | None
-) -> Source:
+) -> tuple[Source, bytes]:
+    """Return an input, and the first bytes of the file."""
     place = spool if url == "-" and spool is not None else url
     _refuse_special(place)
     with open_input(place) as file:
-        head = file.read(8)
+        head = file.read(LOOK_BYTES)
         size, fingerprint = _stat(place, info)
     compression = detect(head)
     if format == "auto":
@@ -143,7 +154,7 @@ def _source(
         raise InputError(
             f"a {compression} archive of a table; unpack it, tables are packed inside", source=place
         )
-    return Source(
+    source = Source(
         url=place,
         name=name,
         bytes=size,
@@ -152,6 +163,7 @@ def _source(
         compression=compression,
         piece=PIECE_BYTES,
     )
+    return source, head
 
 
 def _refuse_special(url: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Compression = Literal["none", "gzip", "zstd", "xz", "bzip2"]
 
@@ -41,3 +41,18 @@ class InputRange:
     end: int
     sequence_column: str
     id_column: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Allowed:
+    """Inputs other than unaligned proteins that the user wants to read."""
+
+    nucleotides: bool = False
+    alignment: bool = False
+
+    @property
+    def everything(self) -> bool:
+        return self.nucleotides and self.alignment
+
+
+ANYTHING: Final = Allowed(nucleotides=True, alignment=True)

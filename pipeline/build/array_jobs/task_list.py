@@ -54,7 +54,7 @@ class TaskList:
 
     @property
     def maps(self) -> list[MapTask]:
-        return map_tasks(self.plan, self.options.of_dataset, self.work)
+        return map_tasks(self.plan, self.options.of_dataset, self.work, self.options.allowed)
 
     @property
     def hashes(self) -> list[HashTask]:

@@ -28,6 +28,7 @@ from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, create_s
 from pipeline.build.spill.spill_kernel import pack
 from pipeline.build.task_results import MapResult
 from pipeline.build.tasks import MapTask, OnBytes
+from pipeline.inputs.composition import refuse_other_tokens
 from pipeline.inputs.error_location import first_unknown
 from pipeline.inputs.formats.registry import FORMATS
 from pipeline.inputs.record_block import Blocks, RecordBlock
@@ -57,6 +58,8 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
         for block, hashed in blocks:
             pieces += hashed
             if len(block):
+                if not records and task.source.format != "fasta":  # FASTA: when planned
+                    refuse_other_tokens(task.source, block, task.allowed)
                 _refuse_unknown(task, block)
                 _write(spill, block, records, task)
                 records += len(block)

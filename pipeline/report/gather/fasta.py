@@ -23,7 +23,7 @@ from pipeline.build.reduce_stage.deduplicate import (
     cropped_copy_candidates,
     mark_duplicates,
 )
-from pipeline.inputs.error_location import no_residue
+from pipeline.inputs.error_location import no_residue, stdin_named
 from pipeline.report.gather.assemble import Facts, PackedSplit, assemble, settings_of, together
 from pipeline.report.gather.compare import Side
 from pipeline.report.gather.lengths import Counted, sequences_of
@@ -46,12 +46,14 @@ def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
     """
     with tempfile.TemporaryDirectory(prefix="thdpack-stats-") as scratch:
         spooled = spool_stdin(options, Path(scratch))
-        planned = plan(options, spool=None if spooled is None else str(spooled))
-        progress.phase("read", planned.input_bytes)
-        records = read_records(planned, options.of_dataset, progress)
-        for i, source in enumerate(planned.sources):
-            if not records.residues[records.source == i].any():
-                raise no_residue(source)
+        spool = None if spooled is None else str(spooled)
+        with stdin_named(spool):
+            planned = plan(options, spool=spool)
+            progress.phase("read", planned.input_bytes)
+            records = read_records(planned, options.of_dataset, progress)
+            for i, source in enumerate(planned.sources):
+                if not records.residues[records.source == i].any():
+                    raise no_residue(source)
     return Side(_report(records, planned, options), records.hashes, records.residues)
 
 

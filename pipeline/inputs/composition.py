@@ -1,0 +1,193 @@
+"""Recognise nucleotides and alignments by the first letters of an input.
+
+Both parse as protein FASTA, and a dataset of them would be useless. The first few kilobytes of
+each input are judged, which are read anyway to detect the format. Only where they look odd, up to
+SAMPLE_BYTES of text are read and judged as a whole. A single odd record is no reason to refuse.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+from pipeline.inputs.decompress import broken_archive_errors, decompressed
+from pipeline.inputs.source import Allowed, Source
+from pipeline.storage.open_input import open_input
+from schemas.errors import InputError
+from schemas.vocabulary import ESM2
+
+if TYPE_CHECKING:
+    from pipeline.inputs.record_block import RecordBlock
+
+LOOK_BYTES: Final = 1 << 12
+"""Bytes of each input that are looked at. Reading them from a store starts no prefetch."""
+SAMPLE_BYTES: Final = 1 << 20
+"""Bytes of text that decide about an input whose first bytes look odd."""
+
+_NUCLEOTIDES: Final = b"ACGTUN"
+_SHARE: Final = 0.95
+_ENOUGH_LETTERS: Final = 1_000
+_FEWEST_LETTERS: Final = 60
+"""With fewer letters than _ENOUGH_LETTERS, all have to be nucleotides. The chance that this many
+residues of a protein are is below 1e-30."""
+_RARE: Final = 0.02
+_GAPS: Final = b"-."
+_HEADER_OR_COMMENT: Final = re.compile(rb"(?m)^[>;][^\r\n]*")
+_NOT_LETTERS: Final = bytes(set(range(256)) - set(range(65, 91)) - set(range(97, 123)))
+_LOWER: Final = bytes(range(97, 123))
+_SAMPLE_RECORDS: Final = 1_000
+_SAMPLE_TOKENS: Final = 1 << 20
+
+
+def refuse_other_letters(source: Source, head: bytes, allowed: Allowed) -> None:
+    """Refuse a FASTA source whose first records are nucleotides or an alignment.
+
+    Args:
+        head: first bytes of the file as stored.
+    Raises:
+        InputError: the first records look like nucleotides, or like an alignment.
+    """
+    if allowed.everything or not head:
+        return
+    text = _plain(source, head)
+    if text is not None and _looks_like_proteins(text):
+        return
+    sample, whole = _sample(source)
+    said = None if allowed.nucleotides else _nucleotides(_counts(sample), whole)
+    if said is None and not allowed.alignment:
+        said = _alignment(_rows(sample, whole))
+    if said is not None:
+        raise InputError(said, source=source.url)
+
+
+def refuse_other_tokens(source: Source, block: RecordBlock, allowed: Allowed) -> None:
+    """Refuse a source of any format whose first block holds nucleotides or an alignment.
+
+    Raises:
+        InputError: as `refuse_other_letters`.
+    """
+    import numpy as np
+
+    if allowed.everything:
+        return
+    ends = block.ends[:_SAMPLE_RECORDS].tolist()
+    tokens = block.tokens[: min(ends[-1], _SAMPLE_TOKENS)]
+    times = np.bincount(tokens, minlength=len(ESM2))
+    gaps = [ESM2.id(chr(gap)) for gap in _GAPS]
+    counts = {letter: int(times[ESM2.id(letter)]) for letter in _NUCLEOTIDES.decode()}
+    counts["all"] = int(tokens.size - times[gaps].sum())
+    said = None if allowed.nucleotides else _nucleotides(counts, tokens.size == block.tokens.size)
+    if said is None and not allowed.alignment and times[gaps].any():
+        texts = [
+            "".join(ESM2.tokens[token][:1] for token in block.tokens[begin:end]).encode()
+            for begin, end in zip([0, *ends], ends, strict=False)
+            if end <= tokens.size
+        ]
+        said = _alignment(texts)
+    if said is not None:
+        raise InputError(said, source=source.url)
+
+
+def _plain(source: Source, head: bytes) -> bytes | None:
+    """Return the text of a file's first bytes; None if an archive's first bytes are not enough."""
+    if source.compression == "none":
+        return _unix(head)
+    if source.compression != "gzip":
+        return None  # a zstd or bzip2 block is longer
+    try:
+        return _unix(zlib.decompressobj(31).decompress(head, 4 * LOOK_BYTES))
+    except zlib.error:  # the task that reads the archive explains it
+        return None
+
+
+def _unix(text: bytes) -> bytes:
+    """Return a text whose lines end with a line feed."""
+    return text.replace(b"\r", b"\n")
+
+
+def _looks_like_proteins(text: bytes) -> bool:
+    """Return whether the first bytes of a FASTA text leave no doubt, so that no more is read."""
+    lines = _HEADER_OR_COMMENT.sub(b"", text)
+    letters = lines.translate(None, _NOT_LETTERS).upper()
+    others = len(letters.translate(None, _NUCLEOTIDES))
+    return others > 0.2 * len(letters) and not any(gap in lines for gap in _GAPS)
+
+
+def _sample(source: Source) -> tuple[bytes, bool]:
+    """Return the first text of a source, and whether it is all.
+
+    An archive that cannot be read gives no text: the task that reads it explains why.
+    """
+    found = bytearray()
+    unreadable: tuple[type[Exception], ...] = (InputError, OSError, ValueError)
+    try:
+        with (
+            open_input(source.url, until=SAMPLE_BYTES) as raw,
+            closing(
+                decompressed(cast(BinaryIO, io.BufferedReader(cast(Any, raw))), source.compression)
+            ) as stream,
+        ):
+            while len(found) <= SAMPLE_BYTES and (more := stream.read(1 << 16)):
+                found += more
+    except (*unreadable, *broken_archive_errors()):
+        return b"", False
+    return _unix(bytes(found[:SAMPLE_BYTES])), len(found) <= SAMPLE_BYTES
+
+
+def _counts(text: bytes) -> dict[str, int]:
+    """Return how often each nucleotide's letter occurs in residues, and `all` letters."""
+    letters = _HEADER_OR_COMMENT.sub(b"", text).translate(None, _NOT_LETTERS).upper()
+    counts = {chr(letter): letters.count(bytes([letter])) for letter in _NUCLEOTIDES}
+    return {**counts, "all": len(letters)}
+
+
+def _rows(text: bytes, whole: bool) -> list[bytes]:
+    """Return the residues of whole records, gaps included."""
+    bodies = re.split(rb"(?m)^>[^\r\n]*", text)[1:]
+    return [b"".join(body.split()) for body in (bodies if whole else bodies[:-1])]
+
+
+def _nucleotides(counts: Mapping[str, int], whole: bool) -> str | None:
+    """Return an error message if nearly all letters are nucleotides.
+
+    Three of A, C, G and T (or U) have to be common, or N has to be most of them, as at the start
+    of a chromosome. So repeats such as poly-A do not count.
+    """
+    letters = counts["all"]
+    known = sum(counts[letter] for letter in _NUCLEOTIDES.decode())
+    enough = _SHARE * letters if letters >= _ENOUGH_LETTERS else letters
+    if letters < _FEWEST_LETTERS or known < enough:
+        return None
+    bases = (counts["A"], counts["C"], counts["G"], counts["T"] + counts["U"])
+    if sum(base > _RARE * letters for base in bases) < 3 and counts["N"] < letters / 2:
+        return None
+    some = f"its {letters:,}" if whole else f"the first {letters:,}"
+    return (
+        f"looks like nucleotides ({100 * known // letters} % of {some} letters are "
+        "A, C, G, T, U or N); thdpack expects proteins. "
+        "Translate it first, or give --allow-nucleotides"
+    )
+
+
+def _alignment(rows: Sequence[bytes]) -> str | None:
+    """Return an error message if records have one length, and half of them or more have gaps.
+
+    In A3M the length without insertions, which are lower-case letters, is the same.
+    """
+    gapped = sum(any(gap in row for gap in _GAPS) for row in rows)
+    if len(rows) < 2 or 2 * gapped < len(rows):
+        return None
+    columns = {len(row) for row in rows}
+    if len(columns) > 1:
+        columns = {len(row.translate(None, _LOWER + b".")) for row in rows}
+    if len(columns) > 1:
+        return None
+    return (
+        f"looks like an alignment ({gapped:,} of the first {len(rows):,} records have gaps, and "
+        f"all have {columns.pop():,} columns); thdpack expects unaligned proteins. "
+        "Remove the gaps (- and .) first, or give --allow-alignment"
+    )

@@ -1,0 +1,123 @@
+"""Nucleotides and alignments are refused before any work, unless the user asks for them."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.build.array_jobs.task_list import plan_tasks
+from pipeline.build.options import PreprocessOptions
+from pipeline.build.progress import PlainReporter
+from pipeline.inputs.find import find_sources
+from pipeline.inputs.source import Allowed
+from schemas.errors import InputError
+from tests.helpers.data.corpus import LETTERS, fasta, made_records
+from tests.helpers.processes.command_line import Run
+
+
+def made(letters: str, lengths: list[int]) -> bytes:
+    """Return FASTA of random letters."""
+    rng = np.random.default_rng(0)
+    return b"".join(
+        f">r{i}\n{''.join(rng.choice(list(letters), length))}\n".encode()
+        for i, length in enumerate(lengths)
+    )
+
+
+def said_of(path: Path, content: bytes) -> str:
+    """Return the error for an input; empty if it is taken."""
+    path.write_bytes(content)
+    try:
+        find_sources((str(path),), "auto", spool=None, allowed=Allowed())
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_nucleotides_are_refused_in_one_line_and_read_on_demand(run: Run, tmp_path: Path) -> None:
+    path, out = tmp_path / "x.fasta", tmp_path / "out"
+    path.write_bytes(made("ACGT", [500] * 4))
+    done = run("preprocess", path, "--out", out)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"thdpack: {path}: looks like nucleotides (100 % of its 2,000 letters are A, C, G, T, U "
+        "or N); thdpack expects proteins. Translate it first, or give --allow-nucleotides"
+    ]
+    assert not list(out.glob("**/*.arrow"))
+    assert "looks like nucleotides" in run("preprocess", path, "--out", out, "--dry-run").stderr
+    piped = run("preprocess", "-", "--out", out, stdin=path.read_bytes())
+    assert piped.stderr.startswith("thdpack: standard input: looks like nucleotides")
+    with pytest.raises(InputError, match="looks like nucleotides"):
+        plan_tasks(PreprocessOptions(inputs=(str(path),), out=str(out)), PlainReporter())
+    assert run("preprocess", path, "--out", out, "--allow-nucleotides").returncode == 0
+    assert run("stats", path).returncode == 0
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
+def test_genomes_genes_and_alignments_are_recognised_in_any_archive(
+    tmp_path: Path, pack: type[bytes]
+) -> None:
+    path = tmp_path / "x.fa"
+    chromosome = b">chr1\n" + b"N" * 30_000 + b"\n" + made("acgtn", [30_000])[4:]
+    genes = made("ACGU", [60] * 3) + made("ACGTRYKM", [5])
+    assert "looks like nucleotides" in said_of(path, pack(chromosome))
+    assert "looks like nucleotides" in said_of(path, pack(made("ACGU", [60] * 3)))
+    assert "looks like nucleotides" in said_of(path, pack(genes.replace(b"\n", b"\r\n") * 9))
+    assert "looks like nucleotides" in said_of(path, pack(b">" + b"x" * 9_000 + genes[3:] * 9))
+    aligned = made(LETTERS + "---", [70] * 40)
+    a3m = b">q\nMKT-AYI\n>h\nMKTvvAYI-\n>i\nM-T-AYa-\n"
+    assert "40 of the first 40 records have gaps" in said_of(path, pack(aligned))
+    assert "all have 70 columns" in said_of(path, pack(aligned))
+    assert "all have 7 columns" in said_of(path, pack(a3m))
+
+
+def test_proteins_of_few_letters_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta"
+    proteins = fasta(made_records(50))
+    repeats = b"".join(f">a{i}\n{'A' * 200}\n>b{i}\n{'GA' * 90}\n".encode() for i in range(40))
+    peptides = made("ACGT", [9] * 1000)
+    for content in (
+        proteins,
+        repeats,
+        peptides + proteins,
+        peptides[:60],
+        b">a\nMKT-AYI\n>b\nMKTAYIV\n>c\nMKVAYIV\n",
+        b">a\nMKT-AYI\n>b\nMK-TAYIAV\n",
+    ):
+        assert said_of(path, content) == "", content[:80]
+
+
+def test_nucleotides_in_a_table_are_refused_too(run: Run, tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    path = tmp_path / "x.parquet"
+    for sequence, kind in (("ACGT" * 300, "nucleotides"), ("MKT-AYI", "an alignment")):
+        pq.write_table(pa.table({"sequence": [sequence] * 3, "id": ["a", "b", "c"]}), path)
+        done = run("preprocess", path, "--out", tmp_path / kind)
+        assert f"{path}: looks like {kind}" in done.stderr
+        words = ("--allow-nucleotides", "--allow-alignment", "--dedup", "none")
+        done = run("preprocess", path, "--out", tmp_path / kind, *words)
+        assert done.returncode == 0, done.stderr
+
+
+def test_allowing_changes_neither_bytes_nor_digest(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_bytes(fasta(made_records(20)))
+    manifests = []
+    for name, words in (("a", ()), ("b", ("--allow-nucleotides", "--allow-alignment"))):
+        assert run("preprocess", path, "--out", tmp_path / name, *words).returncode == 0
+        manifests.append((tmp_path / name / "manifest.json").read_bytes())
+    assert manifests[0] == manifests[1]
+
+
+def test_empty_standard_input_is_called_by_its_name(run: Run, tmp_path: Path) -> None:
+    for words in (("preprocess", "-", "--out", tmp_path / "out"), ("stats", "-")):
+        done = run(*words, stdin=b"")
+        assert done.returncode == 1
+        said = done.stderr.splitlines()[-1]
+        assert said.startswith("thdpack: standard input:1: no residue"), said
