@@ -67,12 +67,12 @@ class DatasetOptions(SequenceLimits):
     shard_mb: int = 64
     """Approximate size of a shard in MiB."""
     format: Format = "auto"
-    """Format of the inputs. `auto` detects it from a file's first bytes and its name, except for
-    the formats that Biopython reads: `swiss`, `genbank`, `embl`."""
+    """Format of the inputs. `auto` detects it from a file's first bytes and its name."""
     sequence_column: str = "sequence"
-    """Parquet and Arrow inputs: column with the residues."""
+    """Parquet, Arrow, CSV and TSV inputs: column with the residues."""
     id_column: str = "id"
-    """Parquet and Arrow inputs: column with the record id. Without a column `id`, ids are empty."""
+    """Parquet, Arrow, CSV and TSV inputs: column with the record id. Without a
+    column `id`, ids are empty."""
 
     def __post_init__(self) -> None:
         self._check_sizes()

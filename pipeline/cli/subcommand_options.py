@@ -16,7 +16,8 @@ from schemas.models import ESM2_MODELS
 INPUTS_HELP = (
     "Files, folders, globs or URLs (s3://…, gs://…, https://…; folders and globs in stores, too), "
     "@LIST for a file with one of these per line, or - for standard input. "
-    "FASTA, plain or compressed (gz, bgz, zst, xz, bz2); Parquet or Arrow with a sequence column."
+    "FASTA, plain or compressed (gz, bgz, zst, xz, bz2); "
+    "Parquet, Arrow, CSV or TSV with a sequence column."
 )
 
 

@@ -14,7 +14,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
-from pipeline.inputs.decompress import broken_archive_errors, decompressed
+from pipeline.inputs.decompress import (
+    ArchiveNeedsError,
+    broken_archive_errors,
+    decompressed,
+)
 from pipeline.inputs.source import Allowed, Source
 from pipeline.storage.open_input import open_input
 from schemas.errors import InputError
@@ -38,6 +42,7 @@ _RARE: Final = 0.02
 _GAPS: Final = b"-."
 _HEADER_OR_COMMENT: Final = re.compile(rb"(?m)^[>;][^\r\n]*")
 _NOT_LETTERS: Final = bytes(set(range(256)) - set(range(65, 91)) - set(range(97, 123)))
+_RESIDUES_AND_GAPS: Final = bytes([*range(65, 91), *range(97, 123)]) + _GAPS + b"*"
 _LOWER: Final = bytes(range(97, 123))
 _SAMPLE_RECORDS: Final = 1_000
 _SAMPLE_TOKENS: Final = 1 << 20
@@ -123,7 +128,6 @@ def _sample(source: Source) -> tuple[bytes, bool]:
     An archive that cannot be read gives no text: the task that reads it explains why.
     """
     found = bytearray()
-    unreadable: tuple[type[Exception], ...] = (InputError, OSError, ValueError)
     try:
         with (
             open_input(source.url, until=SAMPLE_BYTES) as raw,
@@ -133,7 +137,9 @@ def _sample(source: Source) -> tuple[bytes, bool]:
         ):
             while len(found) <= SAMPLE_BYTES and (more := stream.read(1 << 16)):
                 found += more
-    except (*unreadable, *broken_archive_errors()):
+    except (ArchiveNeedsError, InputError, OSError, ValueError):
+        return b"", False
+    except broken_archive_errors():
         return b"", False
     return _unix(bytes(found[:SAMPLE_BYTES])), len(found) <= SAMPLE_BYTES
 
@@ -180,6 +186,9 @@ def _alignment(rows: Sequence[bytes]) -> str | None:
     """
     gapped = sum(any(gap in row for gap in _GAPS) for row in rows)
     if len(rows) < 2 or 2 * gapped < len(rows):
+        return None
+    others = sum(len(row.translate(None, _RESIDUES_AND_GAPS)) for row in rows)
+    if others > (1 - _SHARE) * sum(map(len, rows)):  # dates, for example
         return None
     columns = {len(row) for row in rows}
     if len(columns) > 1:

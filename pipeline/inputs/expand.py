@@ -7,10 +7,11 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
-from pipeline.inputs.formats.registry import FORMATS, Format
+from pipeline.inputs.file_names import only_sequences
+from pipeline.inputs.formats.registry import Format
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
 from pipeline.storage.ranged_file import request_with_retries
@@ -23,11 +24,6 @@ _LISTING: Final = 600 << 20
 deadline of a listing."""
 Named = tuple[str, dict[str, Any] | None]
 """An input's path or URL, and its entry in a store's listing."""
-
-_SUFFIXES: Final = tuple(suffix for known in FORMATS.values() for suffix in known.suffixes)
-_PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
-_MOST_NAMED: Final = 3
-"""Maximum number of a folder's files that an error names."""
 
 
 def listed(inputs: tuple[str, ...]) -> Iterator[str]:
@@ -78,7 +74,7 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
     path = Path(text)
     if path.is_dir():
         files, odd = _files_in(path)
-        chosen, others = _only_sequences(text, files, odd, format)
+        chosen, others = only_sequences(text, files, odd, format)
         return [(file, None) for file in chosen], others
     if path.exists() or not glob.has_magic(text):
         return [(text, None)], []
@@ -154,7 +150,7 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
             text, path, request_with_retries(remote, lambda: fs.find(path, detail=True), _LISTING)
         )
     folder = text.rstrip("/")
-    chosen, others = _only_sequences(
+    chosen, others = only_sequences(
         text, [url for url in objects if "/." not in url.removeprefix(folder)], [], format
     )
     return [(url, objects[url]) for url in chosen], others
@@ -228,44 +224,3 @@ def _not_a_file(path: str) -> str | None:
 def special(mode: int) -> str:
     """Return the name of a special file."""
     return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-
-
-def _only_sequences(
-    folder: str, files: list[str], odd: list[str], format: Format
-) -> tuple[list[str], list[str]]:
-    """Return the sequence files of a folder, and a line for each path that is skipped."""
-    chosen = [f for f in files if format != "auto" or looks_like_sequences(f)]
-    if not chosen:
-        kinds = " ".join(_SUFFIXES)
-        also = "".join(f"; passed over {line}" for line in odd[:_MOST_NAMED])
-        raise InputError(
-            f"no sequence file in this folder; looked for {kinds}, "
-            f"also with {' '.join(_PACKED)}{also}",
-            source=folder,
-        )
-    left = set(files) - set(chosen)
-    others = [
-        f"{f}: not named like a sequence file; name it on the command line to read it"
-        for f in files
-        if f in left
-    ]
-    return chosen, [as_text(line) for line in (*others, *odd)]
-
-
-def as_text(name: str) -> str:
-    """Return a file's name as text, with escapes such as `\\xff` for bytes that are not UTF-8."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def suffix(name: str) -> str:
-    """Return the suffix of a file's name in lower case. Suffixes of archives are removed first."""
-    path = PurePosixPath(name.lower())
-    return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
-
-
-def looks_like_sequences(name: str) -> bool:
-    """Whether a file has the name of a sequence file."""
-    # exclude cache files, which Hugging Face datasets writes beside a saved dataset
-    if PurePosixPath(name).match("cache-*.arrow"):
-        return False
-    return suffix(name) in _SUFFIXES

@@ -12,6 +12,7 @@ HEAD_BYTES: Final = 1 << 16
 
 _UNPACK: Final = "unpack it, and give FASTA"
 _CONVERT: Final = "give FASTA, or a table with a sequence column"
+_FROM_STRUCTURE: Final = "give its sequences as FASTA"
 _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (b"PK\x03\x04", "a zip archive", _UNPACK),
     (b"PK\x05\x06", "a zip archive", _UNPACK),
@@ -43,6 +44,14 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (b"CLUSTAL", "a Clustal alignment", _CONVERT),
     (b"# STOCKHOLM", "a Stockholm alignment", _CONVERT),
     (b"##gff-version", "a GFF file", _CONVERT),
+    (b"#NEXUS", "a NEXUS alignment", _CONVERT),
+    (b"!!AA_MULTIPLE_ALIGNMENT", "an MSF alignment", _CONVERT),
+    (b"##fileformat=VCF", "a VCF file", _CONVERT),
+    (b"@HD\t", "a SAM file", _CONVERT),
+    (b"HEADER    ", "a PDB structure", _FROM_STRUCTURE),
+    (b"ATOM  ", "a PDB structure", _FROM_STRUCTURE),
+    (b"data_", "an mmCIF structure", _FROM_STRUCTURE),
+    (b"\x93NUMPY", "a NumPy array", _CONVERT),
     (b"LOCUS ", "a GenBank file", "read it with --format genbank"),
 )
 _BYTE_ORDER: Final = (b"\xff\xfe", b"\xfe\xff", b">\x00", b"\x00>")
@@ -52,6 +61,9 @@ _MARKUP: Final = re.compile(
 _XML: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b")
 _FASTQ: Final = re.compile(rb"@[^\r\n]*\r?\n[^\r\n]+\r?\n\+")
 _FLAT_FILE: Final = re.compile(rb"ID {3}\S")
+_EMBL: Final = re.compile(rb"ID {3}[^\r\n]*\bBP\.\s*$", re.MULTILINE)
+_JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
+_CSV: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\w\" .-]+([,\t])[\w\" .()\[\]-]*(?:\1[^\r\n]*)?\r?\n")
 _TAR: Final = slice(257, 262)
 
 
@@ -79,7 +91,14 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
     if _FASTQ.match(head):
         return "FASTQ, reads with qualities: convert it, as in seqkit fq2fa"
     if _FLAT_FILE.match(head):
-        return "a Swiss-Prot or EMBL flat file: read it with --format swiss or --format embl"
+        name, option = ("an EMBL", "embl") if _EMBL.match(head) else ("a Swiss-Prot", "swiss")
+        return f"{name} flat file: read it with --format {option}"
+    if _JSON.match(head):
+        return f"JSON: {_CONVERT}"
+    table = _CSV.match(head)
+    if table:
+        name = "csv" if table.group(1) == b"," else "tsv"
+        return f"{name.upper()}, a table of text: read it with --format {name}"
     return None
 
 

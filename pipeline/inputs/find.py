@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 
 from pipeline.inputs.composition import LOOK_BYTES, refuse_other_letters
 from pipeline.inputs.decompress import detect
-from pipeline.inputs.expand import Named, as_text, expand, listed, special, suffix
+from pipeline.inputs.expand import Named, expand, listed, special
+from pipeline.inputs.file_names import as_text, suffix
 from pipeline.inputs.formats.registry import FORMATS, Format, recognised
 from pipeline.inputs.source import ANYTHING, Allowed, Source
 from pipeline.storage.interrupt import INTERRUPTED

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.build.options import PreprocessOptions
-from pipeline.inputs.expand import looks_like_sequences
+from pipeline.inputs.file_names import looks_like_sequences
 from pipeline.report.comparison import Comparison
 from pipeline.report.gather.compare import Side, compare
 from pipeline.report.model import Report

@@ -24,6 +24,9 @@ class InputFormat:
             InputError: the input cannot be read or breaks a rule.
     suffixes: endings of file names in lower case, without those of archives (.gz).
     first_bytes: bytes with which every file of the format begins, at most 8.
+    in_folders: whether files of a named folder are read if they have these suffixes. Other formats
+        are read only from files that are named themselves, because such files often lie beside
+        proteins: a genome, its annotation, metadata.
     can_be_cut: whether several tasks can share a file, if it is not an archive.
     is_table: whether files are read by columns and have internal compression.
     """
@@ -31,6 +34,7 @@ class InputFormat:
     read: Callable[[InputRange, Vocabulary, Callable[[int], None]], Blocks]
     suffixes: tuple[str, ...] = ()
     first_bytes: bytes | None = None
+    in_folders: bool = False
     can_be_cut: bool = False
     is_table: bool = False
 
@@ -48,6 +52,12 @@ def _table(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], N
     return ((block, []) for block in read_table(part.source, vocabulary, *columns, on_bytes))
 
 
+def _csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
+    from pipeline.inputs.formats.csv_records import read_csv
+
+    return read_csv(part, vocabulary, on_bytes)
+
+
 def _seqio(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
     from pipeline.inputs.formats.seqio_records import read_seqio
 
@@ -56,16 +66,28 @@ def _seqio(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], N
 
 _FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".fsa", ".pep", ".mpfa", ".aa", ".seq")
 FORMATS: Final = {
-    "fasta": InputFormat(read=_fasta, suffixes=_FASTA_SUFFIXES, can_be_cut=True),
+    "fasta": InputFormat(read=_fasta, suffixes=_FASTA_SUFFIXES, in_folders=True, can_be_cut=True),
     "parquet": InputFormat(
-        read=_table, suffixes=(".parquet", ".pq"), first_bytes=b"PAR1", is_table=True
+        read=_table,
+        suffixes=(".parquet", ".pq"),
+        first_bytes=b"PAR1",
+        in_folders=True,
+        is_table=True,
     ),
     "arrow": InputFormat(
-        read=_table, suffixes=(".arrow", ".feather", ".ipc"), first_bytes=b"ARROW1", is_table=True
+        read=_table,
+        suffixes=(".arrow", ".feather", ".ipc"),
+        first_bytes=b"ARROW1",
+        in_folders=True,
+        is_table=True,
     ),
-    "swiss": InputFormat(read=_seqio),
-    "genbank": InputFormat(read=_seqio),
-    "embl": InputFormat(read=_seqio),
+    "csv": InputFormat(read=_csv, suffixes=(".csv",)),
+    "tsv": InputFormat(read=_csv, suffixes=(".tsv",)),
+    "swiss": InputFormat(read=_seqio, suffixes=(".swiss", ".sprot")),
+    "genbank": InputFormat(
+        read=_seqio, suffixes=(".gb", ".gbk", ".gbff", ".gp", ".gpff", ".genbank")
+    ),
+    "embl": InputFormat(read=_seqio, suffixes=(".embl",)),
 }
 """Formats, by the values of `--format`."""
 

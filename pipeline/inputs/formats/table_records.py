@@ -42,24 +42,37 @@ def read_table(
             number = 0
             for batch in batches([sequence_column, *ids]):
                 on_bytes(batch.nbytes)
-                sequences = batch.column(sequence_column).to_pylist()
-                names = batch.column(ids[0]).to_pylist() if ids else [""] * len(sequences)
-                for first in range(0, len(sequences), _BLOCK_RECORDS):
-                    part = slice(first, first + _BLOCK_RECORDS)
-                    texts = [residues_of(text or "", comments=False) for text in sequences[part]]
-                    yield block_of_texts(
-                        [identifier(name) for name in names[part]],
-                        texts,
-                        number + first,
-                        vocabulary,
-                    )
-                number += len(sequences)
+                yield from blocks_of_batch(
+                    batch, sequence_column, ids[0] if ids else None, number, vocabulary
+                )
+                number += batch.num_rows
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(
             f"not a readable {source.format} file: {error}", source=source.url
         ) from error
     except ValueError as error:
         raise InputError(str(error.args[0]), source=source.url) from error
+
+
+def blocks_of_batch(
+    batch: pa.RecordBatch,
+    sequence_column: str,
+    id_column: str | None,
+    number: int,
+    vocabulary: Vocabulary,
+) -> Iterator[RecordBlock]:
+    """Yield blocks of a record batch, whose first record has this number in its file.
+
+    Raises:
+        ValueError: a sequence holds a control character.
+    """
+    sequences = batch.column(sequence_column).to_pylist()
+    names = batch.column(id_column).to_pylist() if id_column is not None else [""] * len(sequences)
+    for first in range(0, len(sequences), _BLOCK_RECORDS):
+        part = slice(first, first + _BLOCK_RECORDS)
+        texts = [residues_of(text or "", comments=False) for text in sequences[part]]
+        ids = [identifier(name) for name in names[part]]
+        yield block_of_texts(ids, texts, number + first, vocabulary)
 
 
 def _batches(

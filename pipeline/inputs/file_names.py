@@ -1,0 +1,93 @@
+"""Which files of a folder hold sequences, by their names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePosixPath
+from typing import Final
+
+from pipeline.inputs.formats.registry import FORMATS, Format
+from schemas.errors import InputError
+
+_IN_FOLDERS: Final = tuple(
+    suffix for known in FORMATS.values() if known.in_folders for suffix in known.suffixes
+)
+_NOT_IN_FOLDERS: Final = {
+    suffix: name
+    for name, known in FORMATS.items()
+    if not known.in_folders
+    for suffix in known.suffixes
+}
+"""Formats by the suffixes that count only for files that are named themselves."""
+_LIKELY: Final = (".fna", ".ffn", ".frn", *_NOT_IN_FOLDERS)
+"""Suffixes of files that hold sequences, but are not read from folders: nucleotides, and these."""
+_PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
+_MOST_NAMED: Final = 3
+"""Maximum number of a folder's special files that an error names."""
+_MOST_SKIPPED: Final = 8
+"""Most skipped files of a folder that its line names."""
+
+
+def only_sequences(
+    folder: str, files: list[str], odd: list[str], format: Format
+) -> tuple[list[str], list[str]]:
+    """Return the sequence files of a folder, and a line for the paths that are skipped."""
+    chosen = [f for f in files if format != "auto" or _is_read_in_folders(f)]
+    left = sorted(set(files) - set(chosen), key=os.fsencode)
+    left.sort(key=lambda f: suffix(f) not in _LIKELY)
+    if not chosen:
+        kinds = " ".join(_IN_FOLDERS)
+        also = "".join(f"; passed over {line}" for line in odd[:_MOST_NAMED])
+        also += f"; it holds {_some(folder, left)}" if left else ""
+        named = {_NOT_IN_FOLDERS[suffix(f)] for f in left if suffix(f) in _NOT_IN_FOLDERS}
+        if named:
+            also += (
+                "; to read all files of it in one format, "
+                f"give --format {' or '.join(sorted(named))}"
+            )
+        raise InputError(
+            f"no sequence file in this folder; looked for {kinds}, "
+            f"also with {' '.join(_PACKED)}{also}",
+            source=folder,
+        )
+    others = [_left_out(folder, left)] if left else []
+    return chosen, [as_text(line) for line in (*others, *odd)]
+
+
+def _left_out(folder: str, left: list[str]) -> str:
+    """Return a line that names the files of a folder that are not read."""
+    return (
+        f"{folder}: {_some(folder, left)}: not named like protein FASTA, Parquet or Arrow; "
+        "name a file on the command line to read it"
+    )
+
+
+def _some(folder: str, files: list[str]) -> str:
+    """Return the names of a folder's first files, for a message."""
+    root = folder.rstrip("/") + "/"
+    more = f" and {len(files) - _MOST_SKIPPED:,} more" if len(files) > _MOST_SKIPPED else ""
+    return ", ".join(f.removeprefix(root) for f in files[:_MOST_SKIPPED]) + more
+
+
+def as_text(name: str) -> str:
+    """Return a file's name as text, with escapes such as `\\xff` for bytes that are not UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def suffix(name: str) -> str:
+    """Return the suffix of a file's name in lower case. Suffixes of archives are removed first."""
+    path = PurePosixPath(name.lower())
+    return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
+
+
+def looks_like_sequences(name: str) -> bool:
+    """Whether a file has the name of a sequence file."""
+    return _is_read_in_folders(name) or suffix(name) in _LIKELY
+
+
+def _is_read_in_folders(name: str) -> bool:
+    """Whether a file of a folder is read."""
+    # exclude cache files, which Hugging Face datasets writes beside a saved dataset
+    if PurePosixPath(name).match("cache-*.arrow"):
+        return False
+    return suffix(name) in _IN_FOLDERS

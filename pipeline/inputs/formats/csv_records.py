@@ -1,0 +1,180 @@
+"""Records of CSV and TSV files: a header line, then a line for each record.
+
+pyarrow reads them in blocks, so memory does not grow with the file. A quoted value may hold line
+ends. In TSV, quotes count only if the header line begins with one, because most writers of TSV
+quote nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, BinaryIO, Final, NoReturn, cast
+
+import pyarrow as pa
+
+from pipeline.inputs.content_hash import hashed_range
+from pipeline.inputs.decompress import decompressed
+from pipeline.inputs.error_location import archive_errors, plain_text
+from pipeline.inputs.formats.table_records import blocks_of_batch
+from pipeline.inputs.record_block import Blocks, empty_block
+from pipeline.inputs.source import InputRange, Source
+from schemas.errors import InputError
+from schemas.vocabulary import Vocabulary
+
+_BLOCK: Final = 8 << 20
+"""Bytes parsed at a time. No line may be longer."""
+_HEADER: Final = 1 << 16
+_BOM: Final = b"\xef\xbb\xbf"
+_DELIMITER: Final = {"csv": ",", "tsv": "\t"}
+
+
+def read_csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
+    """Yield blocks of a CSV or TSV file.
+
+    The last block is empty and comes with the xxh3_128 of each piece.
+
+    Raises:
+        InputError: a column is missing, or a line has another number of columns than the header.
+    """
+    source = part.source
+    with (
+        hashed_range(source, 0, source.bytes, on_bytes) as hashing,
+        archive_errors(source),
+        closing(decompressed(cast(BinaryIO, hashing), source.compression)) as stream,
+    ):
+        head = stream.read(_HEADER).removeprefix(_BOM)
+        names = _names(head, source)
+        columns = _columns(names, part)
+        number = 0
+        try:
+            for batch in _batches(head, stream, source, columns):
+                for block in blocks_of_batch(batch, *columns, number, vocabulary):
+                    yield block, []
+                number += batch.num_rows
+        except pa.ArrowInvalid as error:
+            _raise(source, len(names), str(error), error)
+        except ValueError as error:
+            raise InputError(str(error.args[0]), source=source.url) from error
+        yield empty_block(), hashing.finish()
+
+
+def _names(head: bytes, source: Source) -> list[str]:
+    """Return the names in the header line.
+
+    Raises:
+        InputError: the file is empty.
+    """
+    lines = io.StringIO(head.decode("utf-8", "replace"), newline="")
+    names = next(csv.reader(lines, **_dialect(head, source)), [])
+    if not names:
+        raise InputError("no header line with the names of columns", source=source.url, line=1)
+    return names
+
+
+def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
+    """Return the columns of residues and ids; None without the default column of ids.
+
+    Raises:
+        InputError: there is no such column.
+    """
+    present = ", ".join(names[:20])
+    for option, name in (
+        ("--sequence-column", part.sequence_column),
+        ("--id-column", part.id_column),
+    ):
+        if name not in names and (option, name) != ("--id-column", "id"):
+            raise InputError(
+                f"no column {name!r} in the header line, which has {present}; "
+                f"name one with {option}",
+                source=part.source.url,
+                line=1,
+            )
+    return part.sequence_column, part.id_column if part.id_column in names else None
+
+
+def _dialect(head: bytes, source: Source) -> dict[str, Any]:
+    """Return options of the csv module for a file that begins with `head`."""
+    quoted = source.format == "csv" or head.startswith(b'"')
+    return {
+        "delimiter": _DELIMITER[source.format],
+        "quoting": csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+    }
+
+
+def _batches(
+    head: bytes, stream: BinaryIO, source: Source, columns: tuple[str, str | None]
+) -> Iterator[pa.RecordBatch]:
+    """Return batches of the two columns, as text."""
+    from pyarrow import csv as arrow_csv
+
+    dialect = _dialect(head, source)
+    chosen = [column for column in columns if column is not None]
+    return iter(
+        arrow_csv.open_csv(
+            pa.PythonFile(_Joined(head, stream), mode="r"),
+            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=dialect["delimiter"],
+                quote_char=False if dialect["quoting"] == csv.QUOTE_NONE else '"',
+                newlines_in_values=dialect["quoting"] != csv.QUOTE_NONE,
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                include_columns=chosen,
+                column_types={column: pa.string() for column in chosen},
+                strings_can_be_null=False,
+            ),
+        )
+    )
+
+
+class _Joined(io.RawIOBase):
+    """A stream whose first bytes have been read already."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        self._head, self._stream = head, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        found, self._head = self._head[:size], self._head[size:]
+        return found or self._stream.read(size)
+
+
+def _raise(source: Source, columns: int, message: str, error: Exception) -> NoReturn:
+    """Raise pyarrow's error about a line, with the line's number, found by reading once more.
+
+    Raises:
+        InputError: always.
+    """
+    if "straddl" in message:
+        message = f"a line of more than {_BLOCK >> 20} MiB: is this {source.format.upper()}?"
+        raise InputError(message, source=source.url) from error
+    with plain_text(source) as stream:
+        head = stream.peek(1) if hasattr(stream, "peek") else b""
+        lines = io.TextIOWrapper(
+            cast(Any, stream), encoding="utf-8", errors="surrogateescape", newline=""
+        )
+        reader = csv.reader(lines, **_dialect(head.removeprefix(_BOM), source))
+        for row in reader:
+            problem = _problem(row, columns)
+            if problem:
+                line = reader.line_num
+                raise InputError(problem, source=source.url, line=line) from error
+    raise InputError(
+        f"not {source.format.upper()} that pyarrow reads: {message}", source=source.url
+    ) from error
+
+
+def _problem(row: list[str], columns: int) -> str:
+    """Return why a row is refused; empty if it is not."""
+    if row and len(row) != columns:
+        return f"{len(row)} columns, expected {columns} as in the header line"
+    try:
+        "".join(row).encode()
+    except UnicodeEncodeError:
+        return "not UTF-8: save the file in that encoding"
+    return ""

@@ -1,0 +1,115 @@
+"""CSV and TSV are read; files of other kinds are read, or named with the option that reads them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from pipeline.inputs.expand import expand
+from pipeline.inputs.file_kinds import foreign
+from pipeline.inputs.find import find_sources
+from schemas.errors import InputError
+from tests.helpers.data.corpus import digest, read_records
+from tests.helpers.processes.command_line import Run
+
+COLUMNS = ("--sequence-column", "Sequence", "--id-column", "Entry")
+
+
+def test_csv_and_tsv_are_read_plain_packed_and_from_standard_input(
+    run: Run, tmp_path: Path
+) -> None:
+    csv = b'Entry,Note,Sequence\r\nP1,"a, ""b""\r\nc",MKTAY\r\n\r\nP2,,MKV*\r\nP3,x,\r\n'
+    tsv = b'\xef\xbb\xbfEntry\tNote\tSequence\nP1\t"a\tMKTAY\nP2\t\tMKV*\nP3\tx\t'
+    quoted = b'"Entry"\t"Sequence"\n"P1"\t"MKTAY"\n"P2"\t"MKV*"\n"P3"\t""\n'
+    for name, content in (
+        ("x.csv", csv),
+        ("x.CSV.gz", gzip.compress(csv)),
+        ("x.tsv", tsv),
+        ("y.tsv", quoted),
+    ):
+        (tmp_path / name).write_bytes(content)
+        out = tmp_path / f"out-{name}"
+        done = run("preprocess", tmp_path / name, "--out", out, *COLUMNS)
+        assert done.returncode == 0, done.stderr
+        assert [(row["id"], row["residues"], row["status"]) for row in read_records(out)] == [
+            ("P1", 5, "kept"),
+            ("P2", 3, "kept"),
+            ("P3", 0, "too_short"),
+        ]
+    words = ("preprocess", "-", "--out", tmp_path / "piped", "--format", "csv", *COLUMNS)
+    assert run(*words, stdin=csv).returncode == 0
+    assert {row["id"] for row in read_records(tmp_path / "piped")} == {"P1", "P2", "P3"}
+
+
+def test_blocks_of_a_csv_file_do_not_change_the_dataset(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"r{i},{'MKTAYIVLW'[i % 5 :] * (i % 7 + 1)}\n" for i in range(300))
+    (tmp_path / "x.csv").write_text(f"id,sequence\n{rows}")
+    digests = []
+    for block in (8 << 20, 512):
+        monkeypatch.setattr("pipeline.inputs.formats.csv_records._BLOCK", block)
+        done = run("preprocess", tmp_path / "x.csv", "--out", tmp_path / str(block))
+        assert done.returncode == 0, done.stderr
+        digests.append(digest(tmp_path / str(block)))
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a,b\nx,y\n", ":1: no column 'sequence' in the header line, which has a, b; name one w"),
+        (b"id,sequence\na,MK\n\nb,MK,3\n", ":4: 3 columns, expected 2 as in the header line"),
+        (b"id,sequence\na,MK\n" * 9 + b"b,M\xff\n", ":19: not UTF-8: save the file"),
+        (b"", ":1: no header line"),
+        (b"id,sequence\n", ": no residue in this file"),
+        (b"id,sequence\na,M\x01K\n", ": control character '\\x01': binary data"),
+    ],
+)
+def test_errors_in_csv_name_the_line(run: Run, tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    done = run("preprocess", path, "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"thdpack: {path}{said}"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"id,sequence\na,MKT\n", "CSV, a table of text: read it with --format csv"),
+        (b"Entry\tSequence\nP1\tMKT\n", "TSV, a table of text: read it with --format tsv"),
+        (b"ID   X56734; SV 1; linear; mRNA; STD; PLN; 1859 BP.\n", "read it with --format embl"),
+        (b"ID   X  Reviewed;  10 AA.\n", "read it with --format swiss"),
+        (b'[{"id": 1}]', "JSON"),
+        (b"HEADER    HYDROLASE\n", "a PDB structure"),
+        (b"data_1ABC\n#\n", "an mmCIF structure"),
+        (b"# STOCKHOLM 1.0\n", "a Stockholm alignment"),
+    ],
+)
+def test_kinds_of_text_are_named_with_the_option_that_reads_them(head: bytes, kind: str) -> None:
+    assert kind in (foreign(head, packed=False) or "")
+
+
+def test_files_beside_proteins_are_named_in_one_line(tmp_path: Path) -> None:
+    for name in ("a.faa", "b.txt", "genome.fna", "genome.gbff.gz", "z.csv"):
+        (tmp_path / name).write_bytes(b">a\nMKT\n")
+    chosen, lines = expand(str(tmp_path), "auto")
+    assert [name for name, _ in chosen] == [f"{tmp_path}/a.faa"]
+    assert lines == [
+        f"{tmp_path}: genome.fna, genome.gbff.gz, z.csv, b.txt: not named like protein FASTA, "
+        "Parquet or Arrow; name a file on the command line to read it"
+    ]
+    (tmp_path / "a.faa").unlink()
+    with pytest.raises(InputError, match=r"it holds genome\.fna, .*give --format csv or genbank"):
+        expand(str(tmp_path), "auto")
+
+
+def test_a_named_file_is_read_as_its_suffix_says(tmp_path: Path) -> None:
+    kinds = {"x.gb": "genbank", "x.gbff.gz": "genbank", "x.embl": "embl", "x.tsv": "tsv"}
+    for name in kinds:
+        (tmp_path / name).write_bytes(b">a\nMKT\n")
+    found, _ = find_sources(tuple(str(tmp_path / name) for name in kinds), "auto", spool=None)
+    assert [source.format for source in found] == list(kinds.values())
