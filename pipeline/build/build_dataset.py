@@ -31,6 +31,7 @@ from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
 from pipeline.build.options import PreprocessOptions, parse_bytes
 from pipeline.build.prepare_build import OTHER_OUT, prepared
 from pipeline.build.progress import Reporter
+from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_results
 from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import hash_tasks, map_tasks, reduce_tasks, rest_levels
@@ -58,10 +59,12 @@ class Built:
     """Result of a build.
 
     fresh: False if the dataset already existed.
+    fates: what became of all residues; None unless fresh.
     """
 
     manifest: Manifest
     fresh: bool
+    fates: ResidueFates | None = None
 
 
 def build(options: PreprocessOptions, report: Reporter) -> Built:
@@ -170,7 +173,7 @@ class Build:
         self._executor.end()
         self._destination.commit(manifest)
         self._destination.clear(manifest, self._work)
-        return Built(manifest=manifest, fresh=True)
+        return Built(manifest=manifest, fresh=True, fates=fates_in_results(parts))
 
     @staticmethod
     def _refuse_empty(manifest: Manifest) -> None:

@@ -68,11 +68,15 @@ class ReduceResult(PackResult):
     """Result of a reduce task.
 
     residues_in: number of residues of all records of the partition, kept or not
+    residues: the same by status
+    cropped_records: number of kept records that lose residues
     """
 
     status: dict[Status, Count] = field(default_factory=dict)
     residues_in: Count = 0
     cropped_copies: Count = 0
+    residues: dict[Status, Count] = field(default_factory=dict)
+    cropped_records: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

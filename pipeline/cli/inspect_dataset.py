@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.cli.subcommand_options import InspectOptions
-from pipeline.cli.summary import summary_lines
+from pipeline.cli.summary import known_fates, summary_lines
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from pipeline.storage.read_manifest import read_manifest
@@ -47,7 +47,7 @@ def show_summary(dataset: str | Path) -> None:
         ManifestError: the manifest is missing, damaged or of another version.
     """
     manifest = read_manifest(dataset)
-    for name, value in summary_lines(manifest):
+    for name, value in summary_lines(manifest, known_fates(manifest, str(dataset))):
         print(f"{name:>16}  {value}")
     for split, entries in manifest.shards.items():
         size = sum(entry.bytes for entry in entries) / 1e6

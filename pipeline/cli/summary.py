@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipeline.build.build_dataset import Built
+from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_records
+from pipeline.storage.local_folder import LocalFolder
+from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
 from schemas.records import Status
 from schemas.redact import without_credentials
@@ -21,8 +24,12 @@ def padding_waste(manifest: Manifest) -> float:
     return 1 - tokens / (sequences * manifest.max_seq_len) if sequences else 0.0
 
 
-def summary_lines(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the lines of the summary: pairs of a name and a value."""
+def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tuple[str, str]]:
+    """Yield the lines of the summary: pairs of a name and a value.
+
+    Args:
+        fates: what became of the residues that are in no bucket; None leaves these lines out.
+    """
     by_status = manifest.records_by_status
     left_out = ", ".join(
         f"{by_status[status]:,} {status.replace('_', ' ')}"
@@ -36,6 +43,8 @@ def summary_lines(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "duplicate", f"{by_status[Status.DUPLICATE]:,}"
     yield "left out", left_out or "0"
     yield "residues", f"{manifest.residues_in:,} in, {in_buckets}"
+    if fates is not None:
+        yield from _left_out_lines(manifest, fates)
     for split, totals in manifest.splits.items():
         counts = f"{totals.buckets:,} buckets, {totals.sequences:,} sequences"
         fill = f"{totals.tokens:,} tokens, fill {100 * totals.fill(manifest.capacity):.2f} %"
@@ -47,6 +56,24 @@ def summary_lines(manifest: Manifest) -> Iterator[tuple[str, str]]:
     waste = f"{100 * padding_waste(manifest):.1f} % of tokens"
     padded = f"compared with padding each sequence to {manifest.max_seq_len:,} (BSHD)"
     yield "padding avoided", f"{waste}, {padded}"
+
+
+def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[str, str]]:
+    """Yield a line for each reason why residues are in no bucket; the lines add up to all."""
+    for status, residues in fates.by_status.items():
+        if status != Status.KEPT and residues:
+            name = "duplicates" if status == Status.DUPLICATE else status.replace("_", " ")
+            yield f"in {name}", f"{residues:,} residues left out"
+    if fates.cropped_records:
+        records = f"{fates.cropped_records:,} records to {manifest.longest_piece:,} residues"
+        residues = fates.cropped(manifest)
+        yield "cropped", f"{records}: {residues:,} residues left out (--long split keeps them)"
+
+
+def known_fates(manifest: Manifest, dataset: str) -> ResidueFates | None:
+    """Return what became of the residues of an existing dataset; None if it is not on a disk."""
+    folder = folder_of(dataset)
+    return fates_in_records(folder, manifest) if isinstance(folder, LocalFolder) else None
 
 
 def print_built(
@@ -63,7 +90,7 @@ def print_built(
         seconds: duration of the whole build, if one process did it.
         known: reason to print if nothing was built.
     """
-    manifest, dataset = built.manifest, without_credentials(dataset)
+    folder, manifest, dataset = dataset, built.manifest, without_credentials(dataset)
     size = sum(entry.bytes for entry in manifest.inputs)
     if as_json:
         summary = {
@@ -78,7 +105,8 @@ def print_built(
         return
     if not built.fresh:
         print(f"{known}; nothing to do")
-    for name, value in summary_lines(manifest):
+    fates = built.fates if built.fresh else known_fates(manifest, folder)
+    for name, value in summary_lines(manifest, fates):
         print(f"{name:>16}  {value}")
     if built.fresh and seconds is not None:
         rate = f"{size / seconds / 1e6:,.0f} MB/s of input"

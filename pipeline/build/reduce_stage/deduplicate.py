@@ -17,6 +17,12 @@ KEPT: Final = STATUS_CODES.index(Status.KEPT)
 DUPLICATE: Final = STATUS_CODES.index(Status.DUPLICATE)
 
 
+def residues_by_status(status: NDArray[np.int8], residues: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the residues of each status, int64[statuses], exact below 2^53."""
+    sums = np.bincount(status, weights=residues, minlength=len(STATUS_CODES))
+    return sums.astype(np.int64)
+
+
 def mark_duplicates(
     status: NDArray[np.int8], hashes: NDArray[np.void], ordinals: NDArray[np.int64]
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:

@@ -32,6 +32,7 @@ from pipeline.build.reduce_stage.deduplicate import (
     count_copies,
     cropped_copy_candidates,
     mark_duplicates,
+    residues_by_status,
 )
 from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecords
 from pipeline.build.reduce_stage.whole_partition import Partition, assign_splits
@@ -104,7 +105,7 @@ class LargePartition(Partition):
         self._seen = SeenSequences()
         self._left_over_rows = empty_rows()
         self.counts = np.zeros(len(STATUS_CODES), dtype=np.int64)
-        self.residues_in = 0
+        self.residues = np.zeros(len(STATUS_CODES), dtype=np.int64)
         residues = bytearray()
         kept: list[RecordRows] = []
         begin: list[NDArray[np.int64]] = []
@@ -146,7 +147,10 @@ class LargePartition(Partition):
         self.counts += np.bincount(rows.status, minlength=self.counts.size)
         self.counts[KEPT] -= candidates.size - kept.size
         self.counts[DUPLICATE] += candidates.size - kept.size
-        self.residues_in += int(edges[-1])
+        self.residues += residues_by_status(rows.status, rows.residues)
+        repeated = int(rows.residues[candidates].sum() - rows.residues[kept].sum())
+        self.residues[KEPT] -= repeated
+        self.residues[DUPLICATE] += repeated
         chosen = _without_ids(rows, kept)
         chosen.split = assign_splits(chosen, in_valid(cropped[kept], options.valid_fraction))
         long = cropped_copy_candidates(chosen.status, chosen.residues, options)

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.build.map_stage.map_results import load_map_outcome
+from pipeline.build.options import DatasetOptions
+from pipeline.build.reduce_stage.deduplicate import KEPT
 from pipeline.build.reduce_stage.large_partition import LargePartition
 from pipeline.build.reduce_stage.rests import LeftOver, load_rests, save_rest
 from pipeline.build.reduce_stage.sequences import Sequences, shuffle_order, shuffled_sequences
@@ -60,9 +62,19 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
         statistics=packed.statistics,
         token_counts=packed.token_counts,
         status=dict(zip(STATUS_CODES, partition.counts.tolist(), strict=True)),
-        residues_in=partition.residues_in,
+        residues_in=int(partition.residues.sum()),
+        residues=dict(zip(STATUS_CODES, partition.residues.tolist(), strict=True)),
+        cropped_records=_cropped_records(partition, options),
         cropped_copies=partition.cropped_copies,
     )
+
+
+def _cropped_records(partition: Partition, options: DatasetOptions) -> int:
+    """Return the number of kept records that lose residues."""
+    if options.long != "truncate":
+        return 0
+    rows = partition.rows
+    return int(np.count_nonzero((rows.status == KEPT) & (rows.residues > options.longest_piece)))
 
 
 def pack_rests(task: RestTask, on_bytes: OnBytes) -> PackResult:

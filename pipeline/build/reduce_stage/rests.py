@@ -102,7 +102,7 @@ def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences
         tokens=tokens,
         begin=edges[:-1],
         counts=np.zeros(0, dtype=np.int64),
-        residues_in=0,
+        residues=np.zeros(0, dtype=np.int64),
     )
     return partition, sequences
 

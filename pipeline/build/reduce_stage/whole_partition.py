@@ -15,6 +15,7 @@ from pipeline.build.reduce_stage.deduplicate import (
     count_copies,
     cropped_copy_candidates,
     mark_duplicates,
+    residues_by_status,
 )
 from pipeline.build.reduce_stage.spilled_records import RecordRun
 from pipeline.build.reduce_stage.write_records import RecordRows
@@ -30,7 +31,7 @@ class Partition:
     tokens:         uint8[T], residue tokens
     begin:          int64[len(rows)], index of each row's first residue in `tokens`
     counts:         int64[statuses], number of records of each status
-    residues_in:    number of residues of all records, kept or not
+    residues:       int64[statuses], number of residues of the records of each status
     cropped_copies: number of kept records that equal an earlier one once both are truncated
     """
 
@@ -38,7 +39,7 @@ class Partition:
     tokens: NDArray[np.uint8]
     begin: NDArray[np.int64]
     counts: NDArray[np.int64]
-    residues_in: int
+    residues: NDArray[np.int64]
     cropped_copies: int = 0
 
     def rows_to_write(
@@ -79,7 +80,7 @@ def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) 
         tokens=tokens,
         begin=edges[:-1],
         counts=counts,
-        residues_in=int(edges[-1]),
+        residues=residues_by_status(rows.status, rows.residues),
         cropped_copies=copies,
     )
 

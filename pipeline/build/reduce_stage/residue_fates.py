@@ -1,0 +1,66 @@
+"""Fates of residues: how many are of duplicates, of records left out, or cropped off.
+
+A build adds them up from the results of its tasks. For an existing dataset they are counted in
+records/, of which two columns are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.build.reduce_stage.deduplicate import residues_by_status
+from pipeline.build.task_results import PackResult, ReduceResult
+from pipeline.storage.local_folder import LocalFolder
+from schemas.manifest import Manifest
+from schemas.records import STATUS_CODES, Status
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResidueFates:
+    """Residues of all records by status, and the number of kept records that were cropped."""
+
+    by_status: Mapping[Status, int]
+    cropped_records: int
+
+    def cropped(self, manifest: Manifest) -> int:
+        """Return the residues of kept records that are in no bucket."""
+        return self.by_status[Status.KEPT] - manifest.residues_kept
+
+
+def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
+    """Return the sum over the results of reduce tasks."""
+    reduced = [part for part in parts if isinstance(part, ReduceResult)]
+    return ResidueFates(
+        by_status={
+            status: sum(part.residues.get(status, 0) for part in reduced) for status in Status
+        },
+        cropped_records=sum(part.cropped_records for part in reduced),
+    )
+
+
+def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | None:
+    """Return the sum over records/ on a local disk; None if they cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    total, cropped = np.zeros(len(STATUS_CODES), dtype=np.int64), 0
+    try:
+        for entry in manifest.records:
+            with pq.ParquetFile(folder.path / entry.name) as file:
+                for batch in file.iter_batches(columns=["residues", "status"]):
+                    residues = batch.column("residues").to_numpy()
+                    words = batch.column("status")
+                    codes = [STATUS_CODES.index(Status(name)) for name in words.dictionary.tolist()]
+                    status = np.array(codes, dtype=np.int8)[words.indices.to_numpy()]
+                    total += residues_by_status(status, residues)
+                    long = residues > manifest.longest_piece
+                    cropped += int((long & (status == STATUS_CODES.index(Status.KEPT))).sum())
+    except (OSError, ValueError, pa.ArrowException):  # `thdpack verify` says what is damaged
+        return None
+    return ResidueFates(
+        by_status=dict(zip(STATUS_CODES, total.tolist(), strict=True)),
+        cropped_records=cropped if manifest.options["long"] == "truncate" else 0,
+    )
