@@ -13,6 +13,7 @@ from pipeline.build.progress import Reporter
 from pipeline.inputs.error_location import stdin_named
 from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.source import Source
+from pipeline.storage.s3.first_contact import refuse_unreachable
 from schemas import __version__
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
@@ -33,6 +34,7 @@ def prepared(
         BuildError: another build is running.
     """
     refuse_inside(options.out, options.inputs)
+    refuse_unreachable(destination.out.where())
     existing = existing_dataset(destination, options)
     with destination.claim():
         spool = destination.spool(options)

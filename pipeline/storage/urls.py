@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
+from urllib.parse import urlsplit
 
 from schemas.errors import InputError
 from schemas.redact import holds_secret
@@ -21,6 +24,15 @@ transfer that continues has no limit."""
 
 _TAGS: Final = ("ETag", "etag")
 _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "created")
+
+_CHECKSUMS: Final = ("request_checksum_calculation", "response_checksum_validation")
+"""Settings of AWS libraries that add checksums to every upload, and check them in every answer.
+
+Stores other than AWS's may compute another checksum or none, and then each request fails. So there
+checksums are computed only where a request demands them; thdpack hashes all that it reads.
+"""
+_AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
+_PROFILE: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
 
 
 def version_tag_of(info: Mapping[str, Any]) -> str:
@@ -57,7 +69,7 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
             source=url,
         )
     try:
-        return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url, **_patience(url)))
+        return cast("tuple[AbstractFileSystem, str]", fsspec.core.url_to_fs(url, **_options(url)))
     except (ImportError, ValueError) as error:
         protocol = url.partition("://")[0]
         extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(protocol)
@@ -69,8 +81,14 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
         raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from error
 
 
-def _patience(url: str) -> dict[str, Any]:
-    """Return options of a web file system that remove its limit of five minutes per request."""
+def _options(url: str) -> dict[str, Any]:
+    """Return options of a file system.
+
+    Those of S3 suit stores other than AWS's. Those of a web server remove fsspec's limit of five
+    minutes per request.
+    """
+    if url.startswith(("s3://", "s3a://")):
+        return _s3_options()
     if not url.startswith(("http://", "https://")) or find_spec("aiohttp") is None:
         return {}
     import aiohttp
@@ -82,6 +100,58 @@ def _patience(url: str) -> dict[str, Any]:
             )
         }
     }
+
+
+def custom_endpoint() -> str | None:
+    """Return the endpoint that environment, fsspec's or AWS's configuration name; None for AWS."""
+    named = (
+        os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or _of_fsspec().get("endpoint_url")
+        or _of_fsspec().get("client_kwargs", {}).get("endpoint_url")
+        or _profile(*map(os.environ.get, _PROFILE)).get("endpoint_url")
+    )
+    host = urlsplit(str(named)).hostname or "" if named else ""
+    return None if not host or host.endswith(_AWS) else str(named)
+
+
+def _s3_options() -> dict[str, Any]:
+    """Return options of s3fs that let checksums be computed only where a request demands them.
+
+    They are empty for AWS itself. A setting of the user's own wins.
+    """
+    if custom_endpoint() is None:
+        return {}
+    profile = _profile(*map(os.environ.get, _PROFILE))
+    ours = {
+        name: "when_required"
+        for name in _CHECKSUMS
+        if f"AWS_{name.upper()}" not in os.environ and name not in profile
+    }
+    return {"config_kwargs": {**ours, **_of_fsspec().get("config_kwargs", {})}}
+
+
+def _of_fsspec() -> dict[str, Any]:
+    """Return what FSSPEC_S3 and fsspec's configuration files say about S3."""
+    from fsspec.config import conf
+
+    found: dict[str, Any] = conf.get("s3", {})
+    return found
+
+
+@cache
+def _profile(*_names: str | None) -> dict[str, Any]:
+    """Return the profile in use of AWS's configuration file; empty without one."""
+    try:
+        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped] # no types
+        from botocore.session import Session  # type: ignore[import-untyped] # no types
+    except ImportError:  # without the extra s3
+        return {}
+    try:
+        found: dict[str, Any] = Session().get_scoped_config()
+    except BotoCoreError:  # the first request explains it
+        return {}
+    return found
 
 
 def protocols(fs: AbstractFileSystem) -> set[str]:

@@ -96,6 +96,8 @@ def open_destination(url: str) -> LocalDestination | ObjectDestination:
     """
     if not url:
         raise DatasetError("the name of the dataset's folder is empty: is a shell variable unset?")
+    if url.startswith(("http://", "https://")):
+        raise DatasetError(f"{url}: cannot be written to; use a folder, s3:// or gs://")
     path = local_path(url)
     if path is None:
         return ObjectDestination(ObjectFolder(url.rstrip("/")))

