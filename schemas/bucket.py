@@ -33,3 +33,22 @@ class Bucket:
     num_seqs: int
     num_tokens: int
     position: int
+
+    def sequences(self) -> list[str]:
+        """Return the residues of each sequence, with `?` for <unk>, for people to read.
+
+        `ShardReader.records` tells which records they come from.
+        """
+        from schemas.vocabulary import ESM2  # imported here, so that reading needs no vocabulary
+
+        letters = "".join(token if len(token) == 1 else "?" for token in ESM2.tokens)
+        outside = (ESM2.cls, ESM2.eos, ESM2.pad)
+        edges = self.cu_seqlens.tolist()
+        pieces = (
+            self.input_ids[begin:end].tolist() for begin, end in zip(edges, edges[1:], strict=False)
+        )
+        return [
+            "".join(letters[token] for token in piece if token not in outside)
+            for piece in pieces
+            if piece and piece[0] != ESM2.pad
+        ]

@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Optional
+from typing import Any, Final, Literal, Optional
 
 from packers import PackerName
 from pipeline.executors.registry import EXECUTORS, ExecutorName
 from pipeline.inputs.formats.registry import Format
 from pipeline.inputs.source import Allowed
 from schemas.shard import SequenceLimits
+
+_LEAST_MEMORY: Final = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: two base classes cannot both have them
@@ -170,8 +172,11 @@ class PreprocessOptions(DatasetOptions, _Places):
 
     def __post_init__(self) -> None:
         DatasetOptions.__post_init__(self)
-        if self.memory is not None:
-            parse_bytes(self.memory)
+        if self.memory is not None and parse_bytes(self.memory) < _LEAST_MEMORY:
+            raise ValueError(
+                f"--memory {self.memory} is less than one task needs: "
+                f"give at least {_LEAST_MEMORY >> 20}M"
+            )
         if self.ray_address is not None and self.executor != "ray":
             raise ValueError("--ray-address is given without --executor ray")
         if self.ray_address is not None and self.memory is not None:

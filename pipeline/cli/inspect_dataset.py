@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.cli.arguments import UsageError
 from pipeline.cli.subcommand_options import InspectOptions
 from pipeline.cli.summary import known_fates, summary_lines
 from pipeline.storage.folder import Folder
@@ -32,12 +33,26 @@ def run_inspect(options: InspectOptions) -> int:
         ThdpackError: the dataset cannot be read, or has no such bucket or record.
     """
     if options.bucket is not None:
-        show_bucket(options.dataset, options.split, options.bucket)
+        show_bucket(options.dataset, options.split or "train", options.bucket)
     elif options.record is not None:
+        _refuse_split(options)
         show_record(options.dataset, options.record)
     else:
+        _refuse_split(options)
         show_summary(options.dataset)
     return 0
+
+
+def _refuse_split(options: InspectOptions) -> None:
+    """Refuse a split without --bucket, which alone it is for.
+
+    Raises:
+        DatasetError: there is no such split.
+        UsageError: there is one.
+    """
+    if options.split is not None:
+        _shards_of(read_manifest(options.dataset), options.split)
+        raise UsageError(f"--split {options.split} needs --bucket: the number of a bucket in it")
 
 
 def show_summary(dataset: str | Path) -> None:
@@ -182,10 +197,15 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
     return f"left out, {row['status'].replace('_', ' ')}: {reasons[row['status']]}"
 
 
-def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, int]:
+def _shards_of(manifest: Manifest, split: str) -> tuple[ShardEntry, ...]:
     entries = manifest.shards.get(split)
     if entries is None:
         raise DatasetError(f"no split {split!r}; there are {', '.join(manifest.shards)}")
+    return entries
+
+
+def _locate(manifest: Manifest, split: str, number: int) -> tuple[ShardEntry, int]:
+    entries = _shards_of(manifest, split)
     row = number
     for entry in entries if number >= 0 else ():
         if row < entry.buckets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.build.options import PreprocessOptions
 from pipeline.cli.arguments import UsageError
 from pipeline.cli.subcommand_options import StatsOptions
-from pipeline.report.command import Outputs, stats
+from pipeline.report.command import Outputs, is_dataset, stats
 from pipeline.report.command import UsageError as MixedInputsError
 
 
@@ -20,13 +20,19 @@ def run_stats(options: StatsOptions) -> int:
         taken = f" (--json took {options.json} as its file: name that last, or name the file, too)"
         hint = taken if options.json not in (None, "-") else ""
         raise UsageError(f"name a dataset, two to compare, or sequence files{hint}")
+    given = {
+        name: value
+        for name in ("capacity", "max_seq_len", "long")
+        if (value := getattr(options, name)) is not None
+    }
+    if given and all(is_dataset(name) for name in options.inputs):
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{words} is for raw sequences: a dataset keeps those of its build")
     try:
         preprocess = PreprocessOptions(
             inputs=options.inputs,
             out="",
-            capacity=options.capacity,
-            max_seq_len=options.max_seq_len,
-            long=options.long,
+            **given,
             allow_nucleotides=True,
             allow_alignment=True,
         )

@@ -5,8 +5,8 @@ The dataclasses check values that can be checked without reading a file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, Optional
+from dataclasses import dataclass
+from typing import Annotated, Literal, Optional
 
 import tyro
 
@@ -33,9 +33,6 @@ _STATS_INPUTS_HELP = (
 
 
 _MODEL_HELP = f"Preset: {', '.join(ESM2_MODELS)}."
-
-
-_BUILD_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(PreprocessOptions)}
 
 
 Dataset = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
@@ -165,12 +162,16 @@ class InspectOptions:
 
     dataset: Dataset
     """Folder or URL of the dataset."""
-    split: str = "train"
-    """Split that holds the bucket of --bucket."""
+    split: Optional[str] = None  # noqa: UP045
+    """Split that holds the bucket of --bucket: train (the default) or valid."""
     bucket: Optional[int] = None  # noqa: UP045
     """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045
     """Id of the records to show: their shards and buckets, or why they were left out."""
+
+    def __post_init__(self) -> None:
+        if self.bucket is not None and self.record is not None:
+            raise ValueError("--bucket and --record show different things: give one of them")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,12 +201,13 @@ class StatsOptions:
     read_tokens: bool = False
     """Only for datasets on a local disk: also read all shards, count letters and buckets again, and
     fail if the manifest differs."""
-    capacity: int = _BUILD_DEFAULTS["capacity"]
-    """Only for raw sequences: tokens per bucket of the predicted build."""
-    max_seq_len: int = _BUILD_DEFAULTS["max_seq_len"]
-    """Only for raw sequences: longest sequence of the predicted build, in tokens."""
-    long: Literal["truncate", "split", "drop"] = _BUILD_DEFAULTS["long"]
-    """Only for raw sequences: how the predicted build treats longer records."""
+    capacity: Optional[int] = None  # noqa: UP045
+    """Only for raw sequences: tokens per bucket of the predicted build. Default: 16384."""
+    max_seq_len: Optional[int] = None  # noqa: UP045
+    """Only for raw sequences: longest sequence of the predicted build, in tokens. Default:
+    1024."""
+    long: Optional[Literal["truncate", "split", "drop"]] = None  # noqa: UP045
+    """Only for raw sequences: how the predicted build treats longer records. Default: truncate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

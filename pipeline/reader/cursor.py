@@ -21,6 +21,7 @@ from pipeline.reader.global_order import POSITIONS
 from pipeline.storage.retries import ClosedError
 from schemas.bucket import Bucket
 from schemas.errors import StateError
+from schemas.redact import without_credentials
 
 STATE_VERSION: Final = 1
 """Version of a reader's state. It changes if the order or the meaning of `position` changes."""
@@ -165,6 +166,20 @@ class GlobalCursor(Iterator[Bucket]):
                 self._buckets = self._from_here()
                 raise
             yield batch
+
+    def described(self, source: object, more: Mapping[str, object]) -> str:
+        """Return the text of `repr`: what is read, by which rank, and how far it is."""
+        ranks = self._ranks
+        values = {
+            "split": self._identity["split"],
+            **more,
+            "rank": ranks.rank,
+            "world_size": ranks.world_size,
+            "position": self.position,
+        }
+        words = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        closed = "" if self._finalizer.alive or self._forked else ", closed"
+        return without_credentials(f"{type(self).__name__}({source!r}, {words}{closed})")
 
     @property
     def position(self) -> int:

@@ -105,6 +105,7 @@ class MappedShard:
         self._cu_seqlens = _static_cu_seqlens(
             [batch.column("cu_seqlens") for batch in batches], shape
         )
+        self._records = [batch.column("record") for batch in batches]
         # a memoryview returns a Python int, four times faster than a numpy array
         self._num_seqs = np.concatenate(
             [numbers(batch.column("num_seqs"), np.int32) for batch in batches]
@@ -124,6 +125,11 @@ class MappedShard:
             num_tokens=self._num_tokens[row],
             position=position,
         )
+
+    def records(self, row: int) -> NDArray[np.int64]:
+        """Return the ordinals of the records of a row's sequences, int64[num_seqs]."""
+        batch = bisect_right(self._first_rows, row) - 1
+        return numbers(self._records[batch][row - self._first_rows[batch]].values, np.int64)
 
 
 def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:

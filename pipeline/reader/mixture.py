@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -56,18 +56,21 @@ class Mixture(ReaderOptions, GlobalCursor):
             working sets.
     """
 
-    datasets: Sequence[tuple[str | Path, float | str | Fraction]]
-    """(url, weight) of each dataset. Weights are above 0 and need not sum to 1. 0.1 means exactly a
-    tenth, not the nearest float. For a third, give Fraction(1, 3) or "1/3"."""
+    datasets: (
+        Sequence[tuple[str | Path, float | str | Fraction]] | Mapping[str, float | str | Fraction]
+    )
+    """(url, weight) of each dataset, or a dict of them. Weights are above 0 and need not sum to 1.
+    0.1 means exactly a tenth, not the nearest float. For a third, give Fraction(1, 3) or "1/3"."""
     split: str = "train"
     """Split to read: train or valid."""
 
     def __post_init__(self) -> None:
-        self.shares = whole_shares([weight for _, weight in self.datasets])
+        datasets = _pairs(self.datasets)
+        self.shares = whole_shares([weight for _, weight in datasets])
         ranks = self.topology()
         splits: list[SplitReader] = []
         try:
-            for url, _ in self.datasets:
+            for url, _ in datasets:
                 splits.append(SplitReader(str(url), self.split, self))
             shape = _common_shape(splits)
             for member in splits:
@@ -91,6 +94,27 @@ class Mixture(ReaderOptions, GlobalCursor):
             stop=partial(_stop, splits),
             block=max(1, _TABLE // max(ranks.groups, 64)),
         )
+
+    def __repr__(self) -> str:
+        urls = (str(url) for url, _ in _pairs(self.datasets))
+        return self.described(dict(zip(urls, self.shares, strict=True)), {})
+
+
+def _pairs(datasets: object) -> list[tuple[str | Path, float | str | Fraction]]:
+    """Return datasets as (url, weight) pairs.
+
+    Raises:
+        ValueError: they are neither pairs nor a dict.
+    """
+    pairs = list(datasets.items()) if isinstance(datasets, Mapping) else datasets
+    if not isinstance(pairs, list | tuple) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
+    ):
+        raise ValueError(
+            f"datasets is {datasets!r}, expected (url, weight) pairs or a dict: "
+            '[("a", 0.7), ("b", 0.3)] or {"a": 0.7, "b": 0.3}'
+        )
+    return [(url, weight) for url, weight in pairs]
 
 
 def _digest(splits: Sequence[SplitReader], shares: Sequence[int]) -> str:

@@ -17,13 +17,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.reader.cursor import GlobalCursor
 from pipeline.reader.reader_options import ReaderOptions
 from pipeline.reader.split_reader import SplitReader
 from schemas.bucket import Bucket
 from schemas.manifest import Manifest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _BLOCK: Final = 8192
 """Number of positions computed at once: enough to make numpy's overhead small."""
@@ -97,6 +101,21 @@ class ShardReader(ReaderOptions, GlobalCursor):
             IndexError: no bucket has this number.
         """
         return self._split.bucket(number)
+
+    def __repr__(self) -> str:
+        return self.described(str(self.url), {"buckets": len(self)})
+
+    def records(self, number: int) -> NDArray[np.int64]:
+        """Return the ordinals of the records of a bucket's sequences, int64[num_seqs].
+
+        `records/` has them with ids and inputs. `bucket.sequences()` is in the same order.
+
+        Args:
+            number: the bucket's number in stored order; see `number_at`.
+        Raises:
+            IndexError: there is no such bucket.
+        """
+        return self._split.records(number)
 
     def number_at(self, position: int) -> int:
         """Return the number, in stored order, of the bucket at a position of the global order.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import index
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ from pipeline.storage.urls import local_path
 from schemas.bucket import Bucket
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
+
+T = TypeVar("T")
 
 NextUse = Callable[[], Iterator[str]]
 """Function that yields hashes of shards in the order of their next use."""
@@ -170,20 +173,32 @@ class SplitReader:
             IndexError: no bucket has this number.
             ClosedError: `stop` was called.
         """
+        return self._numbered(number, lambda shard, row: shard.bucket(row, -1))
+
+    def records(self, number: int) -> NDArray[np.int64]:
+        """Return the ordinals of the records of a bucket's sequences, int64[num_seqs].
+
+        Raises:
+            IndexError, ClosedError: see `bucket`.
+        """
+        return self._numbered(number, lambda shard, row: shard.records(row))
+
+    def _numbered(self, number: int, read: Callable[[MappedShard, int], T]) -> T:
+        """Return what `read` returns for the shard and row of a bucket."""
         if not 0 <= number < self.buckets:
             raise IndexError(f"no bucket {number}: the split has {self.buckets}, counted from 0")
         shard = int(np.searchsorted(self._first_numbers, number, side="right")) - 1
         row = number - int(self._first_numbers[shard])
         mapped = self._mapped.get(shard)
         if mapped is not None:
-            return mapped.bucket(row, -1)
+            return read(mapped, row)
         with self._numbered_lock:
             if self._stopped.is_set():
                 raise ClosedError()
             if self._last_numbered is None or self._last_numbered[0] != shard:
                 self._release_last_numbered()
                 self._last_numbered = shard, self._open(shard)
-            return self._last_numbered[1].bucket(row, -1)
+            return read(self._last_numbered[1], row)
 
     def stop(self) -> None:
         """End the threads; release shards and locks."""

@@ -63,12 +63,20 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
         _show(report)
     if outputs.json not in (None, "-"):
         write_text(Path(str(outputs.json)), to_json(report))
+        _wrote(str(outputs.json))
     if outputs.csv is not None:
         write_csv(report, Path(outputs.csv))
+        _wrote(outputs.csv)
     if outputs.html is not None:
         from pipeline.report.html.page import page
 
         write_text(Path(outputs.html), page(report))
+        _wrote(outputs.html)
+
+
+def _wrote(path: str) -> None:
+    """Say that a file or folder was written, on standard error."""
+    print(f"wrote {path}", file=sys.stderr)
 
 
 def report_of(options: PreprocessOptions) -> Report | Comparison:

@@ -8,6 +8,7 @@ bytes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -115,6 +116,18 @@ def _refuse_secrets(*urls: str) -> None:
             )
 
 
+def _refuse_other_name(digest: str, hint: str = "") -> None:
+    """Refuse text that cannot be the name of a plan.
+
+    Raises:
+        BuildError: it is not 16 hexadecimal digits, a hyphen and 16 more.
+    """
+    if not re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]{16}", digest):
+        raise BuildError(
+            f"--plan {digest}: not the name of a plan; copy the one that plan-tasks printed{hint}"
+        )
+
+
 def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
     """Return the list that `plan_tasks` wrote; None if its dataset is committed.
 
@@ -134,12 +147,14 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
             )
         if digest is None or comes_of(Manifest.from_json(manifest, where=where), digest):
             return None
+        _refuse_other_name(digest)
         raise DatasetError(
             f"{where}: plan {digest} is gone, and the dataset here is of another plan: "
             "somebody built it with --overwrite; plan with another --out"
         )
     found = read_list(content, destination.out.where(PLAN))
     if digest is not None and found.digest != digest:
+        _refuse_other_name(digest, f"; the plan here is {found.digest}")
         raise BuildError(
             f"{where}: another plan is here ({found.digest}), not {digest}: "
             "somebody planned with --overwrite; plan with another --out"

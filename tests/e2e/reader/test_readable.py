@@ -1,0 +1,63 @@
+"""What a person reads in a session: the reader's repr, and a bucket's sequences."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from pipeline.reader import ShardReader
+from pipeline.reader.adapters import merge
+from pipeline.reader.mixture import Mixture
+from schemas.vocabulary import ESM2
+from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.processes.command_line import preprocess
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("readable")
+    (folder / "made.fasta").write_bytes(fasta([*made_records(120), ("odd", "MK1T")]))
+    limits = ("--capacity", "1024", "--max-seq-len", "512", "--length-multiple", "4")
+    words = (*limits, "--valid-fraction", "0", "--dedup", "none", "--long", "drop")
+    return preprocess(folder / "made.fasta", folder / "out", *words)
+
+
+def test_sequences_of_a_bucket_are_the_residues_of_its_records(dataset: Path) -> None:
+    texts = [*(text.upper().removesuffix("*") for _, text in made_records(120)), "MK1T"]
+    residues = ["".join(c if c in ESM2.letters else "?" for c in text) for text in texts]
+    seen = 0
+    with ShardReader(dataset) as reader:
+        for number in range(len(reader)):
+            found = reader[number].sequences()
+            ordinals = reader.records(number)
+            assert len(found) == len(ordinals) == reader[number].num_seqs
+            assert [residues[ordinal] for ordinal in ordinals] == found
+            seen += len(found)
+        pair = list(islice(reader, 2))
+        assert merge(pair).sequences() == [*pair[0].sequences(), *pair[1].sequences()]
+        at = [reader.number_at(bucket.position) for bucket in pair]
+        assert [reader[number].sequences() for number in at] == [b.sequences() for b in pair]
+        with pytest.raises(IndexError):
+            reader.records(len(reader))
+    assert seen == len([text for text in residues if len(text) <= 510])
+
+
+def test_a_reader_prints_what_it_reads_and_where_it_is(dataset: Path) -> None:
+    with ShardReader(dataset, rank=1, world_size=2) as reader:
+        next(reader)
+        start = f"ShardReader({str(dataset)!r}, split='train', buckets={len(reader)}, rank=1, "
+        assert repr(reader) == f"{start}world_size=2, position=2)"
+    assert repr(reader).endswith("position=2, closed)")
+    with Mixture([(dataset, 0.75)]) as mixture:
+        assert repr(mixture).startswith(f"Mixture({{{str(dataset)!r}: 1}}, split='train', rank=0")
+
+
+def test_a_mixture_takes_a_dict_and_says_what_it_expects(dataset: Path) -> None:
+    with Mixture({str(dataset): 0.7}) as mixture, Mixture([(dataset, 7)]) as pairs:
+        assert next(mixture).sequences() == next(pairs).sequences()
+        assert mixture.state_dict() == pairs.state_dict()
+    for wrong in ("data/a", ["data/a"], [("a", 1, 2)], {"a", "b"}):
+        with pytest.raises(ValueError, match=r"expected \(url, weight\) pairs or a dict"):
+            Mixture(wrong)  # type: ignore[arg-type]
