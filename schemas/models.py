@@ -63,6 +63,12 @@ class PublishedRun:
     weight_decay: float = 0.01
 
 
+MOST_EPOCHS: Final = 200
+"""More epochs than this deserve a warning. The published run is about 60 epochs of UniRef50."""
+FEW_EPOCHS: Final = 20
+"""Epochs that the warning proposes."""
+
+
 def longest_of_our_attention(head_size: int) -> int:
     """Return the longest sequence length, in tokens, for which backend te uses our attention
     kernel.

@@ -1,10 +1,17 @@
-"""Help texts of command-line options, from the docstrings below their fields."""
+"""Help texts of command-line options, from the docstrings below their fields, and errors of their
+checks."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar, get_type_hints
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 T = TypeVar("T")
+
+
+class InvalidOptionError(Exception):
+    """The value of a command-line option is not allowed."""
 
 
 def with_flowing_help(options: type[T]) -> type[T]:
@@ -26,3 +33,32 @@ def with_flowing_help(options: type[T]) -> type[T]:
         for name, hint in hints.items()
     }
     return options
+
+
+@contextmanager
+def own_errors(*sections: type[Any]) -> Iterator[None]:
+    """Let the checks in `__post_init__` of these classes raise InvalidOptionError in this context.
+
+    tyro would put the name of a class or field, which users do not know, before the message of a
+    ValueError.
+    """
+    checks = [(section, vars(section).get("__post_init__")) for section in sections]
+    for section, check in checks:
+        if check is not None:
+            section.__post_init__ = _raising_ours(check)
+    try:
+        yield
+    finally:
+        for section, check in checks:
+            if check is not None:
+                section.__post_init__ = check
+
+
+def _raising_ours(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    def checked(section: Any) -> None:
+        try:
+            check(section)
+        except ValueError as error:
+            raise InvalidOptionError(str(error)) from error
+
+    return checked

@@ -11,15 +11,17 @@ from schemas.manifest import Manifest
 from schemas.models import check_length_multiple
 from schemas.vocabulary import ESM2
 from trainer import precision
-from trainer.config import DataOptions, TrainOptions
+from trainer.batch import choose_batch
+from trainer.config import TrainOptions
 from trainer.distributed.agreement import check_same
 from trainer.distributed.topology import Topology
 
 
 def open_readers(
     options: TrainOptions, topology: Topology, stack: ExitStack
-) -> tuple[ShardReader, ShardReader | None, TrainOptions]:
-    """Return readers of the train and valid splits, and the options with the batch in buckets.
+) -> tuple[ShardReader, ShardReader | None, TrainOptions, str]:
+    """Return readers of the train and valid splits, the options with the batch in buckets, and why
+    the batch is not the preset's ("" if it is).
 
     The second reader is None if the valid split is empty or missing.
 
@@ -32,14 +34,14 @@ def open_readers(
     with ShardReader(data.data, prefetch=0, **storage) as first:
         manifest = first.manifest
     _check_dataset(options, manifest, topology)
-    batch = _batch(data, manifest, topology)
+    batch = choose_batch(data, manifest, topology)
     reader = stack.enter_context(
         ShardReader(
             data.data,
             rank=topology.data_rank,
             world_size=topology.data_ranks,
             seed=data.seed,
-            buckets_per_step=batch,
+            buckets_per_step=batch.data.buckets_per_step,
             prefetch=data.prefetch,
             **storage,
         )
@@ -47,7 +49,7 @@ def open_readers(
     valid = None
     if "valid" in manifest.splits and manifest.splits["valid"].buckets:
         valid = stack.enter_context(ShardReader(data.data, split="valid", prefetch=0, **storage))
-    return reader, valid, replace(options, data=replace(data, buckets_per_step=batch))
+    return reader, valid, replace(options, data=batch.data), batch.note
 
 
 def _check_dataset(options: TrainOptions, manifest: Manifest, topology: Topology) -> None:
@@ -90,23 +92,3 @@ def _check_slices(options: TrainOptions, manifest: Manifest) -> None:
             f"--context-parallel {ranks} divides the attention heads among {ranks} ranks, but the "
             f"model has {heads} heads: use --context-parallel {heads} or less"
         )
-
-
-def _batch(data: DataOptions, manifest: Manifest, topology: Topology) -> int:
-    """Return the number of buckets in a step, over all ranks."""
-    unit = topology.data_ranks * data.buckets_per_micro_batch
-    if not data.buckets_per_step:
-        return max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
-    if data.buckets_per_step % unit:
-        those = (
-            f"{topology.data_ranks} ranks"
-            if topology.slices.ranks == 1
-            else f"{topology.data_ranks} groups of {topology.slices.ranks} ranks"
-        )
-        raise ValueError(
-            f"{data.buckets_per_step} buckets per step do not divide among {those} × "
-            f"{data.buckets_per_micro_batch} buckets per micro-batch: "
-            "change the number of ranks, --buckets-per-micro-batch or, for a new run, "
-            "--buckets-per-step"
-        )
-    return data.buckets_per_step

@@ -44,7 +44,8 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         )
     if model != options.model and not options.output.init_from:
         raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
-    for name in _FIXED:
+    fixed = _FIXED if options.data.tokens_given else _FIXED[:-1]
+    for name in fixed:
         then, now = getattr(data, name), getattr(options.data, name)
         if then != now:
             raise ValueError(
@@ -57,9 +58,13 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
             "choose another --out"
         )
     output = replace(options.output, init_from=before.output.init_from)
-    return replace(
-        options, model=model, data=replace(options.data, buckets_per_step=batch), output=output
+    kept = replace(
+        options.data,
+        buckets_per_step=batch,
+        tokens_per_step=data.tokens_per_step,
+        tokens_given=data.tokens_given,
     )
+    return replace(options, model=model, data=kept, output=output)
 
 
 def changes(options: TrainOptions, before: TrainOptions) -> str:

@@ -52,6 +52,7 @@ class TrainingRun:
 
     options: options of the run, with `auto` resolved.
     changes: training options that a resume has changed, in words.
+    batch_note: why the batch is not the preset's; "" if it is, or if the run resumes.
     memory: estimated and available memory of each GPU, in words.
     not_captured: reason why the step is not captured in a CUDA graph although --cuda-graph asks for
         it; "" if there is none.
@@ -79,7 +80,7 @@ class TrainingRun:
             options = resumed(options, before.options)
         elif options.output.init_from:
             options, initial = from_hugging_face(options, topology)
-        self.reader, self.valid, options = open_readers(options, topology, stack)
+        self.reader, self.valid, options, self.batch_note = open_readers(options, topology, stack)
         self.options = options = self._with_reshard(options)
         # checked again, because `auto` may have resolved differently on other hardware or packages
         check_same(topology, options_of(options))
@@ -174,6 +175,13 @@ class TrainingRun:
     def micro_batches(self) -> int:
         """Number of micro-batches of this rank in a step."""
         return self.options.data.micro_batches(self.topology.data_ranks)
+
+    @property
+    def tokens_per_micro_batch(self) -> float:
+        """Tokens of all ranks in a micro-batch, on average."""
+        train = self.reader.manifest.splits["train"]
+        buckets = self.options.data.buckets_per_micro_batch * self.topology.data_ranks
+        return train.tokens / train.buckets * buckets
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0

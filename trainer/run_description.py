@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 from trainer.precision import low_layers
 from trainer.run import TrainingRun
 
@@ -25,6 +28,24 @@ def describe(run: TrainingRun) -> str:
         f"{run.micro_batches} micro-batches per rank · "
         f"{len(run.reader):,} buckets per epoch, {valid} · {run.out}"
     )
+
+
+def notes(run: TrainingRun) -> list[str]:
+    """Return what a user should know before the first step: another batch, or too many epochs."""
+    found = [run.batch_note] if run.batch_note else []
+    buckets, epoch = run.options.data.buckets_per_step, len(run.reader)
+    steps = run.options.optimizer.steps
+    epochs = steps * buckets / epoch
+    if epochs > MOST_EPOCHS:
+        few = math.ceil(FEW_EPOCHS * epoch / buckets)
+        remedy = f"--steps {few} --warmup-steps {few // 10} is {FEW_EPOCHS} epochs"
+        if not run.options.output.init_from:
+            remedy += ", and --init-from FOLDER starts from published weights"
+        found.append(
+            f"warning: {steps:,} steps are {epochs:,.0f} epochs of this dataset, which the model "
+            f"will learn by heart: {remedy}"
+        )
+    return found
 
 
 def _precision(run: TrainingRun) -> str:

@@ -13,12 +13,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NoReturn
 
 from torch import Tensor
 
 from schemas.errors import ThdpackError
 from schemas.redact import without_credentials
+from trainer.checkpoints.checkpoint import CHECKPOINTS
+from trainer.checkpoints.latest import last_checkpoint
 from trainer.config import TrainOptions, parse
 from trainer.distributed.rank_message import say
 from trainer.distributed.stop_signals import StopRequest
@@ -26,9 +29,10 @@ from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
 from trainer.monitoring.meter import Meter, StepMetrics
 from trainer.monitoring.run_log import RunLog
+from trainer.monitoring.step_progress import StepProgress
 from trainer.monitoring.trace import profiler
 from trainer.run import TrainingError, TrainingRun
-from trainer.run_description import describe
+from trainer.run_description import describe, notes
 from trainer.schedule import learning_rate
 
 
@@ -48,14 +52,23 @@ def train(options: TrainOptions, topology: Topology) -> None:
         options = run.options
         log = stack.enter_context(RunLog(options, topology, step=run.step))
         log.say(describe(run))
+        for note in notes(run):
+            log.say(note)
         meter = Meter(options, topology, step=run.step, tokens=run.tokens)
         stop = stack.enter_context(StopRequest(topology))
         trace = stack.enter_context(profiler(options, topology))
+        rows = StepProgress(
+            run.feed,
+            log,
+            micro_batches=run.micro_batches,
+            tokens=run.tokens_per_micro_batch,
+            check=stop.raise_if_pressed_again,
+        )
 
         stopping = False
         while run.step < options.optimizer.steps and not stopping:
             rate = learning_rate(run.step, options.optimizer)
-            scalars, counts = train_step(run, run.feed, rate)
+            scalars, counts = train_step(run, rows, rate)
             run.statistics.step()
             stopping = stop.agreed()
             last = stopping or run.step == options.optimizer.steps
@@ -142,11 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             say(topology.rank, without_credentials(str(error)))
             topology.exit_process(1)
         except KeyboardInterrupt:
-            print(
-                "trainer: interrupted; the last checkpoint is complete: run the same command to "
-                "resume from it",
-                file=sys.stderr,
-            )
+            last = last_checkpoint(Path(options.output.out) / CHECKPOINTS)
+            say(topology.rank, f"interrupted without finishing the step; {last}")
             topology.exit_process(130)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import fields
 from typing import Annotated, Any, Final, Union
 
@@ -21,7 +22,7 @@ from pipeline.cli.subcommand_options import (
     TrainArguments,
     VerifyOptions,
 )
-from schemas.option_help import with_flowing_help
+from schemas.option_help import InvalidOptionError, own_errors, with_flowing_help
 
 
 class UsageError(Exception):
@@ -58,7 +59,7 @@ def parsed(arguments: list[str]) -> Any:
         return (
             PlanTasksOptions(preprocess) if isinstance(options, PlanTasksArguments) else preprocess
         )
-    except ValueError as error:
+    except (InvalidOptionError, ValueError) as error:
         raise UsageError(str(error)) from error
 
 
@@ -69,7 +70,12 @@ def _read(arguments: list[str]) -> Any:
     if arguments and arguments[0] in _COMMANDS:
         # build only this subcommand's parser, which is quicker
         name, options = arguments[0], with_flowing_help(_COMMANDS[arguments[0]][0])
-        return tyro.cli(options, prog=f"thdpack {name}", args=arguments[1:], config=config)
+        with own_errors(*options.__mro__):
+            return tyro.cli(options, prog=f"thdpack {name}", args=arguments[1:], config=config)
+    if arguments and not arguments[0].startswith("-"):
+        close = difflib.get_close_matches(arguments[0], _COMMANDS, n=1)
+        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(_COMMANDS)}"
+        raise UsageError(f"no command {arguments[0]}: {meant}")
     subcommands: Any = Union[  # noqa: UP007 (made of a list)
         tuple(
             Annotated[options, tyro.conf.subcommand(name, description=line)]

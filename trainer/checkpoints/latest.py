@@ -92,3 +92,14 @@ def check_latest(folder: Path, latest: str, topology: Topology) -> None:
 
 
 KEPT: Final = "This removes no checkpoint: checkpoints of later steps move to another folder"
+
+
+def last_checkpoint(folder: Path) -> str:
+    """Return which checkpoint a run can resume from, and how, in words. Reads no checkpoint."""
+    try:
+        latest = _content(folder).strip()
+    except OSError:
+        latest = ""
+    if not latest:
+        return "there is no checkpoint yet: the same command starts again from the beginning"
+    return f"{latest} is the last checkpoint, and complete: run the same command to resume from it"

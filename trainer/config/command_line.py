@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from dataclasses import replace
+from typing import Final, NoReturn
 
 import tyro
 
 from schemas.models import ModelOptions
-from schemas.option_help import with_flowing_help
+from schemas.option_help import InvalidOptionError, own_errors, with_flowing_help
 from trainer.config.options import (
+    ALIASES,
     ComputeOptions,
     DataOptions,
     OptimizerOptions,
@@ -20,6 +23,27 @@ from trainer.config.options import (
 from trainer.config.presets import PRESETS
 
 _PROG: Final = "thdpack train"
+_SECTIONS: Final = (ModelOptions, DataOptions, OptimizerOptions, ComputeOptions, OutputOptions)
+_BATCH: Final = (
+    "a step is counted in tokens or buckets, over all ranks: use --tokens-per-step or "
+    "--buckets-per-step"
+)
+_OTHERS: Final = {
+    "--batch-size": _BATCH,
+    "--per-device-train-batch-size": _BATCH,
+    "--global-batch-size": _BATCH,
+    "--micro-batch-size": "use --buckets-per-micro-batch",
+    "--gradient-accumulation-steps": "it follows from --tokens-per-step and "
+    "--buckets-per-micro-batch",
+    "--epochs": "a run is counted in steps: use --steps",
+    "--num-train-epochs": "a run is counted in steps: use --steps",
+    "--bf16": "use --precision bf16",
+    "--fp16": "use --precision bf16, whose numbers have the range of fp32",
+    "--fp8": "use --precision fp8-delayed or another of --help",
+    "--max-seq-length": "it belongs to the dataset: --max-seq-len of thdpack preprocess",
+    "--max-seq-len": "it belongs to the dataset: thdpack preprocess has this option",
+}
+"""Flags of other trainers that have no option of the same meaning here, and what to use."""
 
 
 def parse(arguments: Sequence[str]) -> TrainOptions:
@@ -28,40 +52,71 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
     Raises:
         SystemExit: the command line asks for --help (code 0) or is wrong (code 2).
     """
-    _check_repeated(arguments)
-    for section in (ModelOptions, DataOptions, OptimizerOptions, ComputeOptions, OutputOptions):
+    preset, words = (arguments[0], list(arguments[1:])) if arguments else ("", [])
+    if preset not in PRESETS:
+        _show_presets(preset)
+    flags = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
+    _check_flags(flags)
+    for section in _SECTIONS:
         with_flowing_help(section)
-    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-    description = (
-        "Train an ESM-2 on a dataset that `thdpack preprocess` wrote. PRESET --help lists all "
-        "options."
-    )
-    options: Any = tyro.extras.overridable_config_cli(
-        dict(PRESETS), prog=_PROG, description=description, args=arguments, config=config
-    )
+    description, default = PRESETS[preset]
+    try:
+        with own_errors(*_SECTIONS):
+            options = tyro.cli(
+                TrainOptions,
+                default=default,
+                prog=f"{_PROG} {preset}",
+                description=f"Train an ESM-2 of {description}.",
+                args=words,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+            )
+    except InvalidOptionError as error:
+        _refuse(str(error))
     if not options.data.data:
-        print(
-            f"{_PROG}: --data is missing: add --data DATASET, the folder or URL that `thdpack "
-            "preprocess` wrote",
-            file=sys.stderr,
+        _refuse(
+            "--data is missing: add --data DATASET, the folder or URL that `thdpack preprocess` "
+            "wrote"
         )
-        raise SystemExit(2)
-    return cast(TrainOptions, options)
+    given = "--tokens-per-step" in flags
+    return replace(options, data=replace(options.data, tokens_given=given))
 
 
-def _check_repeated(arguments: Sequence[str]) -> None:
-    """Refuse an option that the command line has twice: tyro would silently ignore the first value.
+def _show_presets(word: str) -> NoReturn:
+    """Print help, or what is wrong with a word that is no preset.
+
+    Raises:
+        SystemExit: 0 for help, else 2.
+    """
+    if word not in ("", "-h", "--help"):
+        close = difflib.get_close_matches(word, PRESETS, n=1)
+        if word.startswith("-"):
+            _refuse(f"a preset comes before {word}: {', '.join(PRESETS)}")
+        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(PRESETS)}"
+        _refuse(f"no preset {word}: {meant}")
+    print(f"usage: {_PROG} PRESET --data DATASET [OPTIONS]\n")
+    print("Train an ESM-2 on a dataset that `thdpack preprocess` wrote.\n\npresets:")
+    for name, (description, _) in PRESETS.items():
+        print(f"  {name:<10} {description}")
+    print(f"\n`{_PROG} PRESET --help` lists all options.")
+    raise SystemExit(0 if word else 2)
+
+
+def _check_flags(flags: Sequence[str]) -> None:
+    """Refuse an option that is given twice, of which tyro would silently ignore the first, and
+    flags of other trainers.
 
     Raises:
         SystemExit: an option is repeated (code 2).
     """
-    flags = [
-        word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")
-    ]
-    repeated = next((flag for number, flag in enumerate(flags) if flag in flags[:number]), "")
+    for flag in flags:
+        if flag in _OTHERS:
+            _refuse(f"no option {flag}: {_OTHERS[flag]}")
+    names = [ALIASES.get(flag, flag) for flag in flags]
+    repeated = next((name for number, name in enumerate(names) if name in names[:number]), "")
     if repeated:
-        print(
-            f"{_PROG}: {repeated} is given more than once: remove all but one",
-            file=sys.stderr,
-        )
-        raise SystemExit(2)
+        _refuse(f"{repeated} is given more than once: remove all but one")
+
+
+def _refuse(text: str) -> NoReturn:
+    print(f"{_PROG}: {text}", file=sys.stderr)
+    raise SystemExit(2)

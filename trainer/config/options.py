@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
+
+import tyro
 
 from schemas.models import ModelOptions, Recompute
 from schemas.redact import without_credentials
@@ -16,6 +18,13 @@ Precision = Literal[
 ]
 Schedule = Literal["linear", "cosine", "wsd"]
 Reshard = Literal["auto", "layer", "micro-batch", "step"]
+ALIASES: Final = {
+    "--lr": "--learning-rate",
+    "--wd": "--weight-decay",
+    "--max-steps": "--steps",
+    "--output-dir": "--out",
+}
+"""Other names of flags that trainers use for the same thing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +35,11 @@ class DataOptions:
     """Dataset: folder or URL that `thdpack preprocess` wrote. Required."""
     tokens_per_step: int = 2_097_152
     """Number of tokens in the global batch, over all ranks. It is rounded so that each rank gets
-    the same number of whole micro-batches. --buckets-per-step sets the batch exactly."""
+    the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The default
+    is reduced on a CPU, and where a step would be more than a tenth of an epoch."""
+    tokens_given: tyro.conf.Suppress[bool] = True
+    """The user chose --tokens-per-step. Otherwise the batch may be smaller, and a resumed run keeps
+    its own."""
     buckets_per_step: int = 0
     """Number of buckets in the global batch. 0: computed from --tokens-per-step. A resumed run
     keeps its batch, on any number of ranks."""
@@ -77,9 +90,9 @@ class DataOptions:
 class OptimizerOptions:
     """AdamW and the learning rate."""
 
-    steps: int = 500_000
+    steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = 500_000
     """Number of optimizer steps in the run."""
-    learning_rate: float = 4e-4
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-4
     """Peak learning rate."""
     schedule: Schedule = "linear"
     """Learning rate after the warm-up. linear, cosine: linear or cosine decay. wsd (warmup, stable,
@@ -99,7 +112,7 @@ class OptimizerOptions:
     """AdamW's decay rate of the mean of squared gradients."""
     epsilon: float = 1e-8
     """Number that AdamW adds to the denominator, for numerical stability."""
-    weight_decay: float = 0.01
+    weight_decay: Annotated[float, tyro.conf.arg(aliases=("--wd",))] = 0.01
     """Weight decay, applied to matrices only, not to biases and norms."""
     clip_norm: float = 1.0
     """Maximum gradient norm. A gradient of a larger norm is scaled down to this norm."""
@@ -199,7 +212,7 @@ class ComputeOptions:
 class OutputOptions:
     """Checkpoints, validation, logs and measurements."""
 
-    out: str = ""
+    out: Annotated[str, tyro.conf.arg(aliases=("--output-dir",))] = ""
     """Folder of the run. If it holds a checkpoint, the same command resumes the run."""
     init_from: str = ""
     """Folder of a Hugging Face EsmForMaskedLM (config.json, model.safetensors) to start from. The

@@ -1,14 +1,21 @@
 """Stop signals: SIGTERM (from schedulers), SIGUSR1 (Slurm's warning) and Ctrl-C make all ranks stop
-after the same step.
+after the same step. A second Ctrl-C ends the run at the next micro-batch.
 
 Ranks receive a signal at different steps. Therefore all ranks vote in each step whether to stop.
 The vote is an all-reduce on the CPU. It runs during the step, and its result is read one step
-later, so that no rank waits for it.
+later, so that no rank waits for it. After a second Ctrl-C no vote takes place: each rank ends by
+itself. That is safe, because a checkpoint is published only when it is complete.
+
+Python runs a signal handler between two instructions of the main thread. On a CPU these may be
+minutes apart. So a thread reads the signals from a pipe and answers at once.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
@@ -18,6 +25,9 @@ import torch.distributed as dist
 from trainer.distributed.topology import Topology
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
+_SAME_PRESS: Final = 0.5
+"""Seconds within which a second SIGINT comes from the same Ctrl-C: a terminal sends one, and
+torchrun another."""
 
 
 class StopRequest:
@@ -27,13 +37,19 @@ class StopRequest:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._wanted = False
+        self._wanted = self._again = False
+        self._handled = 0.0
         self._vote: tuple[Any, torch.Tensor] | None = None
         self._before: dict[int, Any] = {}
+        self._answer = threading.Thread(target=self._listen, name="thdpack-stop", daemon=True)
 
     def __enter__(self) -> Self:
+        self._signals, written = os.pipe()
+        os.set_blocking(written, False)
         for number in (*STOPPING, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._want)
+            self._before[number] = signal.signal(number, self._handle)
+        self._written, self._descriptor = written, signal.set_wakeup_fd(written)
+        self._answer.start()
         return self
 
     def __exit__(
@@ -49,11 +65,51 @@ class StopRequest:
         ):  # Otherwise torchrun's SIGTERM would end this process before it has printed its error.
             for number, handler in self._before.items():
                 signal.signal(number, handler)
+        signal.set_wakeup_fd(self._descriptor)
+        os.close(self._written)
+        self._answer.join()  # it reads the end of the pipe
+        os.close(self._signals)
 
-    def _want(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self._wanted:
+    def _listen(self) -> None:
+        """Note signals and answer them, until the pipe is closed."""
+        first = 0.0
+        while received := os.read(self._signals, 1):
+            number, now = received[0], time.monotonic()
+            if number not in self._before:
+                continue
+            if not first:
+                first = now
+                self._wanted = True
+                self._say(number)
+            elif number == signal.SIGINT and now - first > _SAME_PRESS:
+                self._again = True
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Note a signal where Python handles it, and interrupt what the main thread waits for."""
+        now = time.monotonic()
+        if not self._handled:
+            self._handled = now
+            self._wanted = True
+        elif number == signal.SIGINT and now - self._handled > _SAME_PRESS:
+            self._again = True
+        self.raise_if_pressed_again()
+
+    def _say(self, number: int) -> None:
+        if self._topology.is_main:
+            step = "this step" if self._topology.world_size == 1 else "the next step"
+            again = "again " if number == signal.SIGINT else ""
+            line = f"trainer: stopping after {step}; Ctrl-C {again}stops now\n"
+            # not through sys.stderr, whose lock the main thread may hold
+            os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}".encode())
+
+    def raise_if_pressed_again(self) -> None:
+        """Interrupt after a second Ctrl-C. To be called before each micro-batch.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed twice.
+        """
+        if self._again:
             raise KeyboardInterrupt
-        self._wanted = True
 
     def agreed(self) -> bool:
         """Start this step's vote, and return the result of the previous step's vote. All ranks must

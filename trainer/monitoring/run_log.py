@@ -6,17 +6,28 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from trainer.config import TrainOptions
 from trainer.distributed.topology import Topology
 from trainer.monitoring.json_lines import open_json_lines
 from trainer.monitoring.meter import StepMetrics
+from trainer.monitoring.step_progress import WithinStep
 from trainer.monitoring.trackers import TensorBoard, WeightsAndBiases
 from trainer.validate import Validation
+
+_PLAIN_SECONDS: Final = 30.0
+"""Least time between lines about a slow step, where there is no terminal."""
 
 
 class RunLog:
@@ -38,7 +49,7 @@ class RunLog:
         self._writes = topology.is_main
         self._console = Console(stderr=True, quiet=not self._writes)
         self._progress = Progress(
-            TextColumn("step"),
+            TextColumn("{task.fields[unit]}"),
             MofNCompleteColumn(),
             BarColumn(),
             TimeRemainingColumn(),
@@ -46,7 +57,13 @@ class RunLog:
             console=self._console,
         )
         self._live = self._console.is_terminal
-        self._task = self._progress.add_task("", total=options.optimizer.steps, completed=step)
+        self._task = self._progress.add_task(
+            "", total=options.optimizer.steps, completed=step, unit="step"
+        )
+        self._step_task: TaskID | None = None
+        self.seconds_within = (
+            math.inf if not self._writes else 0.5 if self._live else _PLAIN_SECONDS
+        )
         self._sinks: list[Any] = []
         if not self._writes:
             return
@@ -88,6 +105,21 @@ class RunLog:
             self._progress.update(self._task, completed=line.step, description=text)
         else:
             self.say(f"step {line.step:,} · {text}")
+
+    def within_step(self, found: WithinStep) -> None:
+        """Show the progress of a slow step: a second bar on a terminal, else a line."""
+        rate = f"{found.tokens_per_second:,.0f} tokens/s"
+        if not self._live:
+            self.say(
+                f"within a step · {found.done} of {found.micro_batches} micro-batches · {rate} · "
+                f"about {found.seconds_left:,.0f} s left of this step"
+            )
+            return
+        if self._step_task is None:
+            self._step_task = self._progress.add_task("", total=1, unit="micro-batch")
+        self._progress.update(
+            self._step_task, completed=found.done, total=found.micro_batches, description=rate
+        )
 
     def validation(self, step: int, found: Validation) -> None:
         self._write(

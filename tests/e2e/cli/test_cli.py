@@ -100,7 +100,14 @@ def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
     assert done.returncode == 2
     assert message in re.sub(r"\s+", " ", done.stderr + done.stdout)
     assert "Traceback" not in done.stderr
+    assert "Arguments" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(run: Run) -> None:
+    done = run("prepocess", "x.fasta")
+    assert done.returncode == 2
+    assert done.stderr == "thdpack: no command prepocess: did you mean preprocess?\n"
 
 
 def test_a_traceback_shows_no_credentials() -> None:

@@ -82,3 +82,35 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         parse(["esm2-8m"])
     assert left.value.code == 2
     assert "--data is missing: add --data DATASET" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["esm2-8m", "--data", "d", "--steps", "5"], "train: warmup-steps is 2000, too long"),
+        (["esm2-8m", "--data", "d", "--batch-size", "4"], "use --tokens-per-step or"),
+        (["esm2-8m", "--data", "d", "--lr", "1", "--learning-rate", "1"], "more than once"),
+        (["esm2-8m", "--data", "d", "--lerning-rate", "1"], "meant: --lr, --learning-rate FLOAT"),
+        (["esm2-9m", "--data", "d"], "no preset esm2-9m: did you mean esm2-8m?"),
+        (["--data", "d"], "a preset comes before --data: esm2-tiny"),
+        ([], "presets: esm2-tiny"),
+    ],
+)
+def test_wrong_usage_names_the_option_that_was_meant_and_no_class(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(words)
+    assert left.value.code == 2
+    shown = " ".join("".join(capsys.readouterr()).replace("│", " ").split())
+    assert said in shown
+    assert "tyro" not in shown
+    assert "python esm2" not in shown
+    assert "Error parsing" not in shown
+
+
+def test_flags_have_the_names_that_other_trainers_use() -> None:
+    names = ["--data", "d", "--lr", "1e-3", "--wd", "0", "--max-steps", "9000", "--output-dir", "o"]
+    options = parse(["esm2-8m", *names])
+    assert (options.optimizer.learning_rate, options.optimizer.weight_decay) == (1e-3, 0)
+    assert (options.optimizer.steps, options.output.out) == (9000, "o")
