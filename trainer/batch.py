@@ -16,9 +16,9 @@ from trainer.distributed.topology import Topology
 
 LARGEST_SHARE: Final = 0.1
 """Largest share of an epoch in a step whose batch the user did not name."""
-CPU_TOKENS: Final = 65_536
-"""Most tokens of a step on a CPU whose batch the user did not name. An 8M model takes about a
-minute for them on two cores."""
+CPU_TOKENS: Final = 32_768
+"""Most tokens of a step on a CPU whose batch the user did not name. An 8M model takes about half
+a minute for them on two cores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import (
     EVERY,
     STEPS,
+    arguments,
     await_step,
     cut,
     losses,
@@ -83,6 +85,47 @@ def test_a_signal_saves_and_exits_0(
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
     assert not (out / "export").exists()
+
+
+SLOW = """
+import sys, time
+from trainer import feed
+from trainer.train import main
+advance = feed.Feed.__next__
+def slow(rows):
+    rows.delivered = getattr(rows, "delivered", 0) + 1
+    if rows.delivered > 8:
+        time.sleep(0.5)
+    return advance(rows)
+feed.Feed.__next__ = slow
+main(sys.argv[1:])
+"""
+"""Program of a run whose steps last long after the first two."""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ctrl_c_is_answered_at_once_and_a_second_one_ends_the_step_under_way(
+    many_shards: Path, tmp_path: Path, ranks: int
+) -> None:
+    out = tmp_path / "run"
+    batch = ("--buckets-per-step", str(4 * ranks), "--validate-every", "0", "--warmup-steps", "0")
+    often = ("--checkpoint-every", "1")
+    with Job(SLOW, arguments(many_shards, out, *batch, *often, steps=99), ranks=ranks) as job:
+        await_step(job, out, 2)  # then step 1 is published
+        for rank in job.ranks:
+            rank.send(signal.SIGINT)
+        while "Ctrl-C again stops now" not in job.said:
+            assert job.poll() is None, job.said
+            time.sleep(0.01)
+        time.sleep(0.6)  # two signals within half a second are one Ctrl-C
+        for rank in job.ranks:
+            rank.send(signal.SIGINT)
+        job.wait()
+    assert [rank.returncode for rank in job.ranks] == [130] * ranks, job.said
+    assert "interrupted without finishing the step; step-0000000" in job.said
+    last = int((out / "checkpoints" / "latest").read_text().strip()[5:])
+    train(many_shards, out, *batch, *often, steps=last + 1)
+    assert max(losses(out)) == last + 1
 
 
 def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(

@@ -1,0 +1,78 @@
+"""The batch of a run whose command line names none, and the number of its epochs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.batch import choose_batch
+from trainer.config import DataOptions, OptimizerOptions, OutputOptions, parse
+from trainer.distributed.topology import single_process
+from trainer.resume_options import resumed
+from trainer.run_description import notes
+
+PUBLISHED = 2_097_152
+DEFAULT = DataOptions(tokens_per_step=PUBLISHED, tokens_given=False)
+
+
+def manifest(buckets: int) -> Any:
+    return SimpleNamespace(capacity=16_384, splits={"train": SimpleNamespace(buckets=buckets)})
+
+
+@pytest.mark.parametrize(
+    ("device", "ranks", "epoch", "expected"),
+    [
+        ("cuda", 8, 1_000_000, 128),
+        ("cuda", 8, 1_280, 128),
+        ("cuda", 8, 1_279, 64),
+        ("cuda", 3, 1_279, 96),
+        ("cuda", 1, 47, 4),
+        ("cuda", 8, 47, 8),
+        ("cuda", 1, 5, 1),
+        ("cpu", 1, 1_000_000, 2),
+        ("cpu", 1, 5, 1),
+    ],
+)
+def test_the_default_batch_is_published_or_suits_data_and_device(
+    device: str, ranks: int, epoch: int, expected: int
+) -> None:
+    topology = replace(single_process(torch.device(device)), world_size=ranks)
+    found = choose_batch(DEFAULT, manifest(epoch), topology)
+    assert found.data.buckets_per_step == expected
+    if expected == 128:
+        assert (found.note, found.data.tokens_per_step) == ("", PUBLISHED)
+    else:
+        assert found.data.tokens_per_step == expected * 16_384
+        assert f"using {expected} buckets ({expected * 16_384:,} tokens) a step" in found.note
+        assert "--tokens-per-step overrides" in found.note
+    given = choose_batch(replace(DEFAULT, tokens_given=True), manifest(epoch), topology)
+    assert given.note == ""
+    assert given.data.tokens_per_step == PUBLISHED
+    assert given.data.buckets_per_step == pytest.approx(128, abs=ranks / 2)
+
+
+def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:
+    now = parse(["esm2-8m", "--data", "d"])
+    chosen = choose_batch(now.data, manifest(47), single_process(torch.device("cuda"))).data
+    before = replace(now, data=chosen)
+    assert resumed(now, before).data == chosen
+    with pytest.raises(ValueError, match="--tokens-per-step 65536, not 2097152"):
+        resumed(parse(["esm2-8m", "--data", "d", "--tokens-per-step", "2097152"]), before)
+
+
+def test_many_epochs_are_announced_with_a_remedy() -> None:
+    run: Any = SimpleNamespace(
+        batch_note="", reader=range(47), options=parse(["esm2-8m", "--data", "d"])
+    )
+    run.options = replace(run.options, data=replace(DEFAULT, buckets_per_step=4))
+    [said] = notes(run)
+    assert "500,000 steps are 42,553 epochs of this dataset" in said
+    assert "--steps 235 --warmup-steps 23 is 20 epochs, and --init-from FOLDER" in said
+    run.options = replace(run.options, output=OutputOptions(init_from="esm2"))
+    assert "--init-from" not in notes(run)[0]
+    run.options = replace(run.options, optimizer=OptimizerOptions(steps=235, warmup_steps=23))
+    assert notes(run) == []
