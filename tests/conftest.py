@@ -63,6 +63,7 @@ TOGETHER = {
             "e2e/reader/test_forked_reader.py",
             "e2e/training/test_bad_validation.py",
             "e2e/training/test_checkpoints.py",
+            "e2e/training/test_full_disk.py",
             "e2e/training/test_interrupted_runs.py",
             "e2e/training/test_lost_ranks.py",
             "e2e/training/test_parallel.py",

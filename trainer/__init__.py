@@ -2,3 +2,15 @@
 
 Start reading at `train.py`. This is the only package that imports torch.
 """
+
+import sys
+from importlib.util import find_spec
+
+# Python sets this name while it looks for the module of `python -m trainer.…`.
+if sys.argv[:1] == ["-m"]:
+    for _package in ("torch", "safetensors"):
+        if find_spec(_package) is None:
+            sys.exit(
+                f"trainer: training needs {_package}: in the repository, `make train` or "
+                "pip install -e '.[train]' installs it"
+            )

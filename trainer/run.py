@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from schemas.errors import ThdpackError
+from schemas.errors import CheckpointError, ThdpackError
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.checkpoints.atomic_write import write
@@ -38,7 +38,7 @@ from trainer.precision import preserve_scaling
 from trainer.resume_options import changes, resumed
 from trainer.starting_point import from_hugging_face, last_state
 from trainer.step import Step, why_not_captured
-from trainer.validate import MASK_SEED, validate
+from trainer.validate import MASK_SEED, Validation, validate
 
 
 class TrainingError(ThdpackError):
@@ -190,13 +190,9 @@ class TrainingRun:
         """Validate on the valid split, if the dataset has one. Return True if the loss is the
         lowest so far.
         """
-        if self.valid is None:
+        found = self._validated(log)
+        if found is None:
             return False
-        with self.statistics.paused(), preserve_scaling(self.model):
-            found = validate(
-                self.model, self.valid, self.valid_masker, self.topology, self.autocast
-            )
-        log.validation(self.step, found)
         self.sound = math.isfinite(found.loss)
         better = (
             self.sound
@@ -206,6 +202,20 @@ class TrainingRun:
         if better:
             self.best = BestValidation(loss=found.loss, checkpoint=Checkpoints.name(self.step))
         return better
+
+    def validate_start(self, log: RunLog) -> None:
+        """Validate the weights of --init-from before the first step, to compare with later ones."""
+        self._validated(log)
+
+    def _validated(self, log: RunLog) -> Validation | None:
+        if self.valid is None:
+            return None
+        with self.statistics.paused(), preserve_scaling(self.model):
+            found = validate(
+                self.model, self.valid, self.valid_masker, self.topology, self.autocast
+            )
+        log.validation(self.step, found)
+        return found
 
     def save(self, *, wait: bool) -> None:
         """Begin to write a checkpoint. With `wait`, return only when the checkpoint is complete."""
@@ -281,6 +291,12 @@ class TrainingRun:
         return tensors
 
     def _load(self, state: RunState) -> None:
+        data = state.options.data.data
+        if state.reader.get("manifest") != self.reader.manifest.digest:
+            raise CheckpointError(
+                f"{self.out} holds the state of a run on another dataset, {data}: use the --data "
+                "of that run, or choose another --out"
+            )
         self.reader.load_state_dict(state.reader)
         precision.prepare_scaling(self.model, self.options.compute)
         optional = self._optional_tensors()

@@ -10,6 +10,7 @@ optimizer step.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -54,6 +55,8 @@ def train(options: TrainOptions, topology: Topology) -> None:
         log.say(describe(run))
         for note in notes(run):
             log.say(note)
+        if options.output.init_from and run.step == 0:
+            run.validate_start(log)
         meter = Meter(options, topology, step=run.step, tokens=run.tokens)
         stop = stack.enter_context(StopRequest(topology))
         trace = stack.enter_context(profiler(options, topology))
@@ -152,12 +155,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with topology.watching():
                 train(options, topology)
         except (ThdpackError, ValueError, OSError) as error:
-            say(topology.rank, without_credentials(str(error)))
+            text = str(error)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                text = f"{options.output.out}: {error.strerror}; {_last_checkpoint(options)}"
+            say(topology.rank, without_credentials(text))
             topology.exit_process(1)
         except KeyboardInterrupt:
-            last = last_checkpoint(Path(options.output.out) / CHECKPOINTS)
-            say(topology.rank, f"interrupted without finishing the step; {last}")
+            say(
+                topology.rank,
+                f"interrupted without finishing the step; {_last_checkpoint(options)}",
+            )
             topology.exit_process(130)
+
+
+def _last_checkpoint(options: TrainOptions) -> str:
+    return last_checkpoint(Path(options.output.out) / CHECKPOINTS)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pipeline.cli.subcommand_options import PlanOptions
 from pipeline.planning.cluster import GPU_GIB
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.training_plan import TrainingPlan, plan_training
+from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 
 
 def run_plan(options: PlanOptions) -> int:
@@ -68,7 +69,21 @@ def _show(plan: TrainingPlan, console: Console) -> None:
         rates = f"{each.tokens_per_second:,.0f} tokens/s in {each.gib:.0f} GiB"
         line = f"or {rates}: {' '.join(each.flags())}"
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+    if warning := _warning(plan):
+        console.print(warning, highlight=False, markup=False, soft_wrap=True)
     console.print(_caveat(plan), style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _warning(plan: TrainingPlan) -> str:
+    """Return a warning if the run repeats its data too often; "" if it does not."""
+    epochs = plan.tokens / plan.epoch_tokens
+    if epochs <= MOST_EPOCHS:
+        return ""
+    return (
+        f"warning: this run is {epochs:,.0f} epochs of the dataset, which the model will learn by "
+        f"heart. --tokens {FEW_EPOCHS * plan.epoch_tokens} plans {FEW_EPOCHS} epochs; "
+        "--init-from FOLDER of thdpack train starts from published weights, and needs fewer"
+    )
 
 
 def _caveat(plan: TrainingPlan) -> str:

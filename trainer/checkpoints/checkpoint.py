@@ -33,7 +33,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from schemas.errors import CheckpointError
 from trainer.checkpoints.atomic_write import PARTIAL, publish
 from trainer.checkpoints.hashed_storage import CheckedReader, HashedWriter
-from trainer.checkpoints.latest import names, publish_checkpoint
+from trainer.checkpoints.latest import last_checkpoint, names, publish_checkpoint
 from trainer.checkpoints.run_lock import RunLock
 from trainer.checkpoints.run_state import STATE, RunState
 from trainer.distributed.rank_message import say
@@ -141,8 +141,8 @@ class Checkpoints:
         except (Exception, dcp.api.CheckpointException) as error:
             # listed because CheckpointException is no Exception, but a BaseException
             raise CheckpointError(
-                f"{self._folder / name} could not be written: {error}. The previous checkpoint is "
-                "complete: run the same command to resume from it"
+                f"{self._folder / name} could not be written: {_reason(error)}; "
+                f"{last_checkpoint(self._folder)}"
             ) from error
         if self._topology.is_main:
             self._prune(best)
@@ -187,6 +187,16 @@ class Checkpoints:
                     logging.getLogger("thdpack").warning(
                         "%s could not be removed: %s", self._folder / name, error
                     )
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a save failed: the error of the first rank that has one, without its traceback."""
+    if isinstance(error, dcp.api.CheckpointException) and error.failures:
+        rank, (error, _) = min(error.failures.items())
+        return f"rank {rank}: {_reason(error)}" if rank else _reason(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
 
 
 def _check_shapes(

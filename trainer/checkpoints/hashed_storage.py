@@ -70,7 +70,12 @@ class HashedWriter(FileSystemWriter):
         """Write this rank's tensors. The results carry the hashes of the files to rank 0, where
         `finish` needs them.
         """
-        written = _Results(super().write_data(*arguments, **options).wait())
+        try:
+            written = _Results(super().write_data(*arguments, **options).wait())
+        except Exception:
+            if self._files.error is not None:  # torch reports only that a file has the wrong size
+                raise self._files.error from None
+            raise
         written.hashes = dict(self._files.hashes)
         future: Future[Any] = Future()
         future.set_result(written)
@@ -139,6 +144,7 @@ class _HashedFiles(FileSystem):
 
     def __init__(self) -> None:
         self.hashes: dict[str, FileHash] = {}
+        self.error: OSError | None = None
 
     @contextmanager
     def create_stream(
@@ -146,7 +152,10 @@ class _HashedFiles(FileSystem):
     ) -> Generator[io.IOBase, None, None]:
         with super().create_stream(path, mode) as file:
             hashed = _HashedFile(file)
-            yield cast(io.IOBase, hashed)
+            try:
+                yield cast(io.IOBase, hashed)
+            finally:
+                self.error = self.error or hashed.error
         self.hashes[os.path.basename(path)] = FileHash(hashed.bytes, hashed.hash.hexdigest())
 
 
@@ -156,12 +165,17 @@ class _HashedFile:
     def __init__(self, file: Any) -> None:
         self._file = file
         self.hash, self.bytes = xxhash.xxh3_128(), 0
+        self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self.hash.update(view)
         self.bytes += view.nbytes
-        self._file.write(view)
+        try:
+            self._file.write(view)
+        except OSError as error:
+            self.error = error
+            raise
         return view.nbytes
 
     def tell(self) -> int:

@@ -141,6 +141,7 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
     """
     folder = Path(folder)
     source = str(folder)
+    _check_no_run(folder)
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
@@ -173,6 +174,21 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
         source,
     )
     return options, found
+
+
+def _check_no_run(folder: Path) -> None:
+    """Refuse the folder of a run, whose model is in another folder.
+
+    Raises:
+        InputError: the folder is that of a run. Names the folder of its model, if it has one.
+    """
+    if (folder / "config.json").exists() or not (folder / "checkpoints").is_dir():
+        return
+    if (folder / "export" / "config.json").exists():
+        remedy = f"its model is in {folder / 'export'}: use that"
+    else:
+        remedy = "it has no export yet: a run writes one when it ends"
+    raise InputError(f"this is the folder of a run; {remedy}", source=str(folder))
 
 
 class _Noted(dict[str, Tensor]):
@@ -248,7 +264,10 @@ def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         partial.unlink(missing_ok=True)
         partial.touch()
         mode = partial.stat().st_mode  # as the umask has it; safetensors makes files of mode 0600
-        save_file(part, partial, metadata={"format": "pt"})
+        try:
+            save_file(part, partial, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OSError(f"{partial} could not be written: {error}") from error
         partial.chmod(mode)
         sync_files([partial])
         publish(partial, folder / name)

@@ -123,6 +123,7 @@ def test_a_different_dataset_is_refused_and_a_moved_one_is_accepted(
     build_here(sample, tmp_path / "other", capacity=512, max_seq_len=256)
     with pytest.raises(SystemExit):
         train(tmp_path / "other", cut(whole, tmp_path / "run", 8))
-    assert "state" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"a run on another dataset, {many_shards}: use the --data of that run" in said
     moved = shutil.copytree(many_shards, tmp_path / "moved")
     assert losses(train(moved, cut(whole, tmp_path / "again", 8))) == losses(whole)

@@ -141,6 +141,9 @@ def test_an_export_loads_in_plain_transformers_and_imports_exactly(
         "0",
         steps=1,
     )
+    # the imported weights are validated before the first step
+    start = losses(fine_tuned, "valid")[0]
+    assert start == pytest.approx(losses(whole, "valid")[STEPS], abs=ROUNDING)
     # the loss of the imported weights, with other masks
     assert abs(losses(fine_tuned)[1] - losses(whole)[STEPS]) < 0.2
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 
 import pytest
 
+import trainer
 from trainer.config import parse
 
 
@@ -114,3 +117,11 @@ def test_flags_have_the_names_that_other_trainers_use() -> None:
     options = parse(["esm2-8m", *names])
     assert (options.optimizer.learning_rate, options.optimizer.weight_decay) == (1e-3, 0)
     assert (options.optimizer.steps, options.output.out) == (9000, "o")
+
+
+def test_without_torch_the_trainer_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    importlib.reload(trainer)  # as an import: nothing to say
+    monkeypatch.setattr(sys, "argv", ["-m"])  # as `python -m trainer.train`
+    with pytest.raises(SystemExit, match=r"needs torch: .*`make train` or pip install -e"):
+        importlib.reload(trainer)

@@ -192,3 +192,16 @@ def test_norms_have_either_name_and_unused_tensors_are_ignored(
     model = EsmForMaskedLM.from_pretrained(folder)
     # tied in transformers, too
     assert torch.equal(model.lm_head.decoder.weight, model.esm.embeddings.word_embeddings.weight)
+
+
+def test_the_folder_of_a_run_is_refused_with_the_folder_of_its_model(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    with pytest.raises(InputError, match="no export yet: a run writes one when it ends"):
+        huggingface.load(run)
+    folder.rename(run / "export")
+    with pytest.raises(InputError, match=f"its model is in {run / 'export'}: use that"):
+        huggingface.load(run)
+    huggingface.load(run / "export")
