@@ -68,6 +68,7 @@ TOGETHER = {
             "e2e/training/test_lost_ranks.py",
             "e2e/training/test_parallel.py",
             "e2e/training/test_publishing.py",
+            "e2e/training/test_quickstart.py",
             "e2e/training/test_ranks_agree.py",
             "e2e/training/test_refused_runs.py",
             "e2e/training/test_resume_options.py",

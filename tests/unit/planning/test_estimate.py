@@ -127,6 +127,10 @@ def test_a_plan_names_flags_that_the_trainer_takes(
     text = run(*words).stdout
     assert "GPU-hours" in text
     assert said["command"] in text
+    epoch = said["epoch"]["tokens"]
+    assert f"warning: this run is {said['run']['tokens'] / epoch:,.0f} epochs" in text
+    assert f"--tokens {20 * epoch} plans 20 epochs" in text
+    assert "warning" not in run(*words, "--tokens", str(20 * epoch)).stdout
 
 
 def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(

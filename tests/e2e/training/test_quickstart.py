@@ -1,0 +1,49 @@
+"""The fine-tuning quickstart runs as it is written, with a random model instead of the download."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from schemas.models import ModelOptions
+from tests.helpers.models import esm
+from tests.helpers.processes.command_line import REPO, Run
+from tests.helpers.processes.runs import losses
+from trainer.train import main
+
+PAGE = REPO / "docs" / "quickstart-finetune.md"
+SMALL = ModelOptions(layers=1, hidden_size=16, heads=2, ffn_size=16)
+
+
+def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
+    run: Run,
+    sample: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    numerics: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    shutil.copy(sample, tmp_path / "data" / "sample.fasta")
+    text = PAGE.read_text()
+    build, train = (
+        shlex.split(re.search(rf"^    thdpack {name} .*", text, flags=re.MULTILINE)[0])[1:]
+        for name in ("preprocess", "train")
+    )
+    here = [str(tmp_path / word) if word.startswith("data/") else word for word in build]
+    assert run(*here).returncode == 0  # in the root of the repository
+    esm(SMALL).save_pretrained("esm2_8m")
+    short = {"60": "2", "6": "1", "20": "1"}
+    main([short.get(word, word) for word in train[1:]])
+    assert sorted(losses(tmp_path / "runs" / "tuned", "valid")) == [0, 1, 2]
+    said = capsys.readouterr().err
+    assert "step 0 · validation: loss" in said
+    assert "using 2 buckets (32,768 tokens) a step; --tokens-per-step overrides" in said
+    [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(compile(code, str(PAGE), "exec"), {})
+    assert "torch.Size([2, 16])" in capsys.readouterr().out
