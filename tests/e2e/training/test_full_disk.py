@@ -1,4 +1,4 @@
-"""A checkpoint that does not fit on the disk: one line, which names the last one if there is one."""
+"""A checkpoint that does not fit on the disk: one line, which names the last one, if any."""
 
 from __future__ import annotations
 
