@@ -20,9 +20,7 @@ class Shown:
 
 
 def rows_of(shown: Shown, checked: list[int], rows: Iterator[Any]) -> StepProgress:
-    return StepProgress(
-        rows, shown, micro_batches=4, tokens=100.0, check=lambda: checked.append(1)
-    )
+    return StepProgress(rows, shown, micro_batches=4, tokens=100.0, check=lambda: checked.append(1))
 
 
 @pytest.mark.parametrize("seconds", [30.0, 0.5])
