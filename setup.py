@@ -23,7 +23,7 @@ class InstallLib(install_lib):
     """Install the packages into a folder of their own; editable installs do not use this.
 
     Directly in site-packages, another project's `trainer` would overwrite ours, or be overwritten.
-    See docs/decisions/0016-import-names.md.
+    See docs/decisions/0014-import-names.md.
     """
 
     def install(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 Importing this module puts the folder of our four packages first on sys.path. Otherwise another
 project's `trainer`, or a `schemas` folder in the current folder, might be imported instead.
-docs/decisions/0016-import-names.md has the reasons.
+docs/decisions/0014-import-names.md has the reasons.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline.reader import ShardReader
-from schemas.bucket import Bucket
+from schemas.shard import Bucket
 from schemas.vocabulary import ESM2
 from trainer.model.esm2 import SequenceLayout
 

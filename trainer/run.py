@@ -19,7 +19,7 @@ from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.checkpoints.atomic_write import write
 from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
-from trainer.checkpoints.latest import KEPT, LATEST
+from trainer.checkpoints.latest import LATEST
 from trainer.checkpoints.run_lock import run_lock
 from trainer.checkpoints.run_state import BestValidation, RunState
 from trainer.config import TrainOptions
@@ -38,7 +38,7 @@ from trainer.precision import preserve_scaling
 from trainer.resume_options import changes, resumed
 from trainer.starting_point import from_hugging_face, last_state
 from trainer.step import Step, why_not_captured
-from trainer.validate import MASK_SEED, Validation, validate
+from trainer.validate import MASK_SEED, Validation, no_model, validate
 
 
 class TrainingError(ThdpackError):
@@ -239,7 +239,7 @@ class TrainingRun:
             TrainingError: the loss of the last validation was not finite.
         """
         if not self.sound:
-            raise TrainingError(self._unsound())
+            raise TrainingError(no_model(self.step, self.best, self.out / CHECKPOINTS / LATEST))
         tensors = {}
         for name, tensor in self._tensors().items():
             kind, _, name = name.partition(".")
@@ -255,21 +255,6 @@ class TrainingRun:
                 self.options.model,
                 max_seq_len=self.reader.manifest.max_seq_len,
             )
-
-    def _unsound(self) -> str:
-        """Return the error message for a validation whose loss is not finite, with a remedy."""
-        best, latest = self.best.checkpoint, self.out / CHECKPOINTS / LATEST
-        back = (
-            f"go back to an earlier checkpoint ({best} had the best validation) by writing its "
-            f"name into {latest}"
-        )
-        return (
-            f"the last validation, up to step {self.step:,}, has a loss that is not finite: "
-            "the run is not complete and exports no model. "
-            "metrics.jsonl shows the first step without a finite loss. To repair the run, "
-            f"{back if best else 'start again in another --out (no validation was finite)'}, "
-            f"with a lower --learning-rate or with --precision bf16{f'. {KEPT}' if best else ''}"
-        )
 
     def _tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a checkpoint, fp32: `model.*`, `exp_avg.*`, `exp_avg_sq.*`."""

@@ -32,9 +32,9 @@ from trainer.monitoring.meter import Meter, StepMetrics
 from trainer.monitoring.run_log import RunLog
 from trainer.monitoring.step_progress import StepProgress
 from trainer.monitoring.trace import profiler
+from trainer.optimizer import learning_rate
 from trainer.run import TrainingError, TrainingRun
 from trainer.run_description import describe, notes
-from trainer.schedule import learning_rate
 
 
 def train(options: TrainOptions, topology: Topology) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,8 @@ import torch
 import torch.nn.functional as F
 
 from pipeline.reader import ShardReader
+from trainer.checkpoints.latest import KEPT
+from trainer.checkpoints.run_state import BestValidation
 from trainer.distributed.topology import Topology
 from trainer.feed import RowCopier
 from trainer.masking import Masker
@@ -81,4 +84,24 @@ def validate(
     loss_sum, right, tokens = topology.sum_(sums).tolist()
     return Validation(
         loss=loss_sum / max(tokens, 1), accuracy=right / max(tokens, 1), tokens=int(tokens)
+    )
+
+
+def no_model(step: int, best: BestValidation, latest: Path) -> str:
+    """Return why a run exports no model: the loss of its last validation is not finite.
+
+    Args:
+        latest: the file that names the checkpoint to resume from.
+    """
+    back = (
+        f"go back to an earlier checkpoint ({best.checkpoint} had the best validation) by writing "
+        f"its name into {latest}"
+    )
+    return (
+        f"the last validation, up to step {step:,}, has a loss that is not finite: "
+        "the run is not complete and exports no model. "
+        "metrics.jsonl shows the first step without a finite loss. To repair the run, "
+        f"{back if best.checkpoint else 'start again in another --out (no validation was finite)'}"
+        ", with a lower --learning-rate or with --precision bf16"
+        f"{f'. {KEPT}' if best.checkpoint else ''}"
     )

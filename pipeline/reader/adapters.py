@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.bucket import Bucket
+from schemas.shard import Bucket
 from schemas.vocabulary import ESM2
 
 

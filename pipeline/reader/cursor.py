@@ -19,9 +19,9 @@ from pipeline.reader.adapters import merge
 from pipeline.reader.fork_guard import ForkedReaderError, call_after_fork
 from pipeline.reader.global_order import POSITIONS
 from pipeline.storage.retries import ClosedError
-from schemas.bucket import Bucket
 from schemas.errors import StateError
 from schemas.redact import without_credentials
+from schemas.shard import Bucket
 
 STATE_VERSION: Final = 1
 """Version of a reader's state. It changes if the order or the meaning of `position` changes."""

@@ -21,10 +21,9 @@ from pipeline.reader.arrow_columns import numbers
 from pipeline.reader.bucket_checks import first_problem
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.storage.file_hash import difference
-from schemas.bucket import Bucket
 from schemas.errors import DatasetError
 from schemas.manifest_entries import ShardEntry
-from schemas.shard import shard_schema
+from schemas.shard import Bucket, shard_schema
 
 _NOT_READABLE = (
     pa.ArrowException,

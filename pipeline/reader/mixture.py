@@ -32,7 +32,7 @@ from pipeline.reader.cursor import GlobalCursor
 from pipeline.reader.global_order import permuted
 from pipeline.reader.reader_options import ReaderOptions
 from pipeline.reader.split_reader import SplitReader
-from schemas.bucket import Bucket
+from schemas.shard import Bucket
 from schemas.splitmix import mix_all
 
 MAX_RUN: Final = 10_000

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from pipeline.reader.cursor import GlobalCursor
 from pipeline.reader.reader_options import ReaderOptions
 from pipeline.reader.split_reader import SplitReader
-from schemas.bucket import Bucket
 from schemas.manifest import Manifest
+from schemas.shard import Bucket
 
 if TYPE_CHECKING:
     import numpy as np

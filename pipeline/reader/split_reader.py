@@ -26,9 +26,9 @@ from pipeline.reader.reader_options import ReaderOptions
 from pipeline.storage.read_manifest import read_manifest
 from pipeline.storage.retries import ClosedError, RemoteStore
 from pipeline.storage.urls import local_path
-from schemas.bucket import Bucket
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
+from schemas.shard import Bucket
 
 T = TypeVar("T")
 

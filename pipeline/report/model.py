@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from pipeline.report.model_estimates import Budget, Prediction
+
 SCHEMA: Final = 1
 """Version of the JSON. It increases when a key is removed or changes its meaning, but not when a
 key is added."""
@@ -196,41 +198,6 @@ class Waste:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BudgetRow:
-    """Training time of one model at one precision.
-
-    tokens_per_second: measured throughput of one GPU in unpadded tokens/s
-    run_tokens: number of tokens in a whole run: steps × tokens per step of the preset
-    epochs: number of epochs in a whole run
-    epoch_gpu_hours, run_gpu_hours: GPU-hours of an epoch and of a whole run on one GPU
-    source: description of the measurement of tokens_per_second
-    """
-
-    preset: str
-    precision: str
-    tokens_per_second: float
-    run_tokens: int
-    epochs: float
-    epoch_gpu_hours: float
-    run_gpu_hours: float
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Budget:
-    """Cost of training on the train split.
-
-    tokens: number of tokens in one epoch
-    gpu: name of the GPU
-    rows: empty if `tokens` is 0
-    """
-
-    tokens: int
-    gpu: str
-    rows: tuple[BudgetRow, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RecordNote:
     """One record of a list in the report.
 
@@ -258,23 +225,6 @@ class DuplicateFlow:
     source: str
     original: str
     records: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prediction:
-    """Predicted result of `thdpack preprocess`.
-
-    shards, buckets: number of shards and of buckets in both splits
-    fill: share of bucket tokens that are real
-    slots: number of sequences that `cu_seqlens` of a bucket has room for
-    bytes: size of shards and records/ on disk
-    """
-
-    shards: int
-    buckets: int
-    fill: float
-    slots: int
-    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,8 @@
 """Import and export of Hugging Face's EsmForMaskedLM, without transformers or a network.
 
 `export` writes a folder that plain transformers (5.17 and newer) loads, without remote code. `load`
-reads only safetensors files, because reading them cannot execute code. Import and export do not
-change values. This includes `inv_freq`, which is rounded to fp16 in published checkpoints.
+reads only safetensors files, because reading them cannot execute code. No value changes, not even
+`inv_freq`, which is rounded to fp16 in published checkpoints.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from trainer.model.esm2 import PADDED_VOCABULARY, VOCABULARY
 from trainer.model.huggingface_checks import (
     REQUIRED,
     check_name,
+    check_no_run,
     check_shapes,
     check_tensors,
     options_of,
@@ -141,7 +142,7 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
     """
     folder = Path(folder)
     source = str(folder)
-    _check_no_run(folder)
+    check_no_run(folder)
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
@@ -174,21 +175,6 @@ def load(folder: str | Path) -> tuple[ModelOptions, dict[str, Tensor]]:
         source,
     )
     return options, found
-
-
-def _check_no_run(folder: Path) -> None:
-    """Refuse the folder of a run, whose model is in another folder.
-
-    Raises:
-        InputError: the folder is that of a run. Names the folder of its model, if it has one.
-    """
-    if (folder / "config.json").exists() or not (folder / "checkpoints").is_dir():
-        return
-    if (folder / "export" / "config.json").exists():
-        remedy = f"its model is in {folder / 'export'}: use that"
-    else:
-        remedy = "it has no export yet: a run writes one when it ends"
-    raise InputError(f"this is the folder of a run; {remedy}", source=str(folder))
 
 
 class _Noted(dict[str, Tensor]):

@@ -219,3 +219,18 @@ def check_name(name: Any, folder: Path) -> str:
             f"the index names {name!r}, which is not a file of the folder", source=str(folder)
         )
     return name
+
+
+def check_no_run(folder: Path) -> None:
+    """Refuse the folder of a run, whose model is in another folder.
+
+    Raises:
+        InputError: the folder is that of a run. Names the folder of its model, if it has one.
+    """
+    if (folder / "config.json").exists() or not (folder / "checkpoints").is_dir():
+        return
+    if (folder / "export" / "config.json").exists():
+        remedy = f"its model is in {folder / 'export'}: use that"
+    else:
+        remedy = "it has no export yet: a run writes one when it ends"
+    raise InputError(f"this is the folder of a run; {remedy}", source=str(folder))

@@ -14,12 +14,12 @@ from pipeline.report.gather.waste import waste
 from pipeline.report.model import (
     DuplicateFlow,
     InputFlow,
-    Prediction,
     RecordNote,
     Report,
     Settings,
     SplitReport,
 )
+from pipeline.report.model_estimates import Prediction
 from schemas import __version__
 from schemas.manifest_entries import Histogram, SplitTotals
 from schemas.records import Status

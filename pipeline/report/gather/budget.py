@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.planning.throughput import GPU, THROUGHPUT, Throughput
-from pipeline.report.model import Budget, BudgetRow
+from pipeline.report.model_estimates import Budget, BudgetRow
 from schemas.models import PUBLISHED_RUNS
 
 

@@ -30,7 +30,8 @@ from pipeline.report.gather.lengths import Counted, sequences_of
 from pipeline.report.gather.most_repeated import most_repeated
 from pipeline.report.gather.predict import predict, records_bytes
 from pipeline.report.gather.read_sequences import ReadRecords, read_records
-from pipeline.report.model import TOP, DuplicateFlow, Prediction, RecordNote, Report
+from pipeline.report.model import TOP, DuplicateFlow, RecordNote, Report
+from pipeline.report.model_estimates import Prediction
 from schemas.records import STATUS_CODES, Status
 from schemas.shard import slots_for
 from schemas.vocabulary import ESM2

@@ -10,7 +10,8 @@ from pipeline.report.distributions import added, bins
 from pipeline.report.html.figure import Figure, area, labelled
 from pipeline.report.html.plots import Bar, Bars, Dot, Dots, Histogram, Mark, Ridges
 from pipeline.report.html.svg import Axis, round_steps
-from pipeline.report.model import BudgetRow, Distribution, Report, Waste
+from pipeline.report.model import Distribution, Report, Waste
+from pipeline.report.model_estimates import BudgetRow
 from pipeline.report.render.numerals import about, duration, percent, plural
 
 _COLOURS: Final = {"bshd": "c2", "sorted": "c5", "next-fit": "c3", "packed": "c1"}

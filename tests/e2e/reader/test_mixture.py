@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import tests.helpers.stores.stores  # noqa: F401 (registers troubled://)
 from pipeline.reader import Mixture, ShardReader
 from pipeline.reader.mixture import assigned, whole_shares
-from schemas.bucket import Bucket
 from schemas.errors import DatasetError, StateError
+from schemas.shard import Bucket
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.data.many_shards import CAPACITY, MAX_SEQ_LEN
 from tests.helpers.processes.command_line import Run, preprocess

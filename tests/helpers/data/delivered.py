@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.reader import ShardReader
-from schemas.bucket import Bucket
+from schemas.shard import Bucket
 
 WORLDS = (1, 2, 3, 4, 6, 8)
 STEP = 24

@@ -9,21 +9,19 @@ import numpy as np
 from pipeline.report.comparison import Change, Comparison, Overlap, SettingChange
 from pipeline.report.model import (
     PERCENTILES,
-    Budget,
-    BudgetRow,
     Composition,
     Distribution,
     DuplicateFlow,
     InputFlow,
     Lengths,
     LetterCount,
-    Prediction,
     RecordNote,
     Report,
     Settings,
     SplitReport,
     Waste,
 )
+from pipeline.report.model_estimates import Budget, BudgetRow, Prediction
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
 """Name of an input file and id of a record. A page that does not escape it would run a script."""

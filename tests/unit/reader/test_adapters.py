@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.reader import ShardReader, hugging_face, merge
 from pipeline.reader.adapters import bshd, flash_attention, position_ids, transformer_engine
-from schemas.bucket import Bucket
 from schemas.errors import DatasetError
+from schemas.shard import Bucket
 from schemas.vocabulary import ESM2
 from tests.helpers.data.many_shards import CAPACITY, MAX_SEQ_LEN
 

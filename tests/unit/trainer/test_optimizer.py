@@ -9,8 +9,7 @@ import torch
 
 from tests.helpers.models import initialized
 from trainer.config import PRESETS, OptimizerOptions
-from trainer.optimizer import Optimizer
-from trainer.schedule import learning_rate
+from trainer.optimizer import Optimizer, learning_rate
 
 
 def test_the_default_schedule_is_the_published_one() -> None:
