@@ -253,7 +253,7 @@ def test_invalid_inputs_give_the_same_error_as_preprocess(
         (["DATASET", "DATASET", "DATASET"], 2, "more than two"),
         (["DATASET", "--json", "/dev/null/x"], 1, "cannot write /dev/null/x"),
         (["nothing.fasta"], 1, "nothing.fasta: no such file"),
-        (["DATASET", "--capacity", "1"], 2, "--capacity is 1"),
+        (["nothing.fasta", "--capacity", "1"], 2, "--capacity is 1"),
     ],
 )
 def test_wrong_usage_is_an_error_that_names_the_mistake(
