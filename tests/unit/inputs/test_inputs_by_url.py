@@ -175,8 +175,17 @@ def test_a_folder_on_a_store_skips_hidden_objects_and_reads_names_that_look_like
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({}, "NoCredentialsError"),
-        ({"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}, "2 attempts"),
+        ({"AWS_ENDPOINT_URL": ""}, "NoCredentialsError"),
+        ({"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}, "nothing answers at"),
+        (
+            # with a proxy, only the proxy can tell
+            {
+                "AWS_ACCESS_KEY_ID": "k",
+                "AWS_SECRET_ACCESS_KEY": "s",
+                "HTTP_PROXY": "http://127.0.0.1:1",
+            },
+            "2 attempts",
+        ),
     ],
 )
 @pytest.mark.parametrize("url", ["s3://bucket/x.fa", "s3://bucket/*.fa"])
