@@ -277,7 +277,7 @@ class TrainingRun:
 
     def _load(self, state: RunState) -> None:
         data = state.options.data.data
-        if state.reader.get("manifest") != self.reader.manifest.digest:
+        if state.reader.get("manifest", self.reader.manifest.digest) != self.reader.manifest.digest:
             raise CheckpointError(
                 f"{self.out} holds the state of a run on another dataset, {data}: use the --data "
                 "of that run, or choose another --out"
