@@ -88,7 +88,9 @@ def test_edge_cases_are_read_as_biopython_does_or_refused_with_file_and_line(
         data = decompressed(file, detect(head)).read()
     expected = biopython(data)
     try:
-        build_here(path, tmp_path / "out", dedup="none")
+        build_here(
+            path, tmp_path / "out", dedup="none", allow_nucleotides=True, allow_alignment=True
+        )
     except InputError as error:
         assert f"{path}:" in str(error)
         no_residue = expected is not None and not any(tokens for _, tokens in expected)
