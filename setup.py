@@ -1,4 +1,4 @@
-"""The compiled kernels, and where a wheel installs the packages. The rest is in pyproject.toml."""
+"""Compile the kernels, and install a wheel's packages. pyproject.toml holds all other settings."""
 
 from pathlib import Path
 
@@ -22,7 +22,8 @@ FOLDER = "thdpack_packages"  # thdpack.py looks for it
 class InstallLib(install_lib):
     """Install the packages into a folder of their own; editable installs do not use this.
 
-    Directly in site-packages, another project's `trainer` would overwrite ours, or be overwritten.
+    If our packages were directly in site-packages, another project's `trainer` might overwrite
+    ours, or ours might overwrite it.
     See docs/decisions/0014-import-names.md.
     """
 

@@ -15,9 +15,9 @@ from typing import Final
 _PACKAGES: Final = ("packers", "pipeline", "schemas", "trainer")
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
 _INSTALLED: Final = os.path.join(_HERE, "thdpack_packages")
-"""Where a wheel has the packages (see setup.py); they are beside this file in the repository."""
+"""Folder of our packages if a wheel was installed (see setup.py)."""
 FOLDER: Final = _INSTALLED if os.path.isdir(_INSTALLED) else _HERE
-"""Folder that holds our packages."""
+"""Folder that holds our packages. In the repository, they are beside this file."""
 
 
 def _search_our_folder_first() -> None:
@@ -30,7 +30,7 @@ def _refuse_other_packages() -> None:
     """Check that no other project's package has been imported under a name of ours.
 
     Raises:
-        ImportError: one has; the message names both files.
+        ImportError: such a package has been imported. The message names both files.
     """
     for name in _PACKAGES:
         module = sys.modules.get(name)
@@ -53,7 +53,7 @@ _refuse_other_packages()
 def main() -> None:
     """Run the command of this process.
 
-    `pipeline` must not import the trainer, so that `train` branches off here.
+    `train` is run here, because `pipeline` must not import the trainer.
     """
     if sys.argv[1:2] == ["train"]:
         _train(sys.argv[2:])

@@ -144,7 +144,7 @@ class Build:
         return Built(manifest=existing, fresh=False)
 
     def _build(self) -> Built:
-        """Run all stages; tasks that an earlier attempt finished are skipped by their markers."""
+        """Run all stages. Skip each task whose marker file says that an earlier run finished it."""
         map_outcome = self._map()
         options = self._options.of_dataset
         job = Job(build=map_outcome.build, options=options, out=self._out, work=self._work)

@@ -44,14 +44,14 @@ class DatasetOptions(SequenceLimits):
     on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (as max_seqs)
     """How to treat a letter outside the vocabulary (J, digits, …): `unk` makes it <unk> and counts
     it, `skip` leaves its record out, `error` ends the build and names file and line. Default: unk,
-    but an input of which more than half would be <unk> is an error."""
+    but the build ends with an error if more than half of an input would become <unk>."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` keeps the first of all records with the same residues, in input order. `cropped` also
     drops records that are the same after --long truncate. `none` keeps all."""
     valid_fraction: float = 0.01
     """Share of records that go to the valid split. The choice depends on the hash of a record's
-    first max-seq-len - 2 residues. So the order of inputs does not matter, and records that are
-    equal after truncation are always in the same split."""
+    first max-seq-len - 2 residues. Therefore the order of inputs does not matter, and records that
+    are equal after truncation are always in the same split."""
     seed: int = 0
     """Seed of the global shuffle."""
     packer: PackerName = "balanced"
@@ -65,7 +65,7 @@ class DatasetOptions(SequenceLimits):
     context-parallel size."""
     compression: Literal["none", "zstd"] = "none"
     """Compression of shards. Uncompressed shards (`none`) are read in place, without a copy. `zstd`
-    reduces the size to 0.53 of that."""
+    shards have 0.53 of the uncompressed size."""
     shard_mb: int = 64
     """Approximate size of a shard in MiB."""
     format: Format = "auto"
@@ -127,7 +127,7 @@ class DatasetOptions(SequenceLimits):
         return max(1, (self.shard_mb << 20) // self.capacity)
 
     def shape(self) -> dict[str, Any]:
-        """Return every option by name, with defaults that depend on others filled in."""
+        """Return every option by name. Defaults that depend on other options are filled in."""
         shape = {field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         return {**shape, "max_seqs": self.most_seqs, "on_invalid": self.on_invalid or "unk"}
 
@@ -147,8 +147,8 @@ class PreprocessOptions(DatasetOptions, _Places):
     """Where tasks run: in processes of this machine, or on a Ray cluster (extra `ray`). The bytes
     written are the same. For Slurm and other schedulers see `thdpack plan-tasks`."""
     ray_address: Optional[str] = None  # noqa: UP045
-    """Ray cluster to use: `auto`, or its head such as head:6379. Default: start one on this machine
-    for the build."""
+    """Ray cluster to use: `auto`, or the address of its head node, such as head:6379. Default:
+    start one on this machine for the build."""
     workers: Optional[int] = None  # noqa: UP045
     """Tasks that run at once. Default: one for each core of this machine, or of the cluster with
     --ray-address. The bytes written are the same."""
@@ -157,14 +157,15 @@ class PreprocessOptions(DatasetOptions, _Places):
     bytes written are the same."""
     scratch: Optional[str] = None  # noqa: UP045
     """With --out in a store: folder on a local disk for work in progress, instead of the store.
-    Faster on one machine; only this machine can resume the build."""
+    This is faster, but only this machine can work on the build and resume it."""
     overwrite: bool = False
     """Replace a dataset of other inputs or options, or an unfinished task list."""
     allow_nucleotides: bool = False
-    """Read inputs that look like nucleotides, which are refused otherwise: A, C, G and T as
-    residues."""
+    """Read inputs that look like nucleotides, and treat A, C, G and T as residues. Without this
+    option, such an input is an error."""
     allow_alignment: bool = False
-    """Read inputs that look like an alignment, which are refused otherwise: gaps as letters."""
+    """Read inputs that look like an alignment, and treat gaps as letters. Without this option, such
+    an input is an error."""
     dry_run: bool = False
     """Print the plan of the build, and write nothing."""
     log_json: bool = False
@@ -206,7 +207,7 @@ class PreprocessOptions(DatasetOptions, _Places):
 
     @property
     def of_dataset(self) -> DatasetOptions:
-        """Options that tasks need. It leaves out the inputs: there may be ten thousand."""
+        """Options that tasks need. The inputs are left out: a build may have ten thousand."""
         return DatasetOptions(
             **{field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         )

@@ -27,8 +27,8 @@ def mended(
     that file again, then retry `work`.
 
     Args:
-        run_again: function that runs the task with the given name. It may do nothing if `work`
-            runs every task that has no marker, because the task's marker has been removed.
+        run_again: function that runs the task with the given name, whose marker has been removed.
+            If `work` itself runs every task without a marker, this function may do nothing.
         folder: folder of the work files.
     Raises:
         DamagedSpillError: `work` found a damaged file in every attempt.

@@ -1,4 +1,4 @@
-"""Results of tasks, which workers return and markers store.
+"""Results of tasks. Workers return them, and finished tasks store them in markers (JSON files).
 
 When a marker is read, msgspec checks type, range and pattern of every field.
 """
@@ -20,7 +20,7 @@ _TokenCounts = Annotated[tuple[Count, ...], Meta(min_length=256, max_length=256)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkFile:
-    """Entry of a spill (a map task's records) or a rest (left-over sequences)."""
+    """Name, size and hash of a spill (a map task's records) or a rest (left-over sequences)."""
 
     name: WorkName
     bytes: Count
@@ -52,7 +52,7 @@ class HashResult:
 class PackResult:
     """Result of a task that packs sequences: shards and statistics of each split, records/, rest.
 
-    rest: file of the sequences that the packer left out; None if it placed all
+    rest: file of the sequences that did not fill a bucket; None if there are none
     token_counts: number of occurrences of each token id in the shards
     """
 
@@ -68,8 +68,8 @@ class ReduceResult(PackResult):
     """Result of a reduce task.
 
     residues_in: number of residues of all records of the partition, kept or not
-    residues: the same by status
-    cropped_records: number of kept records that lose residues
+    residues: number of residues of the records of each status
+    cropped_records: number of kept records that lose residues by cropping
     """
 
     status: dict[Status, Count] = field(default_factory=dict)

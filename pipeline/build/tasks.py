@@ -1,9 +1,9 @@
 """Tasks: the steps of a build as plain data that can be sent to other processes and machines.
 
-`run_task.py` runs them. A task's `identity` holds everything that its result depends on. The task's
-marker stores a digest of it. Tasks write two kinds of work files: a map task writes a spill
-(records sorted by partition), and a packing task may write a rest (sequences that did not fill a
-bucket).
+`run_task.py` runs them. A task's `identity` holds everything that its result depends on. A digest
+of the identity is stored in the task's marker, a JSON file that records that the task has finished.
+Tasks write two kinds of work files: a map task writes a spill (records sorted by partition), and a
+packing task may write a rest (sequences that did not fill a bucket).
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Task(Protocol[Result]):
 class MapTask:
     """Read the records in bytes [begin, end) of `source`, tokenize, and sort into partitions.
 
-    allowed: does not enter the identity, because it does not change the result.
+    allowed: inputs to accept although they do not look like unaligned proteins. The identity does
+        not include this, because it does not change the result.
     """
 
     result_type: ClassVar[type[MapResult]] = MapResult
@@ -106,7 +107,7 @@ class MapTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashTask:
-    """Hash bytes [begin, end) of `source`. It is a table, which map tasks read by columns."""
+    """Hash bytes [begin, end) of `source`, a table. Map tasks, which read columns, cannot do it."""
 
     result_type: ClassVar[type[HashResult]] = HashResult
 
@@ -135,7 +136,8 @@ class Job:
 
     build: digest of inputs, options and version
 
-    The results of the map stage are in the file `mapped`, because they grow with the inputs.
+    The results of the map stage are not here but in the file `mapped`, because they grow with the
+    inputs.
     """
 
     build: str
@@ -180,7 +182,7 @@ class ReduceTask(_PackingTask):
 
     @property
     def final(self) -> bool:
-        """Whether this task packs everything: no rest is left if there is one partition only."""
+        """Whether this task must pack all its sequences: if there is only one partition."""
         return self.partitions == 1
 
     @property

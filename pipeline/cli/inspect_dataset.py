@@ -44,15 +44,15 @@ def run_inspect(options: InspectOptions) -> int:
 
 
 def _refuse_split(options: InspectOptions) -> None:
-    """Refuse a split without --bucket, which alone it is for.
+    """Refuse --split without --bucket, because the split only says where to find the bucket.
 
     Raises:
-        DatasetError: there is no such split.
-        UsageError: there is one.
+        DatasetError: the dataset has no such split.
+        UsageError: it has the split, but --bucket is missing.
     """
     if options.split is not None:
         _shards_of(read_manifest(options.dataset), options.split)
-        raise UsageError(f"--split {options.split} needs --bucket: the number of a bucket in it")
+        raise UsageError(f"--split {options.split} needs --bucket: the index of a bucket in it")
 
 
 def show_summary(dataset: str | Path) -> None:

@@ -19,8 +19,8 @@ from schemas.errors import ThdpackError
 from schemas.redact import without_credentials
 
 _BROKEN_PIPE: Final = 141
-"""Exit code if the reader of standard output has closed it, such as `head`. It is 128 + SIGPIPE, as
-in shells."""
+"""Exit code if the reader of standard output, such as `head`, has closed it. The code is 128 +
+SIGPIPE, as in shells."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The limit of open files: raise a limit that is too low, and explain errors of a reached limit."""
+"""The limit of open files: raise it if it is too low, and explain the error if it is reached."""
 
 from __future__ import annotations
 

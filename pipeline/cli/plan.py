@@ -82,7 +82,7 @@ def _warning(plan: TrainingPlan) -> str:
     return (
         f"warning: this run is {epochs:,.0f} epochs of the dataset, which the model will learn by "
         f"heart. --tokens {FEW_EPOCHS * plan.epoch_tokens} plans {FEW_EPOCHS} epochs; "
-        "--init-from FOLDER of thdpack train starts from published weights, and needs fewer"
+        "`thdpack train --init-from FOLDER` starts from published weights and needs fewer epochs"
     )
 
 

@@ -17,7 +17,7 @@ def run_stats(options: StatsOptions) -> int:
         UsageError: no input is named, or the inputs cannot be compared.
     """
     if not options.inputs:
-        taken = f" (--json took {options.json} as its file: name that last, or name the file, too)"
+        taken = f" (--json took {options.json} as its output file: put --json last, or name a file)"
         hint = taken if options.json not in (None, "-") else ""
         raise UsageError(f"name a dataset, two to compare, or sequence files{hint}")
     given = {
@@ -27,7 +27,7 @@ def run_stats(options: StatsOptions) -> int:
     }
     if given and all(is_dataset(name) for name in options.inputs):
         words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UsageError(f"{words} is for raw sequences: a dataset keeps those of its build")
+        raise UsageError(f"{words} is for raw sequences: a dataset keeps its build's values")
     try:
         preprocess = PreprocessOptions(
             inputs=options.inputs,

@@ -41,8 +41,8 @@ Dataset = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
 @dataclass(frozen=True, kw_only=True)
 class PreprocessArguments(PreprocessOptions):
     __doc__ = PreprocessOptions.__doc__
-    # These settings of two fields for tyro are not in PreprocessOptions, because workers import
-    # that class, and should not have to import tyro.
+    # tyro's settings for these two fields are here and not in PreprocessOptions: workers import
+    # PreprocessOptions, and should not have to import tyro.
 
     inputs: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)
@@ -79,7 +79,7 @@ class PlanTasksOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTaskOptions:
-    """Run one task of a planned build, or one array element's share of a stage.
+    """Run one task of a planned build, or the tasks of one element of an array job.
 
     A finished task is skipped.
 
@@ -90,7 +90,8 @@ class RunTaskOptions:
     dataset: Dataset
     """Folder of the dataset, as --out of plan-tasks named it."""
     index: int
-    """Index of the task, from 0. Counts the tasks of --stage, or without --stage all tasks."""
+    """Index of the task, from 0, among the tasks of --stage. Without --stage, it is the index among
+    the tasks of all stages."""
     stage: Optional[Literal["map", "reduce"]] = None  # noqa: UP045 (see options.py)
     """Stage of the task. All map tasks must finish before the first reduce task starts."""
     array_size: Optional[int] = None  # noqa: UP045
@@ -238,14 +239,14 @@ class BenchReaderOptions:
     cache_bytes: int = 32 << 30
     """Maximum bytes of shards in --cache-dir."""
     prefetch: int = 4
-    """Number of shards to fetch, verify and map ahead of those in use."""
+    """Number of shards to fetch, verify and memory-map ahead of those in use."""
     log_json: bool = False
     """Print one JSON line instead of text."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainArguments:
-    """Train an ESM-2. thdpack.py runs this subcommand; here it is an entry of `thdpack --help`."""
+    """Train an ESM-2. This class only adds a line to `thdpack --help`; thdpack.py runs `train`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,7 +266,7 @@ class PlanOptions:
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
     tokens: int = 0
-    """Number of tokens of the whole run. 0 means as many as the published run has (1.05e12 tokens,
-    15B: 1.57e12)."""
+    """Number of tokens of the whole run. 0 means the number of the published ESM-2 run: 1.57e12 for
+    the 15B model, 1.05e12 for all others."""
     log_json: bool = False
     """Print JSON instead of text."""

@@ -18,7 +18,7 @@ KNOWN: Final = "already built from these inputs and options"
 
 
 def padding_waste(manifest: Manifest) -> float:
-    """Return the share of padding if each sequence were a row of max_seq_len tokens (BSHD)."""
+    """Return the share of padding if each sequence were padded to max_seq_len tokens (BSHD)."""
     sequences = sum(totals.sequences for totals in manifest.splits.values())
     tokens = sum(totals.tokens for totals in manifest.splits.values())
     return 1 - tokens / (sequences * manifest.max_seq_len) if sequences else 0.0
@@ -59,7 +59,7 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
 
 
 def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[str, str]]:
-    """Yield a line for each reason why residues are in no bucket; the lines add up to all."""
+    """Yield a line for each reason why residues are in no bucket, with their number."""
     for status, residues in fates.by_status.items():
         if status != Status.KEPT and residues:
             name = "duplicates" if status == Status.DUPLICATE else status.replace("_", " ")

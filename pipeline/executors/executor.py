@@ -52,7 +52,7 @@ class Executor(Protocol):
         ...
 
     def end(self) -> None:
-        """Release workers in the background, because no task follows."""
+        """Release workers in the background. Call this when no more tasks follow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,7 +37,7 @@ def preload(*modules: str) -> None:
 
 
 def _start_fork_server() -> None:
-    """Start the process that forks workers, unless it runs."""
+    """Start the process that forks workers, unless it runs already."""
     from multiprocessing import forkserver
 
     with _safe_path():
@@ -46,7 +46,7 @@ def _start_fork_server() -> None:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Make Python processes that start meanwhile import our packages, wherever they start.
+    """While the context lasts, make new Python processes import our packages, in any folder.
 
     Python 3.11 does not hand sys.path to the fork server, which imports modules from the current
     folder first. A user's folder or file `schemas` there would replace ours.
@@ -92,7 +92,7 @@ class ProcessExecutor:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def end(self) -> None:
-        """Release the workers, because no more tasks follow."""
+        """Release the workers. Call this when no more tasks follow."""
         self._pool.shutdown(wait=False)
 
     def run(

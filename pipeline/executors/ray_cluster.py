@@ -1,8 +1,9 @@
 """Run tasks on a Ray cluster: an existing one, or one that lasts as long as the build.
 
-Ray runs a task again when its worker or node dies. Task markers make this safe. Tasks read and
-write files directly, so Ray transfers only tasks and results, a few KB each. Ray takes 3 to 5
-seconds to start: on one machine, use processes instead.
+Ray runs a task again when its worker or node dies. This is safe, because a task
+writes the same bytes every time. Tasks read and write files directly, so Ray transfers only tasks
+and results, a few KB each. Ray takes 3 to 5 seconds to start: on one machine, use processes
+instead.
 """
 
 from __future__ import annotations
@@ -79,9 +80,10 @@ class RayExecutor:
             self._leaving.join()
 
     def end(self) -> None:
-        """Leave the cluster in a background thread, because no more tasks follow.
+        """Leave the cluster in a background thread. Call this when no more tasks follow.
 
-        Ray tells the cluster at once, and then waits 0.25 s for one of its own threads.
+        The thread saves time: Ray tells the cluster at once, but then waits 0.25 s for one of its
+        own threads.
         """
         if self._leaving is not None:
             return
@@ -144,7 +146,7 @@ class RayExecutor:
         self._driver = replace(self._driver, file=name)
 
     def _has_other_nodes(self) -> bool:
-        """Whether tasks may run on other machines, whose page caches are lost if they fail."""
+        """Whether tasks may run on other machines. A machine that fails loses its page cache."""
         own_node = self._ray.get_runtime_context().get_node_id()
         return any(node["Alive"] and node["NodeID"] != own_node for node in self._ray.nodes())
 

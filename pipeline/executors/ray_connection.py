@@ -33,11 +33,11 @@ def first_task() -> Any:
 
 
 def join(address: str) -> None:
-    """Connect to a cluster, and start its workers while the command imports its other modules.
+    """Connect to a cluster, so that its workers start while the command imports other modules.
 
-    Workers take a second to start. Only the command line calls this. It submits a single task, for
-    which Ray starts a process for each core of a node. A second task, submitted before those
-    processes run, would make Ray start one process too many.
+    Workers take a second to start. Only the command line calls this function. The function submits
+    a single task, for which Ray starts a process for each core of a node. A second task, submitted
+    before those processes run, would make Ray start one process too many.
 
     Raises:
         BuildError: Ray is not installed, or no cluster answers at the address.
@@ -51,7 +51,7 @@ def join(address: str) -> None:
 
 
 def _nothing() -> None:
-    """Do nothing. Ray starts workers to run this task, which is its purpose."""
+    """Do nothing. The only purpose of this task is to make Ray start workers."""
 
 
 def import_ray() -> Any:

@@ -1,8 +1,9 @@
 """Recognise nucleotides and alignments by the first letters of an input.
 
-Both parse as protein FASTA, and a dataset of them would be useless. The first few kilobytes of
-each input are judged, which are read anyway to detect the format. Only where they look odd, up to
-SAMPLE_BYTES of text are read and judged as a whole. A single odd record is no reason to refuse.
+Both parse as protein FASTA, and a dataset of them would be useless. The check looks at the first
+few kilobytes of each input, which a build reads anyway to detect the format. If they look odd, the
+check reads up to SAMPLE_BYTES of text and judges all of it. A single odd record is no reason to
+refuse an input.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
 LOOK_BYTES: Final = 1 << 12
 """Bytes of each input that are looked at. Reading them from a store starts no prefetch."""
 SAMPLE_BYTES: Final = 1 << 20
-"""Bytes of text that decide about an input whose first bytes look odd."""
+"""Bytes of text to read and judge if an input's first bytes look odd."""
 
 _NUCLEOTIDES: Final = b"ACGTUN"
 _SHARE: Final = 0.95
 _ENOUGH_LETTERS: Final = 1_000
 _FEWEST_LETTERS: Final = 60
-"""With fewer letters than _ENOUGH_LETTERS, all have to be nucleotides. The chance that this many
-residues of a protein are is below 1e-30."""
+"""Minimum number of letters to judge. With fewer than _ENOUGH_LETTERS, all letters must be those of
+nucleotides, not only the share _SHARE. The chance that 60 residues of a protein are all such
+letters is below 1e-30."""
 _RARE: Final = 0.02
 _GAPS: Final = b"-."
 _HEADER_OR_COMMENT: Final = re.compile(rb"(?m)^[>;][^\r\n]*")
@@ -73,7 +75,7 @@ def refuse_other_tokens(source: Source, block: RecordBlock, allowed: Allowed) ->
     """Refuse a source of any format whose first block holds nucleotides or an alignment.
 
     Raises:
-        InputError: as `refuse_other_letters`.
+        InputError: the first records look like nucleotides, or like an alignment.
     """
     import numpy as np
 
@@ -105,7 +107,7 @@ def _plain(source: Source, head: bytes) -> bytes | None:
         return None  # a zstd or bzip2 block is longer
     try:
         return _unix(zlib.decompressobj(31).decompress(head, 4 * LOOK_BYTES))
-    except zlib.error:  # the task that reads the archive explains it
+    except zlib.error:  # the task that reads the archive raises an error
         return None
 
 
@@ -115,7 +117,7 @@ def _unix(text: bytes) -> bytes:
 
 
 def _looks_like_proteins(text: bytes) -> bool:
-    """Return whether the first bytes of a FASTA text leave no doubt, so that no more is read."""
+    """Return whether the first bytes of a FASTA text are proteins without doubt."""
     lines = _HEADER_OR_COMMENT.sub(b"", text)
     letters = lines.translate(None, _NOT_LETTERS).upper()
     others = len(letters.translate(None, _NUCLEOTIDES))
@@ -123,9 +125,9 @@ def _looks_like_proteins(text: bytes) -> bool:
 
 
 def _sample(source: Source) -> tuple[bytes, bool]:
-    """Return the first text of a source, and whether it is all.
+    """Return the first SAMPLE_BYTES of a source's text, and whether this is the whole text.
 
-    An archive that cannot be read gives no text: the task that reads it explains why.
+    Return no text if the source cannot be read: the task that reads it later raises the error.
     """
     found = bytearray()
     try:
@@ -145,7 +147,7 @@ def _sample(source: Source) -> tuple[bytes, bool]:
 
 
 def _counts(text: bytes) -> dict[str, int]:
-    """Return how often each nucleotide's letter occurs in residues, and `all` letters."""
+    """Return the number of each nucleotide's letter in residues, and the total with key `all`."""
     letters = _HEADER_OR_COMMENT.sub(b"", text).translate(None, _NOT_LETTERS).upper()
     counts = {chr(letter): letters.count(bytes([letter])) for letter in _NUCLEOTIDES}
     return {**counts, "all": len(letters)}
@@ -160,8 +162,8 @@ def _rows(text: bytes, whole: bool) -> list[bytes]:
 def _nucleotides(counts: Mapping[str, int], whole: bool) -> str | None:
     """Return an error message if nearly all letters are nucleotides.
 
-    Three of A, C, G and T (or U) have to be common, or N has to be most of them, as at the start
-    of a chromosome. So repeats such as poly-A do not count.
+    In addition, at least three of A, C, G and T (or U) must be common, or half of the letters must
+    be N, as at the start of a chromosome. Repeats such as poly-A therefore cause no error.
     """
     letters = counts["all"]
     known = sum(counts[letter] for letter in _NUCLEOTIDES.decode())
@@ -180,15 +182,15 @@ def _nucleotides(counts: Mapping[str, int], whole: bool) -> str | None:
 
 
 def _alignment(rows: Sequence[bytes]) -> str | None:
-    """Return an error message if records have one length, and half of them or more have gaps.
+    """Return an error message if all records are equally long, and at least half of them have gaps.
 
-    In A3M the length without insertions, which are lower-case letters, is the same.
+    In the A3M format, lower-case letters are insertions. The lengths are equal without them.
     """
     gapped = sum(any(gap in row for gap in _GAPS) for row in rows)
     if len(rows) < 2 or 2 * gapped < len(rows):
         return None
     others = sum(len(row.translate(None, _RESIDUES_AND_GAPS)) for row in rows)
-    if others > (1 - _SHARE) * sum(map(len, rows)):  # dates, for example
+    if others > (1 - _SHARE) * sum(map(len, rows)):  # for example dates, which have hyphens
         return None
     columns = {len(row) for row in rows}
     if len(columns) > 1:

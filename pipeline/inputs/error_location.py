@@ -49,7 +49,7 @@ def plain_text(source: Source) -> Iterator[BinaryIO]:
 
 @contextmanager
 def stdin_named(spool: str | None) -> Iterator[None]:
-    """Let errors of the file that holds standard input name standard input."""
+    """In errors about the file to which standard input was saved, name standard input instead."""
     try:
         yield
     except InputError as error:

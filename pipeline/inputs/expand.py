@@ -64,7 +64,7 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
     """Expand one argument.
 
     Returns:
-        Files, and a line with the reason for each file of a folder that is skipped.
+        Files, and one line for each skipped file of a folder, with the reason.
     """
     if not text:
         raise InputError("an empty name among the inputs: is a variable unset?", source='""')
@@ -123,7 +123,7 @@ def _is_inside(out: Path, text: str) -> bool:
 
 
 def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
-    """Expand a URL. Each object has its entry in the listing, which saves a request for it."""
+    """Expand a URL. Return each object with its entry in the listing, which saves a request."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
     refuse_closed_endpoint(text)
@@ -220,7 +220,7 @@ def _not_a_file(path: str) -> str | None:
             if os.path.islink(path)
             else None
         )
-    return None if stat.S_ISREG(mode) else f"{special(mode)}; only files of a folder are read"
+    return None if stat.S_ISREG(mode) else f"{special(mode)}, not a regular file"
 
 
 def special(mode: int) -> str:

@@ -34,12 +34,12 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (
         b"PAR1",
         "a Parquet file",
-        "give it its name, .parquet, or --format parquet; it cannot be packed",
+        "unpack it if it is an archive, and name it *.parquet or give --format parquet",
     ),
     (
         b"ARROW1",
         "an Arrow file",
-        "give it its name, .arrow, or --format arrow; it cannot be packed",
+        "unpack it if it is an archive, and name it *.arrow or give --format arrow",
     ),
     (b"CLUSTAL", "a Clustal alignment", _CONVERT),
     (b"# STOCKHOLM", "a Stockholm alignment", _CONVERT),

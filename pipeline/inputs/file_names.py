@@ -18,14 +18,14 @@ _NOT_IN_FOLDERS: Final = {
     if not known.in_folders
     for suffix in known.suffixes
 }
-"""Formats by the suffixes that count only for files that are named themselves."""
+"""Formats by those suffixes that count only if the user names the file, not its folder."""
 _LIKELY: Final = (".fna", ".ffn", ".frn", *_NOT_IN_FOLDERS)
-"""Suffixes of files that hold sequences, but are not read from folders: nucleotides, and these."""
+"""Suffixes of sequence files that are not read from folders: nucleotides, and _NOT_IN_FOLDERS."""
 _PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
 _MOST_NAMED: Final = 3
-"""Maximum number of a folder's special files that an error names."""
+"""Maximum number of a folder's pipes, devices and broken links that an error names."""
 _MOST_SKIPPED: Final = 8
-"""Most skipped files of a folder that its line names."""
+"""Maximum number of a folder's skipped files that the line about the folder names."""
 
 
 def only_sequences(

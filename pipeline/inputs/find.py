@@ -53,7 +53,7 @@ def find_sources(
         spool: file to which standard input was written, if it is one of the inputs.
         allowed: FASTA to read although it does not look like unaligned proteins.
     Returns:
-        Sources, and a line with the reason for each file of an input folder that was skipped.
+        Sources, and one line for each skipped file of an input folder, with the reason.
     Raises:
         InputError: nothing matches, an input is named twice, cannot be read, or looks like
             nucleotides or an alignment.
@@ -93,7 +93,7 @@ def find_sources(
 
 
 def relative_names(urls: list[str]) -> dict[str, str]:
-    """Return each input's name, relative to the common folder of all inputs with its protocol.
+    """Return each input's name: its path below the common folder of all inputs of its protocol.
 
     The name of standard input is `-`.
     """
@@ -153,7 +153,8 @@ def _source(
         format = recognised(head, suffix(url))
     if FORMATS[format].is_table and compression != "none":
         raise InputError(
-            f"a {compression} archive of a table; unpack it, tables are packed inside", source=place
+            f"a {compression} archive of a table; unpack it, because a table is compressed inside",
+            source=place,
         )
     source = Source(
         url=place,
@@ -227,7 +228,7 @@ def task_bytes(sources: Sequence[Source]) -> int:
 
 
 def cut(source: Source, size: int) -> list[tuple[int, int]]:
-    """Return a source's byte ranges of about `size` for map tasks; one if it cannot be cut."""
+    """Return ranges of about `size` bytes for map tasks; one range if the source cannot be cut."""
     if FORMATS[source.format].can_be_cut and source.compression == "none":
         return _cut_anywhere(source, size)
     return [(0, source.bytes)]

@@ -39,7 +39,8 @@ class RecordBlock:
 
 
 Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
-"""Iterator over blocks, each with the hashes of the input's pieces that were completed with it.
+"""Iterator over blocks, each with a list of content hashes. Only the last block's list may have
+hashes: those of all pieces (parts of equal size) of the input's range.
 
 Callers must close the iterator, because a stream that was not read to its end has threads and an
 open file.

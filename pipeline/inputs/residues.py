@@ -56,7 +56,7 @@ def _bytes_of(*letters: Letter) -> str:
 
 
 ASCII_BLANKS: Final = _bytes_of(Letter.BLANK, Letter.SPACE)
-"""ASCII white space inside a line. The first one ends an id."""
+"""ASCII white space inside a line. An id ends at the first such character."""
 LINE_END: Final = re.compile("\r\n|[" + _bytes_of(Letter.NEWLINE) + "]")
 _BINARY: Final = re.compile("[" + re.escape(_bytes_of(Letter.BINARY)) + "]")
 

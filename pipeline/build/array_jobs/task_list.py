@@ -135,7 +135,7 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
         digest: name of the plan. With None, the function accepts any plan or committed dataset.
     Raises:
         DatasetError: neither a list nor a dataset of this plan exists.
-        BuildError: the list has another digest, or other code of thdpack planned it.
+        BuildError: the list has another digest, or thdpack had other source code when it planned.
     """
     destination = open_destination(dataset)
     where, content = destination.out.where(), destination.out.content(PLAN)

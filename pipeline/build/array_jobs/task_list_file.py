@@ -30,12 +30,12 @@ class NotedList(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_list(content: bytes, where: str) -> NotedList:
-    """Return a task list that the same code of thdpack planned.
+    """Return a task list. It must have been planned by thdpack with the same source code.
 
     Args:
         where: path or URL of the file, for errors.
     Raises:
-        BuildError: the file is damaged or contradicts itself, or other code of thdpack planned it.
+        BuildError: the file is damaged or contradicts itself, or the source code differs.
     """
     again = "run `thdpack plan-tasks --overwrite`"
     task_list = read_signed(content, NotedList)

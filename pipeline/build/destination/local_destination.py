@@ -114,7 +114,7 @@ class LocalDestination:
         """
         try:
             fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-            # False if another build ended and removed the file after this one had opened it
+            # False if another build has removed the lock file since this build opened it
             locked = os.path.samestat(os.fstat(descriptor), os.stat(self._work / "lock"))
         except (BlockingIOError, FileNotFoundError):
             locked = False

@@ -1,7 +1,7 @@
 """A prefix of an object store as a destination: a conditional write decides which build wins.
 
-See `destination` for the rules. Nothing is listed except the build's own work folder, because other
-builds may be writing beside it.
+See `destination` for the rules. To clear up, a build lists only its own work folder: other folders
+may hold files of builds that are still running.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ObjectDestination:
     @contextmanager
     def claim(self, *, shared: bool = False) -> Iterator[None]:
         """Reserve nothing, because a store has no locks. If another build caused an error, raise
-        one that says so."""
+        an error that says so."""
         try:
             yield
         except LostRaceError:
@@ -158,8 +158,7 @@ class ObjectDestination:
             self._check_still_unused(obsolete, ours)
 
     def _own_task_list(self, manifest: Manifest) -> list[str]:
-        """Return the task list's name in a list of one; [] if the dataset came from no task list or
-        another one."""
+        """Return [name of the task list] if the dataset was built from that list, else []."""
         waiting = planned_here(self.out)
         return [PLAN] if waiting is not None and comes_of(manifest, waiting) else []
 

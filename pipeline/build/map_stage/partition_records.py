@@ -58,7 +58,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
         for block, hashed in blocks:
             pieces += hashed
             if len(block):
-                if not records and task.source.format != "fasta":  # FASTA: when planned
+                if not records and task.source.format != "fasta":  # planning checks FASTA
                     refuse_other_tokens(task.source, block, task.allowed)
                 _refuse_unknown(task, block)
                 _write(spill, block, records, task)
@@ -78,7 +78,8 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     """Yield a map task's records in blocks, for any input format, with content hashes of the input.
 
-    The hashes, xxh3_128 of each piece of the range, accompany the last block. A table has none.
+    The hashes, xxh3_128 of each piece of the range, accompany the last block. For a table, hash
+    tasks compute them.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.
@@ -162,7 +163,7 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
 
 
 def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
-    """Return each record's status, int8[N], an index into STATUS_CODES, without duplicates yet."""
+    """Return each record's status, int8[N], an index into STATUS_CODES. None is `duplicate` yet."""
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
     if options.long == "drop":
@@ -187,5 +188,5 @@ def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
 
 
 def _begins(ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first index of each record, int64[N], from the ends of records without gaps."""
+    """Return the first index of each record, int64[N]. Records lie end to end, at `ends`."""
     return np.concatenate(([0], ends[:-1]))

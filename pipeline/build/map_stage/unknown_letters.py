@@ -1,4 +1,4 @@
-"""Warn of inputs with many letters outside the vocabulary; refuse inputs where most are.
+"""Warn of inputs with many letters outside the vocabulary; refuse inputs with mostly such letters.
 
 A file of base qualities, or a table, may parse as FASTA but is useless for training.
 """

@@ -18,7 +18,7 @@ DUPLICATE: Final = STATUS_CODES.index(Status.DUPLICATE)
 
 
 def residues_by_status(status: NDArray[np.int8], residues: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the residues of each status, int64[statuses], exact below 2^53."""
+    """Return the number of residues of each status, int64[statuses], exact below 2^53."""
     sums = np.bincount(status, weights=residues, minlength=len(STATUS_CODES))
     return sums.astype(np.int64)
 
@@ -34,7 +34,7 @@ def mark_duplicates(
     3. Each record after the first of its hash is a duplicate of that first one.
 
     Args:
-        status: int8[N], index into STATUS_CODES, without duplicates yet.
+        status: int8[N], index into STATUS_CODES. None is `duplicate` yet.
         hashes: HASH[N], equal for records that are duplicates.
         ordinals: int64[N], ascending.
     Returns:
@@ -66,12 +66,12 @@ def cropped_copy_candidates(
     residues: NDArray[np.int64],
     options: DatasetOptions,
 ) -> NDArray[np.int64]:
-    """Return the indices, int64[M], of kept records that may equal another one once truncated."""
+    """Return the indices, int64[M], of kept records that truncation may make equal to another."""
     if options.long != "truncate":
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero((status == KEPT) & (residues >= options.longest_piece))
 
 
 def count_copies(first_pieces: NDArray[np.void]) -> int:
-    """Return the number of hashes in HASH[M] that equal an earlier one."""
+    """Return the number of hashes in HASH[M] that equal an earlier hash."""
     return int(first_pieces.size - np.unique(np.ascontiguousarray(first_pieces).view("S16")).size)

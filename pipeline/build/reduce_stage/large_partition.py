@@ -202,8 +202,8 @@ class LargePartition(Partition):
         return originals
 
     def _hashes(self, run: RecordRun) -> NDArray[np.void]:
-        """Return hashes, HASH[N], that are equal for duplicates. Only the tokens of long records
-        are unpacked."""
+        """Return hashes, HASH[N], that are equal for duplicates. Tokens are unpacked only if a
+        long record must be cropped."""
         longest = self._options.longest_piece
         if self._options.dedup != "cropped" or not (run.rows.residues > longest).any():
             return run.rows.hash

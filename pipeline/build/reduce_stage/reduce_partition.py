@@ -70,7 +70,7 @@ def reduce_partition(task: ReduceTask, on_bytes: OnBytes) -> ReduceResult:
 
 
 def _cropped_records(partition: Partition, options: DatasetOptions) -> int:
-    """Return the number of kept records that lose residues."""
+    """Return the number of kept records that lose residues by cropping."""
     if options.long != "truncate":
         return 0
     rows = partition.rows

@@ -1,7 +1,8 @@
-"""Fates of residues: how many are of duplicates, of records left out, or cropped off.
+"""Fates of residues: how many are in duplicates, how many in other records that were left out, and
+how many were cropped off.
 
-A build adds them up from the results of its tasks. For an existing dataset they are counted in
-records/, of which two columns are read.
+A build adds these numbers up from the results of its tasks. For an existing dataset, they are
+computed from two columns of records/.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from schemas.records import STATUS_CODES, Status
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResidueFates:
-    """Residues of all records by status, and the number of kept records that were cropped."""
+    """Number of residues of the records of each status, and number of kept records that were
+    cropped."""
 
     by_status: Mapping[Status, int]
     cropped_records: int
 
     def cropped(self, manifest: Manifest) -> int:
-        """Return the residues of kept records that are in no bucket."""
+        """Return the number of residues that were cropped off kept records."""
         return self.by_status[Status.KEPT] - manifest.residues_kept
 
 
 def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
-    """Return the sum over the results of reduce tasks."""
+    """Return the fates of all residues, from the results of reduce tasks."""
     reduced = [part for part in parts if isinstance(part, ReduceResult)]
     return ResidueFates(
         by_status={
@@ -42,7 +44,7 @@ def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
 
 
 def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | None:
-    """Return the sum over records/ on a local disk; None if they cannot be read."""
+    """Return the fates of all residues, from records/ on a disk; None if it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

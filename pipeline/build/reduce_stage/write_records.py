@@ -163,7 +163,8 @@ def write_records(
         blocks: rows in ascending order of ordinals. The sizes of the blocks do not change the
             file's bytes.
         names: names of the inputs, in the order of source indices.
-        out: the dataset's folder; the file appears there when the finisher has ended.
+        out: the dataset's folder.
+        finisher: syncs or uploads the file in the background, until its context ends.
     Raises:
         BuildError: the file cannot be written.
     """

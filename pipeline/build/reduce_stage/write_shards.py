@@ -65,7 +65,8 @@ def write_split(
     Args:
         tokens: uint8[T], residue tokens that `sequences.begin` points into.
         final: place all sequences, although not all buckets can be full then.
-        out: the dataset's folder; the shards appear there when the finisher has ended.
+        out: the dataset's folder.
+        finisher: syncs or uploads the shards in the background, until its context ends.
     Raises:
         BuildError: a shard cannot be written.
     """

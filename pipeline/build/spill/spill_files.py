@@ -65,7 +65,7 @@ SPILL_SCHEMA = pa.schema(
     ]
 )
 GROUPED_FROM = 512
-"""Minimum number of partitions for grouped spills on a local disk: that of 30 GB of FASTA."""
+"""Minimum number of partitions for grouped spills on a local disk. 30 GB of FASTA have 512."""
 _JOINED_BYTES: Final = 16 << 20
 """If all frames of a partition in a spill have at most this many bytes, join them into one."""
 

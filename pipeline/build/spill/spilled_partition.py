@@ -4,8 +4,8 @@
 
 1. Find the partition's extents (positions of its frames) in each spill. This reads 24 bytes of a
    spill that is grouped by partition, and the whole index of any other spill.
-2. Read those parts of the spills, several spills at once, up to WINDOW_BYTES at a time. This amount
-   is called a window.
+2. Read these frames, several spills at once, up to WINDOW_BYTES at a time. This amount is called a
+   window. The frames of one extent are called a part of the spill.
 3. Read a part that is larger than a window in several steps. Each step reads all complete frames
    that fit into a window.
 4. Check each frame's hash, and yield its record batch.
@@ -40,7 +40,7 @@ WINDOW_BYTES = 16 << 20
 class SpilledPartition:
     """Positions of a partition's records in the spills.
 
-    parts: index of a spill and a part of it (file name, begin, end), for each part
+    parts: for each part, the index of its spill, and its file name, begin and end
     """
 
     work: Folder

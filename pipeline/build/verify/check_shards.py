@@ -23,8 +23,8 @@ from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
 _TASK_BYTES: Final = 96 << 20
-"""Approximate bytes of shards in one task. To check them takes some hundredths of a second, much
-longer than to start the task."""
+"""Approximate bytes of shards in one task. Checking them takes some hundredths of a second. That is
+much longer than starting the task."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",

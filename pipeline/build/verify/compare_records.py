@@ -170,7 +170,7 @@ class _SequenceComparison:
         first = sequences.start == 0
         np.add.at(self._first_seen, ordinal[first], 1)
         self._wrong(
-            f"{name} holds a record that was not kept, or is of the other split",
+            f"{name} holds a record that was not kept",
             ordinal[~self._kept[ordinal]],
         )
         elsewhere = (records.shard[ordinal] != shard) | (
@@ -189,7 +189,7 @@ class _SequenceComparison:
         np.add.at(self._found, ordinal, size)
         left = self._expected[ordinal] - sequences.start
         self._wrong(
-            "a piece does not have the residues that it should",
+            "a piece does not have the expected number of residues",
             ordinal[size != np.minimum(left, self._longest_piece)],
         )
         whole = records.residues[ordinal] == size
@@ -201,7 +201,7 @@ class _SequenceComparison:
             ordinal[whole & (hashes != records.hash[ordinal])],
         )
         self._wrong(
-            "its row has another number of unknown letters than its bucket",
+            "its row has another number of unknown letters than its sequence in the bucket",
             ordinal[whole & (self._count_unknown(sequences) != records.unknown[ordinal])],
         )
         if self._split_long:

@@ -1,4 +1,4 @@
-"""Cut a stream into runs of whole FASTA records.
+"""Cut a stream into runs: consecutive FASTA records, none of them cut.
 
 If a file is cut into consecutive byte ranges, each record belongs to exactly one range. Memory is
 bounded by the sizes of a chunk and of the longest record.
@@ -27,7 +27,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 def whole_records(
     stream: BinaryIO, begin: int, end: int | None, chunk_bytes: int
 ) -> Iterator[tuple[memoryview, int]]:
-    """Yield runs of whole records of the byte range [begin, end), each with its offset in the file.
+    """Yield the records of the byte range [begin, end) in runs, each with its offset in the file.
 
     Raises:
         FastaSyntaxError: text precedes the first record, or a record is too long.

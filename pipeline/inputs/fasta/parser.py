@@ -53,7 +53,8 @@ class FastaParser:
         """Parse the records of the byte range [begin, end) of a file, from a stream at `begin`.
 
         A record belongs to the range that holds the line end before the record. The first record
-        belongs to the range from 0. So consecutive ranges of a file yield each record once.
+        belongs to the range that begins at 0. Consecutive ranges of a file therefore yield each
+        record once.
 
         Args:
             stream: decompressed bytes.

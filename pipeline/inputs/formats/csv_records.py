@@ -1,8 +1,8 @@
 """Records of CSV and TSV files: a header line, then a line for each record.
 
 pyarrow reads them in blocks, so memory does not grow with the file. A quoted value may hold line
-ends. In TSV, quotes count only if the header line begins with one, because most writers of TSV
-quote nothing.
+ends. In TSV, quotes count only if the header line begins with a quote, because most writers of
+TSV quote nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int],
     The last block is empty and comes with the xxh3_128 of each piece.
 
     Raises:
-        InputError: a column is missing, or a line has another number of columns than the header.
+        InputError: a column is missing, or a line does not have the header's number of columns.
     """
     source = part.source
     with (
@@ -75,10 +75,12 @@ def _names(head: bytes, source: Source) -> list[str]:
 
 
 def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
-    """Return the columns of residues and ids; None without the default column of ids.
+    """Return the names of the columns with residues and ids.
+
+    The latter is None if the file lacks the default column `id`.
 
     Raises:
-        InputError: there is no such column.
+        InputError: there is no column of a given name.
     """
     present = ", ".join(names[:20])
     for option, name in (
@@ -145,7 +147,7 @@ class _Joined(io.RawIOBase):
 
 
 def _raise(source: Source, columns: int, message: str, error: Exception) -> NoReturn:
-    """Raise pyarrow's error about a line, with the line's number, found by reading once more.
+    """Raise pyarrow's error about a line. Read the file again to find the line's number.
 
     Raises:
         InputError: always.

@@ -24,9 +24,9 @@ class InputFormat:
             InputError: the input cannot be read or breaks a rule.
     suffixes: endings of file names in lower case, without those of archives (.gz).
     first_bytes: bytes with which every file of the format begins, at most 8.
-    in_folders: whether files of a named folder are read if they have these suffixes. Other formats
-        are read only from files that are named themselves, because such files often lie beside
-        proteins: a genome, its annotation, metadata.
+    in_folders: whether files with these suffixes are read if the user names their folder. If not,
+        the user must name each file, because a folder of proteins often holds other files of this
+        format: a genome, its annotation, metadata.
     can_be_cut: whether several tasks can share a file, if it is not an archive.
     is_table: whether files are read by columns and have internal compression.
     """

@@ -61,7 +61,7 @@ def blocks_of_batch(
     number: int,
     vocabulary: Vocabulary,
 ) -> Iterator[RecordBlock]:
-    """Yield blocks of a record batch, whose first record has this number in its file.
+    """Yield blocks of a record batch. `number` is the number of its first record in the file.
 
     Raises:
         ValueError: a sequence holds a control character.
@@ -78,7 +78,7 @@ def blocks_of_batch(
 def _batches(
     raw: BinaryIO, source: Source
 ) -> tuple[pa.Schema, Callable[[list[str]], Iterator[pa.RecordBatch]]]:
-    """Return the schema of a table file, and a function from columns to its record batches."""
+    """Return a table file's schema, and a function that yields record batches of given columns."""
     if source.format == "parquet":
         import pyarrow.parquet as pq
 

@@ -153,7 +153,7 @@ def swapped(row: dict[str, Any]) -> None:
     [
         (token(3, 4), "another hash"),
         (token(3, 3), "another hash"),
-        (swapped, "another hash|residues that it should"),
+        (swapped, "another hash|expected number of residues"),
     ],
 )
 def test_deep_finds_buckets_that_contradict_the_records(
