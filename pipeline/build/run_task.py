@@ -28,7 +28,7 @@ from schemas.errors import BuildError, InputError
 def run_once(
     task: Task[Result], on_bytes: OnBytes, *, out: Folder, durable: bool = False
 ) -> Outcome[Result]:
-    """Run a task, unless its marker and its outputs show that it has finished.
+    """Run a task, unless its marker file and its outputs show that it has finished.
 
     Args:
         out: the dataset's folder; names of shards and records/ files are relative to it.

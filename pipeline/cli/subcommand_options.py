@@ -228,7 +228,7 @@ class BenchReaderOptions:
     seconds: float = 5.0
     """Duration of the measurement in seconds."""
     seed: int = 0
-    """Seed of the order."""
+    """Seed of the training order."""
     rank: int = 0
     """Rank whose buckets are read."""
     world_size: int = 1

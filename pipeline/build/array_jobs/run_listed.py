@@ -81,7 +81,8 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
 def _run(
     listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter
 ) -> None:
-    """Run tasks. If one finds a damaged spill (a map task's output), rerun that map task; retry."""
+    """Run tasks. If one finds a damaged spill (output of a map task), run that map task again, and
+    then retry."""
     work = partial(run_once, out=listed.out)
 
     def run(chosen: Sequence[Task[Any]]) -> None:

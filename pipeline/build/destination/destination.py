@@ -68,7 +68,7 @@ class Destination(Protocol):
         ...
 
     def work_folder(self, planned: Plan, options: PreprocessOptions) -> Folder:
-        """Return the folder for a build's intermediate files and task markers."""
+        """Return the folder for a build's intermediate files and the markers of finished tasks."""
         ...
 
     def commit(self, manifest: Manifest) -> None:

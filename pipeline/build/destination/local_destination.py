@@ -64,8 +64,8 @@ class LocalDestination:
 
     @property
     def version_at_start(self) -> None:
-        """None. The commit does not depend on the version of the manifest: a build that replaces
-        the dataset removes older task lists, which can then no longer commit."""
+        """None, because the commit need not compare versions of the manifest: a build that replaces
+        the dataset removes older task lists, so that these can no longer commit."""
 
     def resume(self, version_at_start: str | None) -> None:
         pass
@@ -89,7 +89,7 @@ class LocalDestination:
         finally:
             os.close(descriptor)
         if self._cleared:
-            # fails if another build has started, or on NFS, which removes open files later
+            # rmdir fails if another build has started, or on NFS, which removes open files later
             with suppress(OSError):
                 self._work.rmdir()
 

@@ -124,7 +124,7 @@ class ObjectDestination:
         self._committed = True
         if self.version_at_start is None:
             return
-        # a build that replaced a dataset with the same file names may have removed some of ours
+        # if ours have the names of an earlier dataset's files, another build may have removed some
         problem = missing_file(manifest, self.out)
         if problem is not None:
             raise BuildError(

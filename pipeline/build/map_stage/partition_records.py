@@ -188,5 +188,5 @@ def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
 
 
 def _begins(ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first index of each record, int64[N]. Records lie end to end, at `ends`."""
+    """Return the first index of each record, int64[N]: the end of the record before it."""
     return np.concatenate(([0], ends[:-1]))

@@ -1,4 +1,7 @@
-"""A partition whose records fit into memory."""
+"""A partition whose records fit into memory.
+
+Its records are read from the spills (the map tasks' files) as one run of consecutive records.
+"""
 
 from __future__ import annotations
 

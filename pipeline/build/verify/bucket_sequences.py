@@ -1,4 +1,7 @@
-"""Extract the sequences from a record batch of buckets, without the kernels that wrote it."""
+"""Extract the sequences from a record batch of buckets.
+
+This does not use the kernels that wrote the buckets, so that it also finds errors of the kernels.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _RULES: Final = (
     "a sequence is longer than max_seq_len, or its length is not a multiple of --length-multiple",
     "a sequence does not start with <cls>",
     "a sequence does not end with <eos>, followed only by --length-multiple padding",
-    "a sequence holds a token that is no residue and not <unk>",
+    "a sequence holds a token that is neither a residue nor <unk>",
     "a sequence has no residue",
     "the tail holds a token other than <pad>, or is cut into wrong pieces",
     "num_tokens is not the number of real tokens",

@@ -119,9 +119,9 @@ def put(name: str, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], No
     [
         (token(0, 5), "does not start with <cls>"),
         (token(-1, 5), "does not end with <eos>"),
-        (token(1, 32), "no residue and not <unk>"),
-        (token(1, 1), "no residue and not <unk>"),
-        (token(1, 2), "no residue and not <unk>"),
+        (token(1, 32), "neither a residue nor <unk>"),
+        (token(1, 1), "neither a residue nor <unk>"),
+        (token(1, 2), "neither a residue nor <unk>"),
         (put("cu_seqlens", lambda c: [1, *c[1:]]), "does not rise from 0"),
         (put("cu_seqlens", lambda c: [0, c[2], c[1], *c[3:]]), "does not rise from 0"),
         (
