@@ -29,7 +29,7 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
     print(f"{'plan':>16}  {digest}")
     for name, count in counts.items():
         print(f"{name:>16}  {count} tasks")
-    task = f"thdpack run-task {out} --plan PLAN --stage STAGE --index N, stage map first"
+    task = f"thdpack run-task {out} --plan PLAN --stage STAGE --index N, for map, then reduce"
     print(f"{'next':>16}  {task}; then thdpack commit {out} --plan PLAN")
     print(f"{'on Slurm':>16}  deploy/slurm/preprocess.sbatch does all of it")
     return 0

@@ -91,7 +91,7 @@ def _placement(bucket: NDArray[np.int32], cuts: list[int], options: DatasetOptio
     Args:
         bucket: int32[N], bucket of each sequence in its split; -1 for one that did not fill a
             bucket.
-        cuts: first bucket of each shard, and the number of buckets.
+        cuts: index of the first bucket of each shard; the last value is the number of buckets.
     """
     shard = np.searchsorted(cuts, bucket, side="right").astype(np.int64) - 1
     has_shards = len(cuts) > 1
@@ -226,7 +226,7 @@ def _cu_seqlens(
     cu_seqlens are the offsets of a bucket's sequences and tail pieces, from 0 to `capacity`.
 
     Args:
-        spans: int64[N], bucket after bucket.
+        spans: int64[N], span of each sequence, in the order of the buckets.
         count, pieces: int64[B], number of sequences and tail pieces of each bucket.
         piece: longest tail piece, in tokens.
     """

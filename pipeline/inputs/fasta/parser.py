@@ -95,7 +95,7 @@ class FastaParser:
                 yield from self._flushed()
 
     def _name_indented(self, text: memoryview, first: int) -> None:
-        """Set the ids of records from `first` on that have blanks between `>` and the id.
+        """From record `first` on, set the id of each record with blanks between `>` and its id.
 
         The kernel ends an id at the first blank, so it has given these records empty ids.
         """
