@@ -1,7 +1,7 @@
-"""Packers assign sequences to buckets by their lengths. Pure functions, compiled with Cython.
+"""Packers assign sequences to buckets by their lengths. They are pure functions in Cython.
 
-`balanced.py` is the default. `baselines.py` has the packers it is compared with, `quality.py` the
-figures that judge them.
+`balanced.py` is the default packer. `baselines.py` has packers to compare it with, and `quality.py`
+has the figures that judge a packing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Packer(Protocol):
-    """Assigns sequences to buckets; see `packers.balanced.pack_balanced` for arguments, result."""
+    """Assigns sequences to buckets; `packers.balanced.pack_balanced` documents the call."""
 
     def __call__(
         self, lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
@@ -48,7 +48,7 @@ PACKERS: Final = _Packers(
         "bfd": "packers.baselines.pack_best_fit_decreasing",
     }
 )
-"""Packers by the name that `--packer` takes."""
+"""Packers by the name that `--packer` accepts."""
 
 if TYPE_CHECKING:
     PackerName = str

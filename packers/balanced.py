@@ -1,19 +1,19 @@
 """`balanced` fills every bucket almost completely and gives all buckets the same attention cost.
 
 A bucket is one row of exactly `capacity` tokens. Its attention cost is Σ length² over its
-sequences.
+sequences. Its gap is the number of its free tokens. A sequence without a bucket is called waiting.
 
-1. Read a window of sequences worth 512 buckets.
-2. Go through it from long to short. Give each sequence to the bucket with the least Σ length² that
-   has room (LPT scheduling with a capacity).
+1. Read a window: the sequences that fill 512 buckets, and 512 more, the reserve.
+2. Take the sequences of the window from long to short. Give each to the bucket with the least
+   Σ length² that has room (LPT, longest processing time first, with a capacity).
 3. Close the gaps. Add a waiting sequence that fits a gap exactly, or exchange a packed sequence for
    a waiting one that is longer by the gap.
-4. Open the next window with the sequences that still wait.
-5. Spread the end of the stream, between 512 and 1,023 buckets, over as few buckets as can hold it.
-   All of them are then equally full and equally expensive.
+4. Begin the next window with the sequences that are still waiting.
+5. Spread the end of the stream, sequences for 512 to 1,023 buckets, over as few buckets as can hold
+   them. These buckets are then equally full and equally expensive.
 
-No sequence waits long, and every bucket is a fair sample of lengths. It costs about 0.25 µs a
-sequence on one core. Not for streams sorted by length: shuffle them first.
+No sequence waits long, and every bucket is a fair sample of lengths. Packing takes about 0.25 µs
+per sequence on one core. Shuffle a stream that is sorted by length before packing it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from packers._check import checked_lengths
 from packers.baselines import pack_next_fit
 
 WINDOW_BUCKETS: Final = 512
-"""Buckets filled together. With 16,384 tokens per bucket on Swiss-Prot, the spread of Σ length² is
-0.0066 with 256 buckets, and 0.0038 with 512. See docs/decisions/0002-balanced-window-of-512.md."""
+"""Number of buckets that are filled together. On Swiss-Prot with 16,384 tokens per bucket, the
+spread of Σ length² is 0.0066 for windows of 256 buckets and 0.0038 for 512. See
+docs/decisions/0002-balanced-window-of-512.md."""
 
 RESERVE: Final = 512
-"""Sequences read past the window for step 3 to choose from. With fewer, some gaps find no match."""
+"""Number of additional sequences from which step 3 chooses. With fewer, some gaps stay open."""
 
 _LAST_RESERVE: Final = 64
-"""Least reserve at the end of the stream."""
+"""Minimum number of sequences in the reserve at the end of the stream."""
 HELD_BACK: Final = 16
-"""Buckets that are emptied again if more of the stream follows; at most a quarter of a window."""
+"""Maximum number of buckets that `fill_and_hold_back` empties again; never more than a quarter."""
 _SLACK: Final = 1024
-"""Step 2 leaves 1/1024 of a bucket empty for step 3."""
+"""Step 2 leaves one in this many tokens of a bucket empty, for step 3 to fill."""
 
 
 def pack_balanced(
@@ -48,11 +49,12 @@ def pack_balanced(
     """Assign each sequence to a bucket so that buckets are full and nearly equal in Σ length².
 
     Args:
-        lengths: int64[N], tokens per sequence, specials included, in shuffled order.
-        capacity: tokens per bucket.
-        max_seqs: most sequences in a bucket.
-        final: place all sequences. Otherwise leave some of them for a later call, which packs what
-            several calls have left. Those that are left are nearly a fair sample of all lengths.
+        lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
+        capacity: number of tokens per bucket.
+        max_seqs: largest number of sequences in a bucket.
+        final: whether to place all sequences. If not, some are left out for a later call, which
+            packs the sequences that several calls left out. The lengths of left-out sequences are
+            nearly a fair sample of all lengths.
     Returns:
         int32[N], bucket of each sequence, numbered from 0 without gaps; -1 if it was left out.
     Raises:
@@ -68,7 +70,7 @@ def pack_balanced(
     cursor = 0
     while True:
         window, waiting_tokens = WINDOW_BUCKETS * capacity, int(lengths[waiting].sum())
-        # up to two windows are packed at once: few buckets at the end would not be equal
+        # The last window may be twice as large, because a small one would have unequal buckets.
         if waiting_tokens + tokens_before[-1] - tokens_before[cursor] < 2 * window:
             break
         want = window - waiting_tokens
@@ -87,9 +89,9 @@ def pack_balanced(
 
 
 class _Packing:
-    """An assignment of sequences to buckets that is under way.
+    """An unfinished assignment of sequences to buckets.
 
-    bucket_of: int32[N], bucket of each sequence, -1 while it waits
+    bucket_of: int32[N], bucket of each sequence; -1 for a waiting sequence
     buckets:   number of buckets that are finished
     """
 
@@ -105,12 +107,12 @@ class _Packing:
         self._by_length = np.full(int(lengths.max(initial=0)) + 1, -1, dtype=np.int64)
 
     def fill(self, queue: NDArray[np.int64], buckets: int) -> None:
-        """Fill new buckets from the queue, which holds more than they do.
+        """Fill new buckets from the queue, which must hold more tokens than they have room for.
 
         Args:
             queue: int64[Q], indices into `lengths`, in stream order.
         """
-        # Leave a little room. Otherwise the shortest sequences pile up at the end of the stream.
+        # Leave a little room. Otherwise the shortest sequences would all wait until the end.
         tokens = buckets * (self.capacity - self.capacity // _SLACK)
         enough = int(np.searchsorted(np.cumsum(self.lengths[queue]), tokens))
         self._place(queue[:enough], queue[enough:], buckets)
@@ -119,12 +121,13 @@ class _Packing:
     def fill_and_hold_back(self, queue: NDArray[np.int64]) -> None:
         """Fill as many buckets as the queue can, and empty the last few of them again.
 
-        Sequences that found no room are not a fair sample of lengths. The sequences of whole
-        buckets are, so buckets that are packed from both later cost about as much as the others.
+        The lengths of sequences that found no room are not a fair sample. The sequences of the
+        emptied buckets are a fair sample. Buckets that a later call packs from both kinds cost
+        about as much as other buckets.
         """
         tokens = int(self.lengths[queue].sum())
         most = tokens // self.capacity
-        # the fewer sequences a bucket has, the more it takes to find one that closes its gap
+        # buckets of few sequences need more candidates to find one that closes the gap
         reserve = max(_LAST_RESERVE, 3 * most * most // max(queue.size, 1))
         buckets = max(tokens - reserve * tokens // max(queue.size, 1), 0) // self.capacity
         if buckets == 0:
@@ -136,10 +139,10 @@ class _Packing:
     def place_all(self, queue: NDArray[np.int64]) -> None:
         """Place the whole queue, the end of the stream.
 
-        1. Spread it over the fewest buckets that could hold it.
-        2. If a sequence finds no room, fill most buckets to the last token instead, and spread the
-           remaining sequences over the fewest buckets that could hold those, or one more.
-        3. If next-fit needs fewer buckets than that, which a few odd lengths can cause, use it.
+        1. Spread the queue over the fewest buckets that could hold it.
+        2. If a sequence finds no room, start again: fill most buckets completely, and spread the
+           remaining sequences over the fewest buckets that could hold them, or one more.
+        3. If next-fit needs fewer buckets, use its result. A few unusual lengths can cause this.
         """
         start = self.buckets
         if not self._spread(queue, additional=0):
@@ -155,9 +158,9 @@ class _Packing:
             self.bucket_of[queue] = next_fit + start
 
     def _spread(self, queue: NDArray[np.int64], *, additional: int) -> bool:
-        """Spread the queue over the fewest buckets that could hold it, and `additional` ones.
+        """Spread the queue over the fewest buckets that could hold it, plus `additional` ones.
 
-        Sequences that find no room open more buckets. Return whether that was not necessary.
+        Sequences that find no room go into further buckets. Return True if none was needed.
         """
         tokens = int(self.lengths[queue].sum())
         fewest = max(-(-tokens // self.capacity), -(-queue.size // self.wanted_seqs))
@@ -180,10 +183,10 @@ class _Packing:
     def _place(
         self, members: NDArray[np.int64], reserve: NDArray[np.int64], buckets: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pack members into new buckets, and close gaps with members without room and the reserve.
+        """Pack members into new buckets. Close gaps with the reserve and with members without room.
 
         Returns:
-            int64[buckets] twice, free tokens and sequences of each bucket.
+            Numbers of free tokens and of sequences of each bucket, int64[buckets] each.
         """
         members = kernel.long_to_short(self.lengths, members)
         free = np.full(buckets, self.capacity, dtype=np.int64)
@@ -198,9 +201,9 @@ class _Packing:
 
 
 def _comfortable_seqs(mean: float) -> int:
-    """Return the most sequences for buckets that hold `mean` on average.
+    """Return the largest number of sequences to put into a bucket if `mean` is the average number.
 
-    It is one below a power of two, which leaves a slot for the tail.
+    The result is one below a power of two, because one slot is for the padding at the end.
     """
     most = 31
     while most < 1.2 * mean:

@@ -1,13 +1,14 @@
 """See balanced_kernel.pyx.
 
-Functions write into their arguments. Indices point into `lengths`, int64[N].
+Functions write into their arguments. Indices are positions in `lengths`, int64[N], the number of
+tokens of each sequence. B is the number of buckets, and a gap is a bucket's free tokens.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 def long_to_short(lengths: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices, int64[M], by falling length; equal lengths stay in order."""
+    """Return the indices, int64[M], in descending order of length; equal lengths stay in order."""
 
 def place(
     lengths: NDArray[np.int64],
@@ -23,15 +24,16 @@ def place(
 ) -> None:
     """Give each member, from long to short, to the bucket with the least Σ length² that has room.
 
-    A bucket without room for the current length is listed under its free tokens. It is considered
-    again once lengths have fallen to that number.
+    A bucket without room for the current length is set aside until the length has fallen to the
+    number of the bucket's free tokens. `by_length` lists these buckets by free tokens.
 
     Args:
-        members: int64[M], by falling length.
-        bucket_of: int32[N], written where a member found room.
-        by_length: int64[longest + 1], scratch, all -1 before and after.
-        free: int64[B], free tokens; the capacity at first.
-        cost, count: int64[B], Σ length² and sequences; 0 at first.
+        members: int64[M], indices in descending order of length.
+        bucket_of: int32[N], bucket of each sequence; set for each member that finds room.
+        first_bucket: number of the first of the B buckets.
+        by_length: int64[longest + 1], scratch memory, all -1 before and after the call.
+        free: int64[B], number of free tokens of each bucket; before the call, the capacity.
+        cost, count: int64[B], Σ length² and number of sequences; before the call, 0.
     """
 
 def close_gaps(
@@ -49,8 +51,9 @@ def close_gaps(
     """Add or exchange candidates to close each bucket's gap and keep its Σ length² near the mean.
 
     Args:
-        members: int64[M], sequences that `place` placed or tried.
-        candidates: int64[C], sequences that wait. The other arguments are those of `place`.
+        members: int64[M], indices that were passed to `place`.
+        candidates: int64[C], indices of sequences without a bucket.
+        The other arguments are those of `place`, after that call.
     """
 
 def place_rest(
@@ -63,10 +66,11 @@ def place_rest(
     free: NDArray[np.int64],
     count: NDArray[np.int64],
 ) -> None:
-    """Place sequences that found no room by best-fit decreasing, in new buckets where they must.
+    """Place sequences that found no room, by best-fit decreasing. Open new buckets if necessary.
 
     Args:
-        rest: int64[R], by falling length.
-        opened: buckets that exist, the first `opened` of `free` and `count`.
-        free, count: int64[opened + R], free tokens and sequences of each bucket, new ones included.
+        rest: int64[R], indices of these sequences, in descending order of length.
+        opened: number of buckets that exist; they are first in `free` and `count`.
+        free, count: int64[opened + R], numbers of free tokens and of sequences of each bucket; the
+            last R entries are for new buckets.
     """

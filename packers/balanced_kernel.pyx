@@ -7,7 +7,7 @@
 import numpy as np
 
 cdef enum:
-    _MOVES = 4  # exchanges that a bucket may try before its gap stays
+    _MOVES = 4  # maximum number of exchanges to close the gap of one bucket
 
 
 def long_to_short(const long long[::1] lengths, const long long[::1] indices):
@@ -132,7 +132,7 @@ def close_gaps(
 ):
     cdef Py_ssize_t buckets = free.shape[0], pool_size = candidates.shape[0], i, b, move
     cdef long long index, exchanged, target = 0
-    cdef Py_ssize_t most = pool_size + _MOVES * buckets  # with room for exchanged sequences
+    cdef Py_ssize_t most = pool_size + _MOVES * buckets  # includes room for exchanged sequences
     cdef long long[::1] pool = np.empty(most, dtype=np.int64)
     cdef long long[::1] chain = np.full(most, -1, dtype=np.int64)  # links entries of one length
     cdef long long[::1] offsets = np.zeros(buckets + 1, dtype=np.int64)
@@ -153,7 +153,7 @@ def close_gaps(
                 b = bucket_of[index] - first_bucket
                 packed[offsets[b]] = index
                 offsets[b] += 1
-        for b in range(buckets):  # offsets[b] is now where bucket b ends
+        for b in range(buckets):  # offsets[b] is now the end of bucket b in `packed`
             for move in range(_MOVES):
                 if free[b] == 0:
                     break
@@ -203,8 +203,8 @@ cdef long long _close_gap(
 ) noexcept nogil:
     """Make the exchange or addition that leaves the smallest gap in bucket `b`.
 
-    Among equal gaps it takes the one whose Σ length² is nearest `target`.
-    Return the sequence that was taken out, or -1.
+    Among several such moves, choose the one after which Σ length² is nearest to `target`.
+    Return the sequence that was taken out of the bucket, or -1.
     """
     cdef long long longest = by_length.shape[0] - 1, remainder, gap, off, best_off
     cdef long long out_length, in_length, exchanged

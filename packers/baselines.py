@@ -15,12 +15,12 @@ def pack_next_fit(
     """Assign each sequence to the one open bucket; if it does not fit, open the next bucket.
 
     Args:
-        lengths: int64[N], tokens per sequence, specials included, in shuffled order.
-        capacity: tokens per bucket.
-        max_seqs: most sequences in a bucket.
-        final: keep the last bucket, which is part-filled; otherwise leave its sequences.
+        lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
+        capacity: number of tokens per bucket.
+        max_seqs: largest number of sequences in a bucket.
+        final: whether to keep the last, partly filled bucket. If not, its sequences are left out.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0; -1 if it was left.
+        int32[N], bucket of each sequence, numbered from 0; -1 if it was left out.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: next-fit (Johnson, MIT 1973).
@@ -38,16 +38,16 @@ def pack_best_fit(
 ) -> NDArray[np.int32]:
     """Assign each sequence to the fullest of `num_open` open buckets that has room.
 
-    Close the fullest if none has room.
+    If none has room, close the fullest and open a new one.
 
     Args:
-        lengths: int64[N], tokens per sequence, specials included, in shuffled order.
-        capacity: tokens per bucket.
-        max_seqs: most sequences in a bucket.
-        final: keep the buckets still open at the end; otherwise leave their sequences.
-        num_open: buckets kept open.
+        lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
+        capacity: number of tokens per bucket.
+        max_seqs: largest number of sequences in a bucket.
+        final: whether to keep buckets still open at the end. If not, their sequences are left out.
+        num_open: number of buckets kept open.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0; -1 if it was left.
+        int32[N], bucket of each sequence, numbered from 0; -1 if it was left out.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: bounded-space best-fit (Csirik & Johnson, Algorithmica 2001).
@@ -70,16 +70,16 @@ def pack_best_fit_decreasing(
 ) -> NDArray[np.int32]:
     """Sort all sequences from long to short, then give each to the fullest bucket that has room.
 
-    Buckets are well filled, but each holds sequences of similar length. So the coefficient of
+    Buckets are well filled, but each holds sequences of similar length, so the coefficient of
     variation of Σ length² over buckets is about 0.5. This packer is kept for comparison.
 
     Args:
-        lengths: int64[N], tokens per sequence, specials included.
-        capacity: tokens per bucket.
-        max_seqs: most sequences in a bucket.
-        final: keep the emptiest bucket; otherwise leave its sequences.
+        lengths: int64[N], lengths in tokens, <cls> and <eos> included.
+        capacity: number of tokens per bucket.
+        max_seqs: largest number of sequences in a bucket.
+        final: whether to keep the emptiest bucket. If not, its sequences are left out.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0; -1 if it was left.
+        int32[N], bucket of each sequence, numbered from 0; -1 if it was left out.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: best-fit decreasing (Johnson et al., SIAM J. Comput. 1974).

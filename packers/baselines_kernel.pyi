@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 def best_fit(
     lengths: NDArray[np.int64], capacity: int, max_seqs: int, num_open: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pack by bounded best-fit.
+    """Pack by best-fit with `num_open` open buckets.
 
     Returns:
         int64[N], bucket of each sequence; int64[num_open], numbers of the buckets still open at the
@@ -16,7 +16,7 @@ def best_fit(
 def best_fit_decreasing(
     lengths: NDArray[np.int64], order: NDArray[np.int64], capacity: int, max_seqs: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pack by best-fit in the given order, all buckets open.
+    """Pack by best-fit in the given order. All buckets stay open.
 
     Returns:
         int64[N], bucket of each sequence; int64[B], free tokens of each bucket.

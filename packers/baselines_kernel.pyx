@@ -25,7 +25,7 @@ def best_fit(
                     if best < 0 or free[b] < free[best]:
                         best = b
             if best < 0:
-                best = fullest  # closing it wastes the least
+                best = fullest  # close this bucket, because it has the fewest free tokens
                 number[best] = opened
                 opened += 1
                 free[best] = capacity

@@ -1,4 +1,4 @@
-"""The figures that judge a packing: fill, the spread of Σ length², and sequences in a bucket."""
+"""Figures that judge a packing: fill, spread of Σ length², number of sequences in a bucket."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 class Quality:
     """Quality of a packing.
 
-    buckets: buckets counted
+    buckets: number of buckets counted
     fill: tokens / (buckets × capacity)
     spread: coefficient of variation of a bucket's attention cost, Σ length²
-    peak: largest Σ length² / its mean; all ranks wait for the one with the largest
-    max_seqs: most sequences in a bucket
+    peak: largest Σ length² / mean Σ length²; all ranks wait for the rank with the largest
+    max_seqs: largest number of sequences in a bucket
     """
 
     buckets: int
@@ -37,11 +37,11 @@ def measure(
     """Judge the buckets `first` … `last` - 1 of an assignment.
 
     Args:
-        lengths: int64[N], tokens per sequence.
-        buckets: int32[N], bucket of each sequence, -1 where it was left out.
-        capacity: tokens per bucket.
+        lengths: int64[N], number of tokens of each sequence.
+        buckets: int32[N], bucket of each sequence; -1 if it was left out.
+        capacity: number of tokens per bucket.
         first: first bucket to count.
-        last: one past the last bucket to count; the number of buckets unless given.
+        last: number after the last bucket to count; None means the number of buckets.
     Raises:
         ValueError: no bucket is in the range.
     """
