@@ -1,8 +1,10 @@
 """Convert buckets to the arguments of other libraries, and merge several into one THD row.
 
 THD (total tokens × heads × head dimension) is the layout of packed sequences. The functions use
-only numpy, and copy little. To convert an array to torch, use `torch.from_numpy`, and for
-`input_ids`, which is read-only, `torch.tensor`.
+only numpy, and copy little. To convert an array to torch, use `torch.from_numpy`. For `input_ids`,
+which is read-only, use `torch.tensor`.
+
+A tail piece is a part of the padding at the end of a bucket. Kernels treat it like a sequence.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
 
     Returns:
         A bucket with input_ids uint8[k × capacity] and cu_seqlens int32[k × slots + 1], a static
-        shape. cu_seqlens has the offsets of each bucket's sequences, then of its tail pieces,
-        bucket after bucket, then k × capacity repeated. `position` is that of the first bucket.
+        shape. cu_seqlens holds, bucket after bucket, the offsets of the sequences and of the tail
+        pieces. The remaining values are k × capacity. `position` is that of the first bucket.
     Raises:
         ValueError: the list is empty, or the buckets differ in shape.
     """
@@ -85,16 +87,16 @@ def hugging_face(bucket: Bucket, attn_implementation: str = "sdpa") -> dict[str,
 
     Only flash attention supports packed rows. In other implementations, such as the default sdpa,
     packed sequences would attend to each other, so the result has padded rows. A mask of
-    tokens × tokens is no alternative: ESM-2's embeddings need a mask of single tokens.
+    tokens × tokens would not help, because ESM-2's embedding layer needs one value per token.
 
     Args:
         attn_implementation: attention implementation of the model, such as "sdpa", "eager" or
             "flash_attention_2".
     Returns:
         With flash attention, a batch of one row: input_ids and position_ids int64[1, capacity],
-        cu_seq_lens_q and cu_seq_lens_k int32[slots + 1], max_length_q and max_length_k. Token
-        dropout then scales by the number of masks in the whole row. With other implementations, the
-        result of `bshd`.
+        cu_seq_lens_q and cu_seq_lens_k int32[slots + 1], max_length_q and max_length_k. ESM-2's
+        token dropout then counts masks in the whole row instead of in each sequence. With other
+        implementations, the result of `bshd`.
     """
     if "flash" not in attn_implementation:
         return bshd(bucket)

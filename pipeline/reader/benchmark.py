@@ -18,8 +18,8 @@ class ReaderSpeed:
     """Result of one measurement, in seconds, bytes and real tokens.
 
     first_bucket: seconds from opening the dataset to the first bucket
-    latency: percentiles 50, 99, 99.9 and 100 of the seconds from the request for a bucket until its
-        tokens are copied into one buffer
+    latency: percentiles 50, 99, 99.9 and 100 of the latency of a bucket, in seconds: the time from
+        the request for the bucket until its tokens are copied into one buffer
     """
 
     first_bucket: float

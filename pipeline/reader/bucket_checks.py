@@ -1,7 +1,7 @@
-"""Check values in a shard's buckets that attention kernels use without a check of their own.
+"""Check those values of a shard's buckets that attention kernels use without checking.
 
-The hash of a shard shows that it is the shard of the manifest. It does not show that the shard was
-written without bugs or malice, so the reader checks each shard when it is first mapped.
+A shard's hash shows that the file is the one that the manifest lists. The hash does not show that
+the file was written without bugs or malice. So the reader checks each shard when it first maps it.
 """
 
 from __future__ import annotations

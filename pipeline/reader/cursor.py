@@ -1,6 +1,6 @@
 """A position in an endless global order of buckets, and the part of the order that each rank reads.
 
-`ShardReader` and `Mixture` are built on it.
+`ShardReader` and `Mixture` are subclasses of this module's `GlobalCursor`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Ranks:
 
 
 class GlobalCursor(Iterator[Bucket]):
-    """An endless iterator over this rank's buckets, whose state is one number for all ranks."""
+    """An endless iterator over this rank's buckets. Its state is the same on all ranks."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class GlobalCursor(Iterator[Bucket]):
             digest: digest of everything that determines the order, except the seed.
             take: function that yields the buckets at ascending positions.
             stop: function that ends the threads. Neither `stop` nor `take` may refer to this
-                object, because the threads could then not end when the object is dropped.
+                object: the reference would keep it alive, and its threads would never end.
             block: number of positions to pass to `take` at once.
         """
         self._endless = partial(_endless, take, ranks.groups, block)
@@ -168,7 +168,7 @@ class GlobalCursor(Iterator[Bucket]):
             yield batch
 
     def described(self, source: object, more: Mapping[str, object]) -> str:
-        """Return the text of `repr`: what is read, by which rank, and how far it is."""
+        """Return the text of `repr`: source, split, rank, world size and position."""
         ranks = self._ranks
         values = {
             "split": self._identity["split"],
@@ -296,5 +296,5 @@ def _raising(error: Exception) -> Iterator[Bucket]:
 def _forked() -> ForkedReaderError:
     return ForkedReaderError(
         "this reader was opened in another process, and each process would get the same buckets: "
-        "open a reader in each one, with a rank and a world_size that count them all"
+        "open a reader in each process, and count all these processes in rank and world_size"
     )

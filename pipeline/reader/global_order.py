@@ -35,8 +35,8 @@ def permuted(
     Args:
         key: one key for all values, or uint64[n], a key for each.
     Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) on the next power of two. It is
-        applied again until the value is below `size` (cycle walking, Black & Rogaway, CT-RSA 2002),
-        on average fewer than two times.
+        applied to a value until the result is below `size` (cycle walking, Black & Rogaway, CT-RSA
+        2002). On average, a value needs fewer than two applications.
     """
     if size == 1:
         return np.zeros_like(values)

@@ -1,4 +1,4 @@
-"""A shard, mapped into memory and verified. It returns buckets without a copy of their tokens.
+"""A shard, mapped into memory and verified. It returns buckets without copying their tokens.
 
 The reader hashes the whole file (14 GB/s) through the same mapping that it reads later, so it
 returns exactly the verified bytes. It does not detect a file that changes while it is mapped. When
@@ -48,7 +48,8 @@ def no_release() -> None:
 class MappedShard:
     """The buckets of one verified shard.
 
-    The mapping exists as long as any of its buckets. `release` only unlocks the file in the cache.
+    The mapping stays valid as long as any bucket in it is in use. `release` does not end the
+    mapping; it only unlocks the file in the cache.
     """
 
     def __init__(
@@ -126,7 +127,10 @@ class MappedShard:
         )
 
     def records(self, row: int) -> NDArray[np.int64]:
-        """Return the ordinals of the records of a row's sequences, int64[num_seqs]."""
+        """Return the record of each sequence in a row, int64[num_seqs].
+
+        A record is given by its ordinal, which is its position in the input order.
+        """
         batch = bisect_right(self._first_rows, row) - 1
         return numbers(self._records[batch][row - self._first_rows[batch]].values, np.int64)
 
@@ -136,8 +140,8 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
 
     Raises:
         DamagedShardError: the file is missing, or differs from the manifest.
-        DatasetError: the file cannot be opened or mapped: permission or file descriptors are
-            missing.
+        DatasetError: the file cannot be opened or mapped, for example without permission, or
+            when no file descriptors are left.
     """
     try:
         # the mapping stays valid after the file's descriptor is closed
@@ -167,8 +171,8 @@ def verified(content: pa.Buffer, entry: ShardEntry, name: str) -> pa.Buffer:
 def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape) -> NDArray[np.int32]:
     """Return cu_seqlens of all buckets, int32[buckets, slots + 1], read-only.
 
-    The capacity is repeated to fill each row. The array's size, relative to the shard's, is 1.6 %
-    for buckets of 16,384 tokens, and 13 % for buckets of 1,024 tokens.
+    The capacity is repeated to fill each row. The array has 1.6 % of the shard's size for
+    buckets of 16,384 tokens, and 13 % for buckets of 1,024 tokens.
     """
     lengths = np.concatenate([np.diff(numbers(column.offsets, np.int32)) for column in columns])
     rows = np.full((lengths.size, shape.slots + 1), shape.capacity, dtype=np.int32)

@@ -6,9 +6,9 @@
         ...
 
 Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 consecutive positions then
-holds exactly 7 buckets of the first dataset and 3 of the second. The order of datasets in a run is
-a permutation with a key made from the seed and the run's number, so that no rank always reads from
-the same dataset. Each dataset keeps its own order and its own epochs.
+holds exactly 7 buckets of the first dataset and 3 of the second. The datasets of a run are
+permuted, with a key made from the seed and the run's number. Without that, a rank could always read
+from the same dataset. Each dataset keeps its own order and its own epochs.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Mixture(ReaderOptions, GlobalCursor):
         DatasetError: one of the datasets is missing, damaged, or cannot be reached.
         InputError: no file system is installed for a URL's protocol.
         ValueError: the shares sum to more than MAX_RUN, the datasets differ in capacity or
-            vocabulary, the numbers of ranks contradict each other, or the cache is smaller than the
-            working sets.
+            vocabulary, the options of ranks contradict each other, or the cache cannot hold the
+            shards in use and the prefetched shards.
     """
 
     datasets: (

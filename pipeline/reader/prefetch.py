@@ -116,8 +116,8 @@ def _is_pending(future: Future[MappedShard]) -> bool:
 
 
 def _let_go(futures: Iterable[Future[MappedShard]]) -> None:
-    """Release shards that are no longer wanted. If a thread is opening a shard, release it after
-    that."""
+    """Release shards that are no longer wanted. If a thread is still opening a shard, the shard is
+    released as soon as it is open."""
     for future in futures:
         if not future.cancel():
             future.add_done_callback(_release)

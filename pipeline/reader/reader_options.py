@@ -20,8 +20,8 @@ class ReaderOptions:
     world_size: int = 1
     """Number of ranks."""
     context_parallel: int = 1
-    """Number of consecutive ranks that get the same buckets. With more than 1, r and W above count
-    groups of such ranks: W is world_size / context_parallel."""
+    """Number of consecutive ranks that get the same buckets. If it is more than 1, r and W above
+    refer to groups of such ranks: r numbers the groups, and W is world_size / context_parallel."""
     buckets_per_step: int = 0
     """Number of buckets of all ranks in one optimizer step, a multiple of W. 0 means W."""
     cache_dir: str | Path | None = None

@@ -3,11 +3,11 @@
     from pipeline.reader import ShardReader
 
     with ShardReader("data/uniref50", rank=rank, world_size=world_size) as reader:
-        reader.load_state_dict(checkpoint["reader"])  # of any world size
+        reader.load_state_dict(checkpoint["reader"])  # saved at any world size
         for bucket in reader:  # endless; epochs follow one another
             ...
 
-A bucket takes a few microseconds, so the reader needs no worker processes. Threads fetch, verify
+Reading a bucket takes a few microseconds, so no worker processes are needed. Threads fetch, verify
 and map shards before they are needed. Each shard is verified each time it is mapped. Only the
 process that opened a reader can use it: in a forked process, iteration raises ForkedReaderError. To
 read from several datasets in turn, use `pipeline.reader.mixture` instead of several readers.
@@ -35,7 +35,7 @@ _BLOCK: Final = 8192
 
 @dataclass(eq=False, repr=False)
 class ShardReader(ReaderOptions, GlobalCursor):
-    """This rank's buckets of one split, endlessly.
+    """An endless iterator over this rank's buckets of one split.
 
     `len` is the number of buckets in an epoch on all ranks.
 
@@ -45,8 +45,8 @@ class ShardReader(ReaderOptions, GlobalCursor):
         DatasetError: the dataset or split is missing, damaged, or cannot be reached.
         InputError: no file system is installed for the URL's protocol. The message names the
             package to install.
-        ValueError: the numbers of ranks contradict each other, seed or prefetch is out of range, or
-            the cache is smaller than the working set.
+        ValueError: the options of ranks contradict each other, seed or prefetch is out of range, or
+            the cache cannot hold the shards in use and the prefetched shards.
     """
 
     url: str | Path
@@ -106,9 +106,11 @@ class ShardReader(ReaderOptions, GlobalCursor):
         return self.described(str(self.url), {"buckets": len(self)})
 
     def records(self, number: int) -> NDArray[np.int64]:
-        """Return the ordinals of the records of a bucket's sequences, int64[num_seqs].
+        """Return the record of each sequence in a bucket, int64[num_seqs].
 
-        `records/` has them with ids and inputs. `bucket.sequences()` is in the same order.
+        A record is given by its ordinal, which is its position in the input order. The files in
+        `records/` hold the id and the input of each ordinal. `bucket.sequences()` has the same
+        order.
 
         Args:
             number: the bucket's number in stored order; see `number_at`.

@@ -1,6 +1,7 @@
 """Read one split of a dataset by positions in its global order.
 
-The module finds, opens and releases the shards that hold those positions.
+The module finds, opens and releases the shards that hold those positions. A window is a group of
+consecutive shards whose buckets are shuffled together (see `global_order`).
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class SplitReader:
 
     @property
     def buckets(self) -> int:
-        """Number of buckets in the split, and so of positions in an epoch."""
+        """Number of buckets in the split, which is also the number of positions in an epoch."""
         return self._order.buckets
 
     @property
@@ -122,8 +123,8 @@ class SplitReader:
     def working_set(self, step: int) -> int:
         """Return the number of bytes that the cache must hold; 0 without a cache.
 
-        A window, the prefetch, and one step of `step` buckets use some number of shards. The result
-        is the total size of that many of the largest shards.
+        Shards of the window, prefetched shards, and the shards of one step of `step` buckets are
+        in use at once. The result assumes that they are the largest shards of the split.
         """
         if self._cache is None:
             return 0
@@ -138,7 +139,7 @@ class SplitReader:
 
         Args:
             positions: int64[n], positions in this split's order.
-            labels: int64[n], positions in a mixture's order; without a mixture, `positions`.
+            labels: int64[n], positions in a mixture's order; None means `positions`.
         """
         labels = positions if labels is None else labels
         done = 0
@@ -176,7 +177,7 @@ class SplitReader:
         return self._numbered(number, lambda shard, row: shard.bucket(row, -1))
 
     def records(self, number: int) -> NDArray[np.int64]:
-        """Return the ordinals of the records of a bucket's sequences, int64[num_seqs].
+        """Return the ordinal of the record of each sequence in a bucket, int64[num_seqs].
 
         Raises:
             IndexError, ClosedError: see `bucket`.
@@ -184,7 +185,7 @@ class SplitReader:
         return self._numbered(number, lambda shard, row: shard.records(row))
 
     def _numbered(self, number: int, read: Callable[[MappedShard, int], T]) -> T:
-        """Return what `read` returns for the shard and row of a bucket."""
+        """Call `read` with the shard and row of a bucket, and return its result."""
         if not 0 <= number < self.buckets:
             raise IndexError(f"no bucket {number}: the split has {self.buckets}, counted from 0")
         shard = int(np.searchsorted(self._first_numbers, number, side="right")) - 1
@@ -236,9 +237,9 @@ class SplitReader:
         return shard_map
 
     def uses(self) -> Iterator[tuple[int, str]]:
-        """Yield, for two epochs, each shard's hash with the number of buckets until its next use.
+        """Yield coming uses of shards, over two epochs, as (number of buckets until then, hash).
 
-        The tuple is (number of buckets, hash). Shards of the current window are first.
+        Shards of the current window are first.
         """
         epoch, window = self._place
         after = islice(self._order.shards_after(epoch, window), 2 * len(self._entries))

@@ -2,8 +2,8 @@
 
 Locks (flock) show which files are in use. The kernel releases the locks of a killed process. A
 process that fetches a shard holds an exclusive lock on its .part file. Each process that has mapped
-a file holds a shared lock on it. Locked files are not evicted: to remove a mapped file would free
-no space. For the limit, a .part file counts with its final size.
+a file holds a shared lock on it. Locked files are not evicted, because removing a mapped file would
+free no space. A .part file counts towards the limit with the size that it will have when complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAKE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
 class CacheFolder:
-    """The files of a cache: opened, locked, and evicted when they exceed the limit."""
+    """Opens and locks the files of a cache, and evicts files to keep within the size limit."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class CacheFolder:
             return os.open(part, _MAKE, 0o644)
 
     def lock(self, descriptor: int, kind: int, path: Path) -> bool:
-        """Wait for a lock on an open file; return False, without a lock, if it was removed.
+        """Wait for a lock on an open file; return False, without a lock, if the file was removed.
 
-        Publishing a .part file also counts as removing it.
+        Renaming a .part file to its final name also counts as removing it.
 
         Raises:
             CacheError: another process has held the lock for LOCK_SECONDS.
@@ -121,7 +121,7 @@ class CacheFolder:
         """Evict files until `size` more bytes fit, and set an open .part file to that size.
 
         Raises:
-            CacheError: other processes have had everything locked for ROOM_SECONDS.
+            CacheError: no space became free in ROOM_SECONDS, because files in use were locked.
             ClosedError: the reader was closed.
         """
         deadline = time.monotonic() + ROOM_SECONDS
