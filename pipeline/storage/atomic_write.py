@@ -103,9 +103,10 @@ def written_atomically(
     Args:
         final: path under which the file appears when it is complete.
         scratch: folder on the same file system.
-        durable: fsync before the rename. The name itself survives a power cut only after
+        durable: whether to fsync before the rename. The name itself survives a power cut only after
             `sync_folder`. One call of that function is enough for all files of a folder.
-        finisher: if given, it runs fsync and rename, and the file exists when its context ends.
+        finisher: if given, it runs fsync and rename, and the file exists when the finisher's
+            context ends.
     Raises:
         BuildError: the disk is full or cannot be written.
     """

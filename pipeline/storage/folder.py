@@ -51,7 +51,7 @@ class Folder(Protocol):
         """Yield a writer for a file, which appears when the context ends without an error.
 
         Args:
-            durable: the file must survive a power cut after the commit.
+            durable: whether the file must survive a power cut after the dataset is committed.
             finisher: if given, the file appears when the finisher's context ends.
         Raises:
             BuildError: the file cannot be written.

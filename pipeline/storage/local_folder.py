@@ -15,7 +15,7 @@ from pipeline.storage.folder import Part
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # as in pipeline.storage.folder
+    import pyarrow as pa  # only for types, as in pipeline.storage.folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,8 +255,8 @@ class ObjectFolder:
                 lambda: put_if(fs, path, content, version_tag), len(content)
             ),
         )
-        # no error if the object has this content: an earlier attempt succeeded, but its answer was
-        # lost, or a build of the same plan wrote it
+        # An object that has this content already is no error. Either an earlier attempt succeeded,
+        # but its answer was lost, or a build of the same plan wrote the object.
         if not won and self.content(name) != content:
             raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
 

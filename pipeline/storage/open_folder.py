@@ -14,7 +14,7 @@ def folder_of(url: str | Path, *, scratch: Path | None = None) -> Folder:
     """Return the folder of a path or URL.
 
     Args:
-        scratch: folder for unfinished files of a local folder. By default, the folder itself.
+        scratch: folder for unfinished files of a local folder. None means the folder itself.
     Raises:
         InputError: no file system is installed for the protocol.
     """

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class RangedFile(io.RawIOBase):
-    """A file that prefetches in sequential reads, and fetches only the needed bytes in others."""
+    """A file that prefetches in sequential reads, and fetches only the needed bytes otherwise."""
 
     def __init__(
         self, url: str, fs: AbstractFileSystem, path: str, *, at: int = 0, until: int | None = None
@@ -68,7 +68,7 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, unless the object ends before.
+        """Fill the whole buffer, unless the object ends first.
 
         A short read is not allowed, because some readers, such as Arrow's, treat it as the end of
         the file.
@@ -132,8 +132,8 @@ def request_with_retries(remote: RemoteStore, ask: Callable[[], T], size: int) -
     """Return a store's answer about an input, with retries.
 
     Args:
-        size: approximate number of bytes of the answer, which determines the deadline. If the
-            answer takes longer than its size suggests, a larger number.
+        size: approximate number of bytes of the answer, which determines the deadline. Pass
+            a larger number if the answer takes longer than its size suggests.
     Raises:
         FileNotFoundError, PermissionError: the object is missing or forbidden.
         InputError: the last attempt failed.

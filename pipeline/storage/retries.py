@@ -99,7 +99,7 @@ class RemoteStore:
             doing: description of what `fetch` does, for messages.
         Raises:
             DatasetError: the last attempt failed. The message names file, URL and cause.
-            CacheError: `fetch` raised it. It is not retried, because that would not help.
+            CacheError: `fetch` raised this error, for which a retry is useless.
             ClosedError: the reader was closed.
         """
         for attempt in range(ATTEMPTS):

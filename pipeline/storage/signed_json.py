@@ -1,4 +1,4 @@
-"""JSON work files that later steps read: task markers, the task list, results of the map stage.
+"""JSON work files of a build: the task list, markers of finished tasks, results of the map stage.
 
 Each file holds the xxh3_128 of its content. msgspec decodes the content into a type and checks it.
 A reader ignores a file that is damaged, of another version or written by another program. File

@@ -26,10 +26,10 @@ _TAGS: Final = ("ETag", "etag")
 _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "created")
 
 _CHECKSUMS: Final = ("request_checksum_calculation", "response_checksum_validation")
-"""Settings of AWS libraries that add checksums to every upload, and check them in every answer.
+"""Settings of AWS's libraries. By default, checksums are added to uploads and checked in answers.
 
-Stores other than AWS's may compute another checksum or none, and then each request fails. So there
-checksums are computed only where a request demands them; thdpack hashes all that it reads.
+Stores other than AWS's may compute another checksum or none, and then each request would fail. For
+such stores, checksums are used only where a request demands them. thdpack hashes all that it reads.
 """
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
 _PROFILE: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
@@ -65,7 +65,7 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
     if "http://" not in url and "https://" not in url and holds_secret(url):
         raise InputError(
             "credentials do not belong in a store's URL: "
-            "set them in the environment or in its own configuration file",
+            "set them in the environment or in the store's configuration file",
             source=url,
         )
     try:
@@ -84,8 +84,8 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
 def _options(url: str) -> dict[str, Any]:
     """Return options of a file system.
 
-    Those of S3 suit stores other than AWS's. Those of a web server remove fsspec's limit of five
-    minutes per request.
+    The options of S3 suit stores other than AWS's. The options of a web server remove fsspec's
+    limit of five minutes per request.
     """
     if url.startswith(("s3://", "s3a://")):
         return _s3_options()
@@ -103,7 +103,7 @@ def _options(url: str) -> dict[str, Any]:
 
 
 def custom_endpoint() -> str | None:
-    """Return the endpoint that environment, fsspec's or AWS's configuration name; None for AWS."""
+    """Return the endpoint set in the environment, fsspec's or AWS's configuration; None for AWS."""
     named = (
         os.environ.get("AWS_ENDPOINT_URL_S3")
         or os.environ.get("AWS_ENDPOINT_URL")
@@ -116,9 +116,9 @@ def custom_endpoint() -> str | None:
 
 
 def _s3_options() -> dict[str, Any]:
-    """Return options of s3fs that let checksums be computed only where a request demands them.
+    """Return options of s3fs for checksums only in requests that demand them; empty for AWS itself.
 
-    They are empty for AWS itself. A setting of the user's own wins.
+    Settings of the user take precedence.
     """
     if custom_endpoint() is None:
         return {}
@@ -132,7 +132,7 @@ def _s3_options() -> dict[str, Any]:
 
 
 def _of_fsspec() -> dict[str, Any]:
-    """Return what FSSPEC_S3 and fsspec's configuration files say about S3."""
+    """Return the S3 settings in FSSPEC_S3 variables and in fsspec's configuration files."""
     from fsspec.config import conf
 
     found: dict[str, Any] = conf.get("s3", {})
@@ -141,15 +141,15 @@ def _of_fsspec() -> dict[str, Any]:
 
 @cache
 def _profile(*_names: str | None) -> dict[str, Any]:
-    """Return the profile in use of AWS's configuration file; empty without one."""
+    """Return the active profile of AWS's configuration file; an empty dict if there is none."""
     try:
         from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped] # no types
         from botocore.session import Session  # type: ignore[import-untyped] # no types
-    except ImportError:  # without the extra s3
+    except ImportError:  # the extra s3 is not installed
         return {}
     try:
         found: dict[str, Any] = Session().get_scoped_config()
-    except BotoCoreError:  # the first request explains it
+    except BotoCoreError:  # the first request reports the error
         return {}
     return found
 

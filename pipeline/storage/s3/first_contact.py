@@ -1,7 +1,7 @@
-"""The first request to a store: names a closed endpoint, missing bucket or wrong credentials.
+"""The first request to a store finds a closed endpoint, a missing bucket or wrong credentials.
 
-Later requests are retried for a minute, because stores fail for a while. These faults do not mend
-themselves, so they are found before any work is done.
+These faults are permanent, so a build looks for them before any work is done. Other faults may be
+temporary, so later requests are retried for about a minute.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def refuse_unreachable(url: str) -> None:
 
     try:
         call_with_deadline(ask, 0)
-    except Exception as error:  # other faults may pass: the requests that follow are retried
+    except Exception as error:  # other faults may be temporary, and later requests are retried
         said = _explained(error, bucket)
         if said is not None:
             raise DatasetError(f"{url}: {said}") from error
 
 
 def _explained(error: Exception, bucket: str) -> str | None:
-    """Return what is wrong for good, and the remedy; None for faults that may pass."""
+    """Return a permanent fault and its remedy as text; None for a fault that may be temporary."""
     _, code, _ = answer_of(error)
     if code in _WRONG_KEYS:
         return f"the store refuses the credentials ({code}): {_SET_KEYS}"
@@ -84,13 +84,13 @@ def refuse_closed_endpoint(url: str) -> None:
             "or correct AWS_ENDPOINT_URL",
             source=url,
         ) from error
-    except OSError:  # may pass: the requests that follow are retried
+    except OSError:  # may be temporary, and later requests are retried
         return
 
 
 @cache
 def _connect(endpoint: str) -> None:
-    """Connect to an endpoint, once per process unless it fails."""
+    """Connect to an endpoint. After a success, later calls in the process do nothing."""
     parts = urlsplit(endpoint)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     socket.create_connection((str(parts.hostname), port), _SECONDS).close()
