@@ -52,7 +52,7 @@ class DatasetError(ThdpackError):
 
 
 class ManifestError(DatasetError):
-    """This version cannot trust manifest.json."""
+    """manifest.json is missing, damaged, or of a format version that this thdpack cannot read."""
 
 
 class BuildError(ThdpackError):

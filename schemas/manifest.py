@@ -1,7 +1,7 @@
 """manifest.json, the file that lists the contents of a dataset.
 
-Its bytes depend only on inputs, options and version. So keys are sorted, and the file holds no
-time, host, user or absolute path.
+Its bytes depend only on inputs, options and version. Therefore keys are sorted, and the file holds
+no time, host, user or absolute path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MANIFEST_NAME: Final = "manifest.json"
 
 
 class _UsedOptions(TypedDict):
-    """Options of a build that readers of its dataset use. A manifest holds other options, too."""
+    """Build options that readers of a dataset use. A manifest also holds other options."""
 
     dedup: Literal["exact", "cropped", "none"]
     length_multiple: Tokens

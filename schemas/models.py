@@ -64,17 +64,17 @@ class PublishedRun:
 
 
 MOST_EPOCHS: Final = 200
-"""More epochs than this deserve a warning. The published run is about 60 epochs of UniRef50."""
+"""Number of epochs above which a warning is printed. The published run is about 60 epochs of
+UniRef50."""
 FEW_EPOCHS: Final = 20
-"""Epochs that the warning proposes."""
+"""Number of epochs that the warning proposes."""
 
 
 def longest_of_our_attention(head_size: int) -> int:
-    """Return the longest sequence length, in tokens, for which backend te uses our attention
-    kernel.
+    """Return the longest sequence length, in tokens, for which our attention kernel is used.
 
-    Up to this length our kernel is faster than cuDNN's, which backend te uses for longer sequences
-    (benchmarks/training/attention.py measures both).
+    This applies to backend te (Transformer Engine). Up to this length our kernel is faster than
+    cuDNN's, which is used for longer sequences (benchmarks/training/attention.py measures both).
     """
     return 2048 if head_size <= 64 else 1024 if head_size <= 128 else 0
 

@@ -1,5 +1,4 @@
-"""Help texts of command-line options, from the docstrings below their fields, and errors of their
-checks."""
+"""Command-line options: help texts from the docstrings of fields, and errors for invalid values."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Status(StrEnum):
     TOO_LONG = "too_long"
     """More residues than fit into max_seq_len, under `--long drop`."""
     DUPLICATE = "duplicate"
-    """The same tokens as an earlier record; under `--dedup cropped`, the same after truncation."""
+    """Tokens equal to an earlier record's; under `--dedup cropped`, equal after truncation."""
 
 
 STATUS_CODES: Final = tuple(Status)

@@ -9,15 +9,18 @@ _SECRET: Final = re.compile(
     r"(\b(?:s3a?|gs|gcs)://(?=[^/\s@:'\"]*:)|\w://(?=[^/\s@:'\"]*:(?!\d{1,5}/)))[^\s'\"]*@"
 )
 """Pattern of a user name and a secret, up to the last `@`. Unencoded keys may contain slashes, and
-unencoded passwords may contain any character. Digits between a colon and a slash would be a port,
-but URLs of stores have no ports."""
+unencoded passwords may contain any character. Digits between a colon and a slash are
+taken for a port in a web address, but not in a store's URL, which has no port."""
 _USER: Final = re.compile(r"(?<=://)[^/\s@?#'\"]*@")
 _QUERY: Final = re.compile(r"(https?://[^\s?'\"<>]*)\?[^\s'\"<>]*")
 """Pattern of a web address's query. In a store's URL, `?` is a wildcard instead."""
 
 
 def holds_secret(url: str) -> bool:
-    """Whether a URL holds credentials. A user name alone counts as such only in a web address."""
+    """Whether a URL holds credentials.
+
+    A user name without a password counts as credentials only in a web address.
+    """
     return (
         without_credentials(url) if re.search("https?://", url) else _without_secret(url)
     ) != url

@@ -1,6 +1,4 @@
-"""The shard schema, which has one row for each bucket; the bucket that a reader returns; and sizes
-that are derived from options.
-"""
+"""The schema of a shard (one row per bucket), the bucket of a reader, and derived sizes."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ def shard_schema(capacity: int) -> pa.Schema:
     )
 
 
-# not frozen: to create a frozen object would take 0.5 µs more, and a bucket takes 3 µs in all
+# not frozen: creating a frozen object would add 0.5 µs to the 3 µs that a bucket takes
 @dataclass(kw_only=True, slots=True)
 class Bucket:
     """One THD row (total tokens × heads × head dim): whole sequences in exactly `capacity` tokens.
@@ -77,7 +75,7 @@ class Bucket:
     def sequences(self) -> list[str]:
         """Return the residues of each sequence, with `?` for <unk>, for people to read.
 
-        `ShardReader.records` tells which records they come from.
+        `ShardReader.records` returns the records that they come from.
         """
         from schemas.vocabulary import ESM2  # imported here, so that reading needs no vocabulary
 
@@ -104,7 +102,7 @@ class SequenceLimits:
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # dataclasses define these fields; at run time, these would be their defaults
+    if TYPE_CHECKING:  # at run time, subclasses would use these as defaults of their fields
 
         @property
         def max_seq_len(self) -> int: ...
