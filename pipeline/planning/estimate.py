@@ -1,9 +1,10 @@
 """Estimate a training step's memory and time by a formula that was fitted to measured steps.
 
 The formula was fitted to the rows of benchmarks/training/measured.json marked `fit`, all measured
-on NVIDIA H200s with backend te. `python -m benchmarks.training.fit_estimate` repeats the fit, and
-prints the errors on the other rows (docs/benchmarks.md). Memory is the peak of torch's allocations.
-The memory estimate does not hold for backend torch, whose memory has not been measured.
+on NVIDIA H200s with backend te (Transformer Engine). `python -m benchmarks.training.fit_estimate`
+repeats the fit, and prints the errors on the other rows (docs/benchmarks.md). Memory is the peak of
+torch's allocations. The memory estimate does not hold for backend torch, whose memory has not been
+measured.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ COEFFICIENTS: Final = {
 - update: ms per billion parameters, for the optimizer
 - sums: ms per billion parameters, for adding up gradients
 - selective, full: factors by which recomputation multiplies the time
-- eager: additional share of the time in an eager step, compared with a captured step
+- eager: additional share of the time if a step is eager, which means not captured in a CUDA graph
 - step_traffic: ms per GB of traffic that occurs once a step and does not overlap with computation
 - layer_traffic: ms per GB of traffic that occurs in each layer and does not overlap with
   computation
@@ -75,8 +76,8 @@ HOST_MS: Final = {
     ("layer", False): 6.9,
     ("layer", True): 9.5,
 }
-"""Time in ms that a slow host takes to launch one layer of an eager micro-batch. A layer takes at
-least this time.
+"""Time in ms that a slow host takes to launch one layer of an eager micro-batch (not captured in a
+CUDA graph). A layer takes at least this time.
 
 A key is a pair: the value of `--reshard`, and whether matrix products run in FP8."""
 

@@ -2,8 +2,8 @@
 
 1. List context-parallel sizes that divide the GPUs of a node, the model's heads and the buckets.
 2. For each size, list combinations of micro-batch, recomputation, resharding and replication whose
-   batch is within 15 % of the published one.
-3. Estimate memory, and drop combinations that do not fit (`estimate.memory`).
+   batch is within 15 % of the batch of the model's published run.
+3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
 5. Prefer combinations with one copy of the parameters for each node: they have the least traffic
    between nodes, which was not measured. Then sort by estimated tokens/s (`estimate.seconds`).

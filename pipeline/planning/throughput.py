@@ -1,8 +1,8 @@
 """Measured throughput of training.
 
-The GPU-hours of `thdpack stats` come from this table.
+`thdpack stats` computes GPU-hours from the table in this module.
 
-The rows are copied from docs/benchmarks.md, and a test compares both. All presets but 15B were
+Its rows are copied from docs/benchmarks.md, and a test compares both. All presets but 15B were
 measured at 16,384 tokens per step.
 """
 

@@ -1,7 +1,7 @@
 """`thdpack plan`: find the fastest settings of a training run that fit into the GPUs' memory.
 
 A fitted formula (`estimate.py`) estimates time and memory from the attention cost of the dataset's
-buckets. Estimates hold for backend te on the GPUs of `cluster.GPU_GIB`.
+buckets. Estimates hold for backend te (Transformer Engine) on the GPUs of `cluster.GPU_GIB`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schemas.manifest import Manifest
 from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, check_length_multiple
 
 _SHORT_RUN: Final = 20_000
-"""Minimum number of steps of a run. A shorter run would end too early in the presets' warm-up."""
+"""Number of steps below which the command limits the warm-up to a tenth of the run."""
 _SHOWN: Final = 5
 
 
