@@ -20,7 +20,7 @@ from schemas.errors import ThdpackError
 from schemas.manifest import MANIFEST_NAME
 
 _UNFINISHED: Final = (".build", "records/*.parquet")
-"""Names that an interrupted build leaves in its folder."""
+"""Names of files and folders that an interrupted build leaves in its output folder."""
 
 
 class UsageError(Exception):
@@ -45,9 +45,9 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
     """Make the report of `options.inputs`, then print it and write the requested files.
 
     Args:
-        read_tokens: first check that the shards of each dataset agree with its manifest.
+        read_tokens: whether to check first that each dataset's shards agree with its manifest.
     Raises:
-        UsageError: more than two inputs are given, and one is a dataset.
+        UsageError: more than two inputs are given, and at least one is a dataset.
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
     """
     from pipeline.report.render.export import to_json, write_csv, write_text
@@ -75,7 +75,7 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
 
 
 def _wrote(path: str) -> None:
-    """Say that a file or folder was written, on standard error."""
+    """Print on standard error that a file or folder was written."""
     print(f"wrote {path}", file=sys.stderr)
 
 

@@ -10,7 +10,7 @@ from pipeline.report.model import SCHEMA, Report
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A number as it is in each of the two reports, A and B.
+    """The values of one number in both reports, A and B.
 
     a, b: value in A and in B; None if the report does not have this number
     change: (b − a) / a; None if a is 0 or if a or b is None
@@ -33,7 +33,7 @@ class SettingChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:
-    """Numbers of distinct sequences, told apart by the hash of all their residues.
+    """Numbers of distinct sequences, distinguished by the hash of all their residues.
 
     Records that the build left out are counted too.
 

@@ -78,7 +78,8 @@ class Lengths:
     All records are counted, also those that the build left out.
 
     records: number of records
-    percentiles: p, one of PERCENTILES → smallest length that at least p % of records do not exceed
+    percentiles: for each p in PERCENTILES, the smallest length such that at least p % of records
+      are not longer
     histogram: number of records by length; bins have equal widths, except the last, which holds
       all longer records
     crop: largest number of residues that fit into max_seq_len
@@ -141,7 +142,7 @@ class SplitReport:
 
     shards, buckets, sequences: number of shards, buckets and sequences
     bytes: size of all shards
-    tokens: number of real tokens, specials included
+    tokens: number of real tokens, <cls> and <eos> included
     fill: share of bucket tokens that are real
     spread: coefficient of variation over buckets of Σ length², the cost of attention
     peak: largest Σ length² of a bucket, divided by the mean
@@ -175,8 +176,8 @@ class Waste:
     batches: number of rows (bshd), of batches (sorted) or of buckets (next-fit, packed)
     places: number of tokens that a GPU would compute, padding included
     waste: share of `places` that is padding
-    spread, peak: coefficient of variation of Σ length² over batches, and its maximum divided by
-      its mean; a padded sequence counts with its padded length
+    spread: coefficient of variation of Σ length² over batches; padded lengths count, not real ones
+    peak: largest Σ length² of a batch, divided by the mean over batches
     cost_counts: number of batches by Σ length²; None for bshd
     predicted: whether the numbers are a forecast, as for the buckets of raw FASTA
     """
@@ -242,8 +243,8 @@ class Report:
     longest: at most TOP records, in descending order of residues, then in order of ordinal
     repeated: at most TOP records that occur twice or more, in descending order of `times`, then in
       order of ordinal
-    prediction: None for a dataset; for FASTA, `splits` is also predicted, except that its numbers
-      of sequences and tokens are exact
+    prediction: predicted size of a build; None for a dataset. For FASTA, the numbers in `splits`
+      are predictions, too, except that the numbers of sequences and tokens are exact
     """
 
     kind: Literal["dataset", "fasta"]

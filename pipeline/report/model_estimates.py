@@ -32,7 +32,7 @@ class Budget:
 
     tokens: number of tokens in one epoch
     gpu: name of the GPU
-    rows: empty if `tokens` is 0
+    rows: one for each model and precision; none if `tokens` is 0
     """
 
     tokens: int

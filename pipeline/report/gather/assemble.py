@@ -33,7 +33,7 @@ _LARGEST: Final = ("cost_max", "seqs_max", "pieces_max")
 class Facts:
     """Counts of the input records.
 
-    fates: (name of the input, status) → number of records, number of residues
+    fates: numbers of records and of residues, by name of the input and status
     all_in: number of residues of every record, before cropping
     kept: number of residues of every kept record, before cropping
     unknown_records: number of records that contain unknown letters
@@ -112,7 +112,7 @@ def assemble(
     """Return the report, without the fields that only a manifest has.
 
     Args:
-        sequences: number of tokens of each sequence, specials included.
+        sequences: number of tokens of each sequence, <cls> and <eos> included.
         limits: longest sequence and longest padded sequence that the options allow.
         inputs: name and bytes of each input.
         letters: number of residues by letter, in the buckets of a dataset or in the whole input.

@@ -8,7 +8,7 @@ from schemas.models import PUBLISHED_RUNS
 
 
 def budget(train_tokens: int) -> Budget:
-    """Return the budget of training on `train_tokens` tokens, with specials, without padding."""
+    """Return the budget of training on `train_tokens` tokens (without padding)."""
     return Budget(
         tokens=train_tokens,
         gpu=GPU,

@@ -34,7 +34,7 @@ def dataset_report(url: str) -> Report:
 
 
 def dataset_side(url: str) -> Side:
-    """Return the same report with the hash of every record, for a comparison.
+    """Return the report of `dataset_report` and the hash of every record, for a comparison.
 
     Raises:
         ManifestError, DatasetError: see `dataset_report`.

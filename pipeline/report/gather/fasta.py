@@ -1,7 +1,7 @@
 """The report of raw sequences: read them once, then predict how a build would pack them.
 
-Duplicates are found by hash, as in a build. The docstrings of `read_sequences.py` and `predict.py`
-state the costs.
+Duplicates are found by hash, as in a build. An ordinal is a record's position in the input order.
+The docstrings of `read_sequences.py` and `predict.py` state the costs.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _report(records: ReadRecords, planned: Plan, options: PreprocessOptions) -> 
 def _duplicates_found(
     records: ReadRecords, options: PreprocessOptions
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Return each record's status, and the ordinal of its first copy (-1 unless a duplicate)."""
+    """Return each record's status, and for a duplicate the ordinal of its first copy, else -1."""
     size = records.status.size
     if options.dedup == "none":
         return records.status, np.full(size, -1, dtype=np.int64)
@@ -95,7 +95,7 @@ def _facts(
     status: NDArray[np.int8],
     duplicate_of: NDArray[np.int64],
 ) -> Facts:
-    """Return the facts that a dataset built from these records would have in its records/."""
+    """Return the counts of records, as in the records/ of a dataset built from these records."""
     times = np.bincount(duplicate_of[duplicate_of >= 0], minlength=status.size).astype(np.uint32)
     pair = records.source.astype(np.int64) * len(STATUS_CODES) + status
     counts, residues = np.bincount(pair), np.bincount(pair, weights=records.residues)
@@ -130,7 +130,7 @@ def _facts(
 
 
 def _longest(residues: NDArray[np.int64]) -> list[int]:
-    """Return the ordinals of the TOP longest records, the longest first, ties by ordinal."""
+    """Return the ordinals of the TOP longest records, longest first, ties in order of ordinal."""
     limit = np.partition(residues, -TOP)[-TOP] if residues.size > TOP else 0
     candidates = np.flatnonzero(residues >= limit)
     order = np.lexsort((candidates, -residues[candidates]))

@@ -35,7 +35,7 @@ class Counted:
         """Count equal values.
 
         values: int64[N], in any order
-        counts: int64[N], number of occurrences that each value stands for; None: 1 for each
+        counts: int64[N], number of occurrences of each value; None means one each
         """
         if counts is None and values.max(initial=0) <= max(values.size, _TABLE):
             table = np.bincount(values)
@@ -58,7 +58,7 @@ class Counted:
         return int(self.values @ self.counts)
 
     def percentile(self, percent: int) -> int:
-        """Return the smallest value that at least `percent` % do not exceed; 0 if there is none."""
+        """Return the smallest v such that at least `percent` % of values are ≤ v; 0 if empty."""
         if not self.values.size:
             return 0
         rank = max(1, -(-percent * self.number // 100))
@@ -66,7 +66,9 @@ class Counted:
 
 
 def sequences_of(kept: Counted, *, most: int, long: str) -> Counted:
-    """Return the lengths, in tokens with specials, of the sequences that a build cuts from records.
+    """Return the lengths of the sequences that a build cuts from records.
+
+    Lengths are in tokens, <cls> and <eos> included.
 
     Args:
         kept: number of residues of each kept record.
@@ -106,7 +108,7 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
 
 
 def histogram(lengths: Counted) -> Distribution:
-    """Count lengths in bins of a round width up to the 99th percentile, and in one last bin."""
+    """Count lengths in bins of a round width up to percentile 99, and in one bin for the tail."""
     if not lengths.values.size:
         return Distribution(edges=(), counts=())
     longest, usual = int(lengths.values[-1]), lengths.percentile(99)

@@ -9,7 +9,7 @@ from pipeline.report.model import TOP
 
 
 def most_repeated(times: NDArray[np.uint32]) -> list[int]:
-    """Return the ordinals of at most TOP records that have duplicates.
+    """Return the ordinals (positions in the input order) of at most TOP records with duplicates.
 
     The record with the most duplicates comes first; ties are in order of ordinal.
 

@@ -31,13 +31,13 @@ from pipeline.report.gather.read_sequences import ReadRecords
 from schemas.shard import SPLITS
 
 _FILE_BYTES: Final = 2_000
-"""Size of an empty shard or records/ file, which holds its schema twice."""
+"""Size in bytes of an empty shard or records/ file. Such a file holds its schema twice."""
 _BUCKET_BYTES: Final = 38
-"""Size of a bucket without its tokens: counts, offsets, and a share of Arrow's framing."""
+"""Bytes of a bucket without its tokens: counts, offsets, and a share of Arrow's framing."""
 _SEQUENCE_BYTES: Final = 16
-"""Size of a sequence without its tokens: its end in `cu_seqlens`, its `record` and `start`."""
+"""Bytes of a sequence without its tokens: its end in `cu_seqlens`, its `record` and `start`."""
 _RECORD_BYTES: Final = 23
-"""Size of a row of records/ without its id: its hash, and delta-encoded numbers."""
+"""Bytes of a row of records/ without its id: its hash, and delta-encoded numbers."""
 
 
 @dataclass(slots=True)
@@ -130,8 +130,8 @@ def records_bytes(records: int, ids: bytes, id_bytes: int, partitions: int) -> i
         records: number of records.
         ids: a sample of the ids, to measure how well ids compress.
         id_bytes: total length of all ids.
-        partitions: number of partitions. Each writes a file, and if there are several, so do their
-            rests.
+        partitions: number of partitions. A build writes one file for each. If there are several, it
+            writes one more, for the sequences that the partitions left over.
     """
     share = len(pa.compress(ids, codec="lz4_raw")) / len(ids) if ids else 0
     files = partitions + (partitions > 1)
@@ -152,7 +152,7 @@ def _joined(rests: Sequence[_Left]) -> _Left:
 def _pack(
     part: _Left, found: dict[str, _Buckets], options: DatasetOptions, *, final: bool
 ) -> _Left:
-    """Pack `part`, add the buckets of each split to `found`, and return the sequences without one.
+    """Pack `part`, add the buckets of each split to `found`, and return the left-over sequences.
 
     final: pack every sequence, even into buckets that are only partly full
     """

@@ -1,7 +1,8 @@
 """Read raw sequences with the build's own parser, in every format that `thdpack preprocess` reads.
 
-Several threads read ranges of a large plain file at the same time, because the kernels release the
-GIL. Each thread needs memory for two blocks of 50 MB; each record needs its id and 50 bytes.
+Several threads read ranges (parts) of a large plain file at the same time, because the kernels
+release the GIL. A thread reads its range in blocks of 50 MB. Each thread needs memory for two
+blocks, and each record needs memory for its id and 50 more bytes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class ReadRecords:
         return sum(len(text) for text, _ in self.ids)
 
     def some_ids(self) -> bytes:
-        """Return the first IDS_TRIED bytes of all ids, which do not depend on the ranges."""
+        """Return the first IDS_TRIED bytes of all ids. They do not depend on the ranges."""
         found = bytearray()
         for text, _ in self.ids:
             found += text[: IDS_TRIED - len(found)]
@@ -122,7 +123,7 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
         try:
             return _joined(list(threads.map(read, range(len(planned.ranges)))))
         finally:
-            stopped.set()  # after an error, do not wait until the other threads have read it all
+            stopped.set()  # after an error, stop other threads before they have read everything
 
 
 def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> ReadRecords:

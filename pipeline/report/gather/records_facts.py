@@ -1,4 +1,7 @@
-"""Count the records of a dataset from records/, which polars streams in parts."""
+"""Count the records of a dataset from records/, which polars streams in parts.
+
+An ordinal is a record's position in the input order.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,7 @@ def _duplicates(
     if not manifest.records_by_status[Status.DUPLICATE]:
         return np.zeros(0, dtype=np.uint32), ()
     times = np.zeros(sum(manifest.records_by_status.values()), dtype=np.uint32)
-    # ordinals within an input are consecutive, so the ordinal of an original determines its input
+    # ordinals within an input are consecutive, so the ordinal of a record determines its input
     ends = np.cumsum([entry.records for entry in manifest.inputs])
     pairs: Counter[tuple[str, int]] = Counter()
     for at in range(0, len(paths), _FILES_TOGETHER):

@@ -1,7 +1,7 @@
 """`thdpack stats --read-tokens`: compare the manifest's counts with those of the shards.
 
-Reads every byte of a local dataset, at about 1 GB/s. It finds wrong numbers in a manifest; use
-`thdpack verify` to find damaged files and invalid buckets.
+The check reads every byte of a local dataset, at about 1 GB/s. It finds wrong numbers in a
+manifest. Use `thdpack verify` to find damaged files and invalid buckets.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 - bshd: each sequence takes a row of max_seq_len tokens.
 - sorted: sequences are shuffled, divided into pools of POOL_BATCHES batches, and sorted in each
-  pool from long to short. A batch takes as many sequences as make at most `capacity` tokens when
-  all are padded to its longest.
+  pool from long to short. Sequences are padded to the longest of their batch. A batch ends before
+  it would have more than `capacity` tokens, padding included.
 - next-fit: sequences are shuffled, and each goes into the open bucket, or into a new one if it does
   not fit.
 - packed: the dataset's own buckets.
@@ -48,7 +48,7 @@ def waste(
     The result is empty if there are no sequences.
 
     Args:
-        sequences: number of tokens of each sequence, specials included.
+        sequences: number of tokens of each sequence, <cls> and <eos> included.
         packed: totals of the dataset's buckets.
         packed_costs: number of buckets by Σ length².
         longest_span: largest number of tokens in a sequence, length-multiple padding included.
@@ -144,8 +144,8 @@ def _sorted(
     """Batch sequences sorted inside pools.
 
     Returns:
-        int64[batches], number of sequences in each batch; int64[batches], length to which they are
-        padded.
+        int64[batches], number of sequences in each batch; int64[batches], padded length of these
+        sequences.
     """
     pool = max(1, POOL_BATCHES * settings.capacity * stream.size // int(stream.sum(dtype=np.int64)))
     rows, longest = [], []

@@ -80,7 +80,7 @@ def lengths(both: Comparison) -> Figure | None:
 
 
 def _common_edges(a: Distribution, b: Distribution) -> list[float]:
-    """Return edges at the bin width of the coarser distribution, without the bins of the tails."""
+    """Return bin edges for both, with the coarser one's bin width, without bins for the tails."""
     width = max(part.edges[1] - part.edges[0] for part in (a, b))
     low, high = min(a.edges[0], b.edges[0]), max(_tail(part) for part in (a, b))
     return [low + i * width for i in range(max(1, math.ceil((high - low) / width)) + 1)]

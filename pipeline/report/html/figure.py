@@ -19,7 +19,7 @@ class Figure:
     key: id of the card in the page, without the prefix `plot-`
     title: the main finding, made from the numbers
     words: description of the plot
-    plot: None if there is nothing to draw
+    plot: plot to show; None if there is nothing to draw
     counted: unit of the y axis; empty if the axis has no numbers
     legend: shape (`area`, `line`, `rest`, `round`, `square`), colour or "", and text of each entry
     facts: name and value of each number to show below the plot
@@ -39,7 +39,7 @@ class Figure:
 def area(
     values: Distribution, colour: str, name: str, what: tuple[str, str], *, whole: bool = True
 ) -> Series:
-    """Return a distribution as an area.
+    """Return the area that a plot shows for a distribution.
 
     what: unit of a value, with a leading blank; singular noun for the counted things
     whole: whether the values are whole numbers

@@ -28,7 +28,7 @@ _MOST_INPUTS: Final = 8
 
 
 def lengths(report: Report) -> Figure:
-    """Show a histogram of lengths, with the crop and percentiles."""
+    """Show a histogram of lengths, with percentiles and the length to which records are cropped."""
     found = report.lengths
     if not found.records:
         return Figure(
@@ -68,7 +68,7 @@ def lengths(report: Report) -> Figure:
 
 
 def _lengths_axis(edges: tuple[float, ...]) -> Axis:
-    """Return an axis on which the last bin, which holds a long tail, has at most two bin widths."""
+    """Return an axis on which the last bin, which holds a long tail, is at most two bins wide."""
     high = edges[-1] if len(edges) <= 2 else min(edges[-1], edges[-2] + 2 * (edges[1] - edges[0]))
     axis = Axis(low=edges[0], high=high)
     tail = edges[-1] > high

@@ -45,7 +45,7 @@ class Series:
         return [(a, b - a, words) for a, b, words, height in found if b > a and height]
 
     def outline(self, axis: Axis, base: float, pixels: Sequence[float]) -> str:
-        """Return the SVG path of bins with heights `pixels`. Non-empty bins have at least 1."""
+        """Return the SVG path of bins with heights `pixels`, at least 1 for non-empty bins."""
         path = [f"M{axis.at(self.edges[0]):.3f} {base}"]
         for right, height in zip(self.edges[1:], pixels, strict=True):
             path.append(f"V{base - (max(height, 1.0) if height else 0.0):.1f}H{axis.at(right):.3f}")
@@ -71,8 +71,8 @@ class Histogram:
     """Areas over a common x axis, with a common y axis from 0.
 
     height: height of the plot in pixels, without the space above and below
-    log_heights: draw a count n at height 1 + log10(n), so that a count of 1 is visible
-    over: draw the areas transparent with outlines, because they overlap
+    log_heights: whether to draw a count n at height 1 + log10(n), so that a count of 1 is visible
+    over: whether the areas overlap, and are therefore drawn transparent with outlines
     unit: unit of the numbers on the y axis
     numbers: end of the horizontal lines where the numbers of the y axis stand
     """
@@ -122,7 +122,7 @@ def _logarithm(count: float) -> float:
 class Ridges:
     """Histograms one below the other with a common x axis, each scaled to its own largest bin.
 
-    series: histogram, and text to show under its name
+    series: each histogram, with the text to show under its name
     """
 
     kind: ClassVar[str] = "ridges"

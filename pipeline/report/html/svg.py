@@ -1,6 +1,6 @@
 """Coordinates of a plot: x in percent of the width, y and text sizes in pixels.
 
-So a plot fits a column of 340 or of 1,200 pixels without a script, and its text keeps its size.
+A plot therefore fits columns of 340 to 1,200 pixels without a script, and its text keeps its size.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 class Axis:
     """Horizontal axis from `low` at the left edge to `high` at the right edge.
 
-    log: use a logarithmic scale
-    names: value → text of each tick; None: ticks at round values
+    log: whether the scale is logarithmic
+    names: text of each tick, by value; None means ticks at round values
     """
 
     low: float

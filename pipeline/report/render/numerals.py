@@ -1,7 +1,7 @@
 """Format numbers for people: 186.7 M, 66.3 %, 2.4 h.
 
-No share other than exactly 1 is rounded to 100 %, and none other than 0 to 0 %. A no-break space
-joins a number and its unit.
+Only a share of exactly 1 is printed as 100 %, and only a share of exactly 0 as 0 %. A no-break
+space joins a number and its unit.
 """
 
 from __future__ import annotations

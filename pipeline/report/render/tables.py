@@ -21,7 +21,7 @@ RELATED: Final = {
 
 _Entry = TypeVar("_Entry")
 _Columns = Mapping[str, Callable[[_Entry], str]]
-"""Name of each column → function that returns the text of an entry's cell."""
+"""Functions that return the text of an entry's cell, by name of the column."""
 
 
 class Name(str):
@@ -35,7 +35,7 @@ class Table:
     """A table of text.
 
     head: names of the columns; a name may contain a line feed, where the terminal breaks it
-    rows: one cell for each column
+    rows: cells of each row, one for each column
     words: number of columns that hold text; they come first, and the others hold numbers
     left_out: number of rows that are not shown
     """
