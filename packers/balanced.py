@@ -38,7 +38,7 @@ RESERVE: Final = 512
 _LAST_RESERVE: Final = 64
 """Minimum number of sequences in the reserve at the end of the stream."""
 HELD_BACK: Final = 16
-"""Maximum number of buckets that `fill_and_hold_back` empties again; a quarter of all if less."""
+"""Maximum number of buckets that `fill_and_hold_back` empties again, a quarter at most."""
 _SLACK: Final = 1024
 """Step 2 leaves one in this many tokens of a bucket empty, for step 3 to fill."""
 

@@ -12,7 +12,7 @@ from packers._check import checked_lengths
 def pack_next_fit(
     lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
 ) -> NDArray[np.int32]:
-    """Assign each sequence to the one open bucket; if it does not fit, open the next bucket.
+    """Assign each sequence to the one open bucket; if the sequence does not fit, open the next.
 
     Args:
         lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.

@@ -28,7 +28,7 @@ ACTIVATION_BYTES: Final = {
 A key is a pair: the value of `--recompute`, and whether matrix products run in FP8. With
 recomputation, the figures of bf16 are used for FP8 too."""
 CONSTANT_BYTES: Final = 1 << 28
-"""Memory in bytes that every setting needs in addition."""
+"""Fixed memory in bytes that every setting needs, in addition to the computed parts."""
 GATHERED_LAYERS: Final = 3
 """Number of layers whose complete parameters and gradients are in memory at the same time, with
 `--reshard layer`: one computes, one is being gathered, and one is being reduced."""
@@ -110,7 +110,7 @@ class Setting:
 
     @classmethod
     def on(cls, manifest: Manifest, buckets: int, **others: Any) -> Self:
-        """Return a setting with micro-batches of `buckets` average buckets of a dataset.
+        """Return a setting whose micro-batches have `buckets` average buckets of a dataset.
 
         Args:
             manifest: manifest of the dataset. The train split must not be empty.

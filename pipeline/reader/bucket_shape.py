@@ -13,7 +13,7 @@ class BucketShape:
 
     capacity: number of tokens in a bucket
     slots: largest number of sequences and tail pieces (parts of the padding) that cu_seqlens holds
-    max_seqlen: upper limit of the tokens in a sequence or tail piece
+    max_seqlen: upper limit of the number of tokens in a sequence or tail piece
     vocabulary: size of the vocabulary; all token ids are below it
     """
 

@@ -66,7 +66,7 @@ def _put_s3(fs: AbstractFileSystem, path: str, content: bytes, condition: dict[s
 
 
 def _knows_no_conditions(error: OSError) -> bool:
-    """Whether a store says that it does not support the header.
+    """Whether a store says that it does not support the header that holds the condition.
 
     Any other error may be temporary. After such an error, an unconditional write would be wrong.
     """

@@ -31,7 +31,7 @@ def open_input(url: str, *, at: int = 0, until: int | None = None) -> Iterator[B
         else:
             with open(url, "rb", buffering=0) as local:
                 if at:
-                    local.seek(at)  # a list of inputs may be a pipe, which cannot seek
+                    local.seek(at)  # only if necessary: the input may be a pipe, which cannot seek
                 yield cast(BinaryIO, local)
 
 

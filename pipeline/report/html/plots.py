@@ -74,7 +74,7 @@ class Histogram:
     log_heights: whether to draw a count n at height 1 + log10(n), so that a count of 1 is visible
     over: whether the areas overlap, and are therefore drawn transparent with outlines
     unit: unit of the numbers on the y axis
-    numbers: end of the horizontal lines where the numbers of the y axis stand
+    numbers: end of the horizontal lines, left or right, at which the numbers of the y axis stand
     """
 
     kind: ClassVar[str] = "histogram"
