@@ -7,10 +7,10 @@
 
 Peers are loaders of other libraries. They need `pip install torch litdata datasets
 mosaicml-streaming transformers` in a separate environment. In each round the loaders run one after
-the other, each for the same time. The results are medians over rounds: of each loader's speed, and
-of its ratio to ours within a round. Every loader serves the same packed rows in one process without
-workers and shuffles them. Files are in the page cache, and each row's tokens are copied into one
-buffer.
+the other, each for the same time. For each loader, the results are the median of its speeds, and
+the median over rounds of our speed divided by its speed. Every loader serves the same packed rows
+in one process without workers, and shuffles them. Files are in the page cache, and each row's
+tokens are copied into one buffer.
 """
 
 from __future__ import annotations

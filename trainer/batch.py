@@ -1,8 +1,8 @@
 """Choose the buckets of a step, over all ranks.
 
-The preset's batch suits large corpora and GPUs. On a small dataset one such step would be several
-epochs, and on a CPU it would take an hour. So the batch is smaller there, unless the user names
-one. A run keeps its batch when it resumes.
+The preset's batch suits large corpora and GPUs. One step of it would be several epochs of a small
+dataset, and would take an hour on a CPU. In these two cases the default batch is smaller. A batch
+that the user chooses is not reduced. A run keeps its batch when it resumes.
 """
 
 from __future__ import annotations
@@ -15,25 +15,30 @@ from trainer.config import DataOptions
 from trainer.distributed.topology import Topology
 
 LARGEST_SHARE: Final = 0.1
-"""Largest share of an epoch in a step whose batch the user did not name."""
+"""Maximum size of a default batch, as a share of an epoch."""
 CPU_TOKENS: Final = 32_768
-"""Most tokens of a step on a CPU whose batch the user did not name. An 8M model takes about half
-a minute for them on two cores."""
+"""Maximum size of a default batch on a CPU, in tokens. A step of an 8M model then takes about half
+a minute on two cores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Data options with the batch in buckets, and why it is not the preset's; "" if it is."""
+    """Batch of a run.
+
+    data: data options, with `buckets_per_step` set.
+    note: reason why the batch differs from the preset's; "" if it does not differ.
+    """
 
     data: DataOptions
     note: str = ""
 
 
 def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> Batch:
-    """Return the batch that the user named, or the preset's, or a smaller one.
+    """Return the batch that the user chose. If the user chose none, return the preset's batch, or a
+    smaller batch if the preset's is too large.
 
-    A smaller batch is a power of two times the buckets that all ranks read at a time, so that it
-    divides among other numbers of ranks, too.
+    The smaller batch is a power of two times the number of buckets in one micro-batch of all ranks.
+    It can then be divided evenly among other numbers of ranks, too.
 
     Raises:
         ValueError: --buckets-per-step does not divide among the ranks.

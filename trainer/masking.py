@@ -1,5 +1,5 @@
-"""Masking, computed on the device. A counter-based hash of the seed, the epoch, the bucket's
-position and the token's offset in the bucket decides about each token.
+"""Masking, computed on the device. A counter-based hash decides about each token. The inputs of the
+hash are the seed, the epoch, the bucket's position, and the token's offset in the bucket.
 
 A bucket therefore has the same mask on any rank and with any world size or backend, and a different
 mask in each epoch. Masking launches about twenty small kernels per micro-batch.

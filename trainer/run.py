@@ -52,7 +52,8 @@ class TrainingRun:
 
     options: options of the run, with `auto` resolved.
     changes: training options that a resume has changed, in words.
-    batch_note: why the batch is not the preset's; "" if it is, or if the run resumes.
+    batch_note: reason why the batch differs from the preset's; "" if it does not differ, or if the
+        run resumes.
     memory: estimated and available memory of each GPU, in words.
     not_captured: reason why the step is not captured in a CUDA graph although --cuda-graph asks for
         it; "" if there is none.
@@ -178,7 +179,7 @@ class TrainingRun:
 
     @property
     def tokens_per_micro_batch(self) -> float:
-        """Tokens of all ranks in a micro-batch, on average."""
+        """Average number of tokens in a micro-batch, over all ranks."""
         train = self.reader.manifest.splits["train"]
         buckets = self.options.data.buckets_per_micro_batch * self.topology.data_ranks
         return train.tokens / train.buckets * buckets

@@ -31,7 +31,9 @@ def describe(run: TrainingRun) -> str:
 
 
 def notes(run: TrainingRun) -> list[str]:
-    """Return what a user should know before the first step: another batch, or too many epochs."""
+    """Return messages to print before the first step: that the batch is not the preset's, and that
+    the run has too many epochs.
+    """
     found = [run.batch_note] if run.batch_note else []
     buckets, epoch = run.options.data.buckets_per_step, len(run.reader)
     steps = run.options.optimizer.steps

@@ -90,7 +90,8 @@ def pss(process: int) -> int:
 def run_job(options: Options, out: Path, *, watch: bool) -> tuple[float, int]:
     """Run a build; return the seconds from its start to its exit, and its peak memory in bytes.
 
-    watch: measure peak memory, which makes the build slower; otherwise return 0 for it
+    watch: measure peak memory, which makes the build slower. Without `watch`, the second result
+        is 0.
     """
     command = [
         sys.executable,

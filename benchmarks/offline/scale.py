@@ -182,9 +182,9 @@ def simulate(records: int, folder: Path) -> dict[str, Any]:
         ]
         mapped = add_up_map_results(options, plan, maps, hashes, results)
         mapped.save(job)
-        sizes["what each worker reads once, MB"] = (work.path / job.mapped).stat().st_size / 1e6
+        sizes["size of the map results, MB"] = (work.path / job.mapped).stat().st_size / 1e6
         load_map_outcome(work, job.mapped)
-    with timed(times, "making results up (the simulation's own)"):
+    with timed(times, "making up results (for the simulation only)"):
         parts, fullest = made_parts(options, plan.partitions, records)
     with timed(times, "manifest"):
         manifest = manifest_of(options, HASH[:16], mapped.inputs, parts)

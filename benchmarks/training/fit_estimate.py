@@ -92,7 +92,7 @@ def fit(rows: list[dict[str, Any]]) -> None:
         ]
         return np.array(
             [*found, *(0.02 * (logs - np.log(start)))]
-        )  # the small last terms keep coefficients that the rows do not determine at their values
+        )  # if the rows do not determine a coefficient, the last terms keep it at its start value
 
     best = least_squares(errors, np.log(start))
     errors(best.x)

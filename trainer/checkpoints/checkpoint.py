@@ -94,8 +94,8 @@ class Checkpoints:
         training may change the tensors.
 
         Args:
-            state: state of the run, the same on all ranks. Its best checkpoint is kept besides the
-                last ones.
+            state: state of the run, the same on all ranks. The checkpoint `state.best` is kept in
+                addition to the last ones.
         """
         self.wait()
         name = self.name(state.step)
@@ -183,7 +183,7 @@ class Checkpoints:
             if name != best:
                 try:
                     _remove(self._folder / name)
-                except OSError as error:  # e.g. a user copies the folder; the next start retries
+                except OSError as error:  # the next start tries again
                     logging.getLogger("thdpack").warning(
                         "%s could not be removed: %s", self._folder / name, error
                     )

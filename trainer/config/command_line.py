@@ -82,7 +82,7 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
 
 
 def _show_presets(word: str) -> NoReturn:
-    """Print help, or what is wrong with a word that is no preset.
+    """Print help, or an error message if `word` is not a preset.
 
     Raises:
         SystemExit: 0 for help, else 2.
@@ -102,11 +102,11 @@ def _show_presets(word: str) -> NoReturn:
 
 
 def _check_flags(flags: Sequence[str]) -> None:
-    """Refuse an option that is given twice, of which tyro would silently ignore the first, and
-    flags of other trainers.
+    """Refuse flags of other trainers, and options that are given twice. tyro would silently ignore
+    the first of two equal options.
 
     Raises:
-        SystemExit: an option is repeated (code 2).
+        SystemExit: there is such a flag or option (code 2).
     """
     for flag in flags:
         if flag in _OTHERS:

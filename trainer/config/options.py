@@ -24,7 +24,7 @@ ALIASES: Final = {
     "--max-steps": "--steps",
     "--output-dir": "--out",
 }
-"""Other names of flags that trainers use for the same thing."""
+"""Names that other trainers use for some of our flags. They are accepted here too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,8 +38,8 @@ class DataOptions:
     the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The default
     is reduced on a CPU, and where a step would be more than a tenth of an epoch."""
     tokens_given: tyro.conf.Suppress[bool] = True
-    """The user chose --tokens-per-step. Otherwise the batch may be smaller, and a resumed run keeps
-    its own."""
+    """True if the user chose --tokens-per-step. If False, a new run may use a smaller batch, and a
+    resumed run keeps its own batch."""
     buckets_per_step: int = 0
     """Number of buckets in the global batch. 0: computed from --tokens-per-step. A resumed run
     keeps its batch, on any number of ranks."""

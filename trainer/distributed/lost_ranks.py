@@ -151,7 +151,7 @@ def _is_of_a_collective(error: BaseException | None) -> bool:
     """Return whether an error was caused by a failed collective.
 
     The error may be the cause of another error, such as a CheckpointError. gloo raises plain
-    RuntimeErrors, which only their text tells apart.
+    RuntimeErrors, so the text of the error has to be examined.
     """
     while error is not None:
         if isinstance(error, dist.DistError):

@@ -46,7 +46,7 @@ def _name_it(store: Any, world_size: int, deadline: float) -> str:
     while store.add(f"joined/{name}", 0) < world_size - 1:
         for rank in range(1, world_size):
             if store.check([f"hello/{rank}"]):
-                # The number may be from an earlier start. Then this start's number follows.
+                # The number may be from an earlier start. This rank then sets a new one later.
                 hello = store.get(f"hello/{rank}")
                 if answered.get(rank) != hello:
                     answered[rank] = hello

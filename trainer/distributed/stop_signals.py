@@ -6,8 +6,9 @@ The vote is an all-reduce on the CPU. It runs during the step, and its result is
 later, so that no rank waits for it. After a second Ctrl-C no vote takes place: each rank ends by
 itself. That is safe, because a checkpoint is published only when it is complete.
 
-Python runs a signal handler between two instructions of the main thread. On a CPU these may be
-minutes apart. So a thread reads the signals from a pipe and answers at once.
+Python runs a signal handler between two instructions of the main thread. In training on a CPU, one
+instruction may take minutes. So a separate thread reads the signals from a pipe, and answers at
+once.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from trainer.distributed.topology import Topology
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
 _SAME_PRESS: Final = 0.5
-"""Seconds within which a second SIGINT comes from the same Ctrl-C: a terminal sends one, and
-torchrun another."""
+"""A second SIGINT within this time, in seconds, counts as the same Ctrl-C: for one Ctrl-C, the
+terminal sends a SIGINT, and torchrun sends another."""
 
 
 class StopRequest:
@@ -67,11 +68,11 @@ class StopRequest:
                 signal.signal(number, handler)
         signal.set_wakeup_fd(self._descriptor)
         os.close(self._written)
-        self._answer.join()  # it reads the end of the pipe
+        self._answer.join()  # the closed pipe ends this thread
         os.close(self._signals)
 
     def _listen(self) -> None:
-        """Note signals and answer them, until the pipe is closed."""
+        """Record signals and answer them, until the pipe is closed."""
         first = 0.0
         while received := os.read(self._signals, 1):
             number, now = received[0], time.monotonic()
@@ -85,7 +86,9 @@ class StopRequest:
                 self._again = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal where Python handles it, and interrupt what the main thread waits for."""
+        """Record a signal. Python runs this in the main thread, so that KeyboardInterrupt ends the
+        call in which that thread waits.
+        """
         now = time.monotonic()
         if not self._handled:
             self._handled = now
@@ -103,7 +106,7 @@ class StopRequest:
             os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}".encode())
 
     def raise_if_pressed_again(self) -> None:
-        """Interrupt after a second Ctrl-C. To be called before each micro-batch.
+        """Raise KeyboardInterrupt after a second Ctrl-C. Call this before each micro-batch.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed twice.

@@ -7,7 +7,7 @@ converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth (figure
 docs/decisions/0006-speed.md).
 
 The backward pass has two kernels here: one for dQ, and one for dK and dV. They rotate dQ and dK
-back, and write all three directly into the gradient of fused QKV. All sums are in a fixed
+back, and write dQ, dK and dV directly into the gradient of fused QKV. All sums are in a fixed
 order, so that the same input produces the same bits.
 
 Source: FlashAttention-2 (Dao, 2023). The forward pass computes an online softmax by blocks of

@@ -3,7 +3,7 @@ have the same names with both backends.
 
 The model computes the same function as published checkpoints. The tests compare it with Hugging
 Face's EsmForMaskedLM.
-- The layers are pre-norm. GELU is exact, unless --gelu tanh.
+- The layers are pre-norm. GELU is exact by default; --gelu tanh selects the approximation.
 - Rotary embeddings are computed in fp32 from the `inv_freq` of the checkpoint.
 - The decoder is tied to the embedding, and has its own bias.
 - Token dropout scales each sequence with the constant 0.12, independently of the mask rate, in

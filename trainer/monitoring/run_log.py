@@ -27,7 +27,7 @@ from trainer.monitoring.trackers import TensorBoard, WeightsAndBiases
 from trainer.validate import Validation
 
 _PLAIN_SECONDS: Final = 30.0
-"""Least time between lines about a slow step, where there is no terminal."""
+"""Minimum time between progress lines of a slow step, in seconds, if there is no terminal."""
 
 
 class RunLog:

@@ -1,7 +1,7 @@
 """Progress inside a slow step.
 
-The host counts the rows that it hands to the step. That costs a comparison for each micro-batch,
-and waits for nothing. A GPU may be up to three rows behind (see `feed.py`).
+The host counts the rows that it passes to the step. The count costs one comparison per micro-batch,
+and does not wait for the device. A GPU may be up to three rows behind (see `feed.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from trainer.feed import Row
 class WithinStep:
     """Progress of a step.
 
-    done, micro_batches: of this rank.
-    tokens_per_second: of all ranks in this step, about.
-    seconds_left: until the end of this step, about.
+    done: number of micro-batches of this rank that the step has received.
+    micro_batches: number of micro-batches of this rank in a step.
+    tokens_per_second: estimated speed of all ranks in this step.
+    seconds_left: estimated time until the end of this step.
     """
 
     done: int
@@ -30,16 +31,19 @@ class WithinStep:
 
 
 class Shown(Protocol):
-    """Where progress is shown. seconds_within: least time between two reports."""
+    """Destination of progress reports.
+
+    seconds_within: minimum time between two reports, in seconds.
+    """
 
     seconds_within: float
 
     def within_step(self, found: WithinStep) -> None:
-        """Show the progress of the step under way."""
+        """Show the progress of the current step."""
 
 
 class StepProgress:
-    """Rows of a feed, whose delivery is reported."""
+    """Iterator over the rows of a feed. It reports the progress of slow steps."""
 
     def __init__(
         self,
@@ -51,9 +55,9 @@ class StepProgress:
         check: Callable[[], None],
     ) -> None:
         """Args:
-        micro_batches: of this rank in a step.
-        tokens: of all ranks in a micro-batch, on average.
-        check: called before each micro-batch; may raise.
+        micro_batches: number of micro-batches of this rank in a step.
+        tokens: average number of tokens in a micro-batch, over all ranks.
+        check: function to call before each micro-batch. It may raise an error.
         """
         self._rows, self._shown, self._check = rows, shown, check
         self._micro_batches, self._tokens = micro_batches, tokens

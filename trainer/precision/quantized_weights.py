@@ -45,7 +45,7 @@ def quantize_parameters(model: nn.Module) -> None:
                 module.reset_parameters(defer_init=False)
     for name, tensor in scaling_tensors(model):
         if name.endswith("amax_history"):
-            # They hold amax of the random weights, which the caller replaces next.
+            # This history is of the random weights, which the caller replaces next.
             tensor.zero_()
 
 

@@ -149,7 +149,7 @@ def prepared(
 
 
 def forget(device: torch.device) -> None:
-    """Free what the previous variant allocated, as in a new process."""
+    """Free the memory of the previous variant, so that the next variant starts without it."""
     if "transformer_engine.pytorch" in sys.modules:
         from transformer_engine.pytorch.quantization import FP8GlobalStateManager
 

@@ -39,7 +39,7 @@ class Result:
     fill: share of computed tokens that are real
     gib: peak of allocated device memory
     speedup: tokens/s divided by those of the preset's first variant
-    note: reason if there are no figures, else empty
+    note: reason why there are no figures; empty if there are figures
     """
 
     preset: str
