@@ -20,10 +20,13 @@ from trainer.distributed.topology import Topology
 def open_readers(
     options: TrainOptions, topology: Topology, stack: ExitStack
 ) -> tuple[ShardReader, ShardReader | None, TrainOptions, str]:
-    """Return readers of the train and valid splits, the options with the batch in buckets, and why
-    the batch is not the preset's ("" if it is).
+    """Open the readers, and choose the batch.
 
-    The second reader is None if the valid split is empty or missing.
+    Returns:
+        Reader of the train split.
+        Reader of the valid split; None if that split is empty or missing.
+        The options, with the size of the batch in buckets.
+        Reason why the batch differs from the preset's; "" if it does not differ.
 
     Raises:
         ValueError: the batch does not divide evenly among the ranks, or the model cannot be trained

@@ -205,7 +205,9 @@ class TrainingRun:
         return better
 
     def validate_start(self, log: RunLog) -> None:
-        """Validate the weights of --init-from before the first step, to compare with later ones."""
+        """Validate the weights of --init-from before the first step. Later validations can then be
+        compared with this one.
+        """
         self._validated(log)
 
     def _validated(self, log: RunLog) -> Validation | None:

@@ -34,7 +34,7 @@ def _published(name: str) -> tuple[str, TrainOptions]:
 
 
 PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
-    "esm2-tiny": ("2 layers of 64, to try the trainer on a CPU", _tiny()),
+    "esm2-tiny": ("2 layers, hidden size 64, to try the trainer on a CPU", _tiny()),
     **{name: _published(name) for name in ESM2_MODELS},
 }
 """Description and options of each preset, by name."""

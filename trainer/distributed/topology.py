@@ -179,7 +179,8 @@ class Topology:
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
-                module.set_force_sum_reduction_for_comms(True)  # gloo has no pre-multiplied sum
+                # FSDP2 would otherwise use a pre-multiplied sum, which gloo does not have.
+                module.set_force_sum_reduction_for_comms(True)
 
 
 def check_arrangement(options: ComputeOptions, world_size: int) -> None:
