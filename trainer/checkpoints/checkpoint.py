@@ -139,7 +139,7 @@ class Checkpoints:
                 self._lock.check()
                 publish_checkpoint(self._folder, name)
         except (Exception, dcp.api.CheckpointException) as error:
-            # listed because CheckpointException is no Exception, but a BaseException
+            # CheckpointException is listed, because it does not derive from Exception
             raise CheckpointError(
                 f"{self._folder / name} could not be written: {_reason(error)}; "
                 f"{last_checkpoint(self._folder)}"

@@ -1,5 +1,5 @@
-"""Triton kernels of addition to the residual stream and LayerNorm. Forward and backward are one
-pass over memory each.
+"""Triton kernels of addition to the residual stream and LayerNorm. The forward pass and the
+backward pass each read and write memory once.
 
 Without these kernels, for 16,384 × 1,280 in bf16 on an H200, Transformer Engine's LayerNorm takes
 62 µs, its backward pass 92 µs, and each of the two separate additions 25 µs. For comparison, one

@@ -128,8 +128,8 @@ class Esm2(nn.Module):
         with torch.autocast(x_tD.device.type, enabled=False):
             angles_TR = (tokens_T - sequences.cu_seqlens[span_T]).float()[:, None] * self.inv_freq
         context = self._backend.Context(sequences, angles_TR, self._slices)
-        # A layer takes the residual stream and an update still to be added to it, and returns new
-        # ones. A fused kernel of backend te then adds and normalises in one pass over memory.
+        # Each layer leaves its update to the residual stream for the next layer to add. A fused
+        # kernel of backend te can then add and normalise in one pass over memory.
         x_tD, update_tD = torch.zeros_like(x_tD), x_tD
         for layer in self.layers:
             x_tD, update_tD = layer(x_tD, update_tD, context)

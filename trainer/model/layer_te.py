@@ -37,7 +37,7 @@ class Context:
         self.sequences = sequences
         self.tiles = tiles(sequences.cu_seqlens, angles_TR.shape[0])
         self.cu_seqlens = sequences.cu_seqlens
-        # For padded rows, Transformer Engine takes cumulative lengths without padding.
+        # For padded rows, Transformer Engine needs cumulative lengths that exclude padding.
         if sequences.lengths is not None:
             self.cu_seqlens = F.pad(sequences.lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
