@@ -54,8 +54,8 @@ def why_not_captured(options: ComputeOptions, topology: Topology, micro_batches:
         return "recomputation keeps the state of random number generators on the host"
     if options.precision == "fp32" and micro_batches > 1:
         return (
-            "fp32 gradients of later micro-batches are added to those of the first, and a replayed "
-            "graph would overwrite the sum"
+            "fp32 gradients of several micro-batches are summed in place, and a replayed graph "
+            "would overwrite the sum"
         )
     return ""
 
