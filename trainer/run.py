@@ -1,6 +1,4 @@
-"""A training run, new or resumed: its reader, model, optimizer and checkpoints. The training loop
-is in `train.py`.
-"""
+"""A training run: reader, model, optimizer, checkpoints. The training loop is in `train.py`."""
 
 from __future__ import annotations
 

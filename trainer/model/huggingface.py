@@ -1,8 +1,7 @@
 """Import and export of Hugging Face's EsmForMaskedLM, without transformers or a network.
 
 `export` writes a folder that plain transformers (5.17 and newer) loads, without remote code. `load`
-reads only safetensors files, because reading them cannot execute code. No value changes, not even
-`inv_freq`, which is rounded to fp16 in published checkpoints.
+reads only safetensors files, because they cannot execute code. No value changes, inv_freq included.
 """
 
 from __future__ import annotations
