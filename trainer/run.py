@@ -206,6 +206,8 @@ class TrainingRun:
         """Validate the weights of --init-from before the first step. Later validations can then be
         compared with this one.
         """
+        if self.valid is not None:
+            log.say(f"validating the weights of --init-from on {len(self.valid):,} buckets first")
         self._validated(log)
 
     def _validated(self, log: RunLog) -> Validation | None:

@@ -147,7 +147,7 @@ class OptimizerOptions:
         ):
             raise ValueError(
                 f"warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} "
-                "steps: decrease warmup-steps or increase steps"
+                f"steps: give --warmup-steps {self.steps // 10}, or more --steps"
             )
 
 

@@ -78,9 +78,9 @@ def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> l
         found = list(threads.map(lambda task: finished(task, out), tasks))
     missing = [str(i) for i, result in enumerate(found) if result is None]
     if missing:
-        named = ",".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+        named = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
         raise BuildError(
             f"{out.where()}: {len(missing)} of {len(tasks)} {stage} tasks have not finished; "
-            f"run them first (--stage {stage} --index {named})"
+            f"run them first (--stage {stage} --index N, with N = {named})"
         )
     return [result for result in found if result is not None]

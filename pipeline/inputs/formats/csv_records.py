@@ -88,9 +88,12 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
         ("--id-column", part.id_column),
     ):
         if name not in names and (option, name) != ("--id-column", "id"):
+            other = next((mark for mark in ";|\t," if len(names) == 1 and mark in names[0]), None)
+            remedy = f"name one with {option}"
+            if other is not None:
+                remedy = f"its columns are separated by {other!r}: save the file as CSV or TSV"
             raise InputError(
-                f"no column {name!r} in the header line, which has {present}; "
-                f"name one with {option}",
+                f"no column {name!r} in the header line, which has {present}; {remedy}",
                 source=part.source.url,
                 line=1,
             )

@@ -61,6 +61,11 @@ def test_blocks_of_a_csv_file_do_not_change_the_dataset(
     ("content", "said"),
     [
         (b"a,b\nx,y\n", ":1: no column 'sequence' in the header line, which has a, b; name one w"),
+        (
+            b"id;sequence\nx;MK\n",
+            ":1: no column 'sequence' in the header line, which has id;sequence; "
+            "its columns are separated by ';': save",
+        ),
         (b"id,sequence\na,MK\n\nb,MK,3\n", ":4: 3 columns, expected 2 as in the header line"),
         (b"id,sequence\na,MK\n" * 9 + b"b,M\xff\n", ":19: not UTF-8: save the file"),
         (b"", ":1: no header line"),
