@@ -68,8 +68,9 @@ def pack_balanced(
     tokens_before = np.concatenate(([0], np.cumsum(lengths)))
     waiting = np.empty(0, dtype=np.int64)  # indices into `lengths`, in stream order
     cursor = 0
+    window = WINDOW_BUCKETS * capacity
     while True:
-        window, waiting_tokens = WINDOW_BUCKETS * capacity, int(lengths[waiting].sum())
+        waiting_tokens = int(lengths[waiting].sum())
         # The last window may be twice as large, because a small one would have unequal buckets.
         if waiting_tokens + tokens_before[-1] - tokens_before[cursor] < 2 * window:
             break

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pipeline.reader import ShardReader
 from schemas.errors import CheckpointError, ThdpackError
 from schemas.vocabulary import ESM2
 from trainer import precision
@@ -189,9 +190,9 @@ class TrainingRun:
         """Validate on the valid split, if the dataset has one. Return True if the loss is the
         lowest so far.
         """
-        found = self._validated(log)
-        if found is None:
+        if self.valid is None:
             return False
+        found = self._validated(self.valid, log)
         self.sound = math.isfinite(found.loss)
         better = (
             self.sound
@@ -208,15 +209,11 @@ class TrainingRun:
         """
         if self.valid is not None:
             log.say(f"validating the weights of --init-from on {len(self.valid):,} buckets first")
-        self._validated(log)
+            self._validated(self.valid, log)
 
-    def _validated(self, log: RunLog) -> Validation | None:
-        if self.valid is None:
-            return None
+    def _validated(self, valid: ShardReader, log: RunLog) -> Validation:
         with self.statistics.paused(), preserve_scaling(self.model):
-            found = validate(
-                self.model, self.valid, self.valid_masker, self.topology, self.autocast
-            )
+            found = validate(self.model, valid, self.valid_masker, self.topology, self.autocast)
         log.validation(self.step, found)
         return found
 

@@ -128,7 +128,7 @@ def _fill(stream: BinaryIO, buffer: bytearray, filled: int, wanted: int) -> int:
     """Read until the buffer holds `wanted` bytes or the stream ends; return its number of bytes."""
     view = memoryview(buffer)
     while filled < wanted:
-        count = stream.readinto(view[filled:wanted])  # type: ignore[attr-defined] # of raw streams
+        count = stream.readinto(view[filled:wanted])  # type: ignore[attr-defined] # raw streams have it
         if not count:
             break
         filled += count

@@ -118,7 +118,7 @@ def test_only_inputs_that_were_replaced_are_read_again(run: Run) -> None:
     )
     assert run(*arguments).returncode == 0
     assert '"fresh": false' in run(*arguments).stdout
-    # of the same size
+    # the new content has the same size
     put("s3://bucket/in/a/1.fasta", FILES["a/1.fasta"].replace(b"made0", b"make0"))
     done = run(*arguments)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""What a person reads in a session: the reader's repr, and a bucket's sequences."""
+"""Readable output in a Python session: a reader's repr and a bucket's sequences."""
 
 from __future__ import annotations
 

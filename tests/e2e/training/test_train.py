@@ -47,7 +47,7 @@ sys.path.insert(0, sys.argv[1])
 sys.argv = ["thdpack", "train", *sys.argv[2:]]
 runpy.run_module("thdpack", run_name="__main__", alter_sys=True)
 """
-"""What `python -m thdpack train` does in the folder that the first argument names."""
+"""Runs `python -m thdpack train` in the folder that the first argument names."""
 
 
 def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> None:

@@ -57,7 +57,7 @@ def test_models_other_than_esm2_are_refused_with_a_remedy(
 
 def test_the_umask_decides_who_may_read_an_export(tmp_path: Path) -> None:
     (tmp_path / "esm").mkdir()
-    (tmp_path / "esm" / "model.safetensors.partial").touch(0o600)  # of a run that was killed
+    (tmp_path / "esm" / "model.safetensors.partial").touch(0o600)  # a killed run left it
     before = os.umask(0o027)
     try:
         folder = exported(tmp_path)
@@ -153,7 +153,7 @@ def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
 def test_the_pretrained_model_computes_on_the_device_of_its_inputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """That device is the current one meanwhile: Triton launches kernels there."""
+    """The tensor's device is current during the call, because Triton launches kernels there."""
     from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
     built = ThdpackEsmForMaskedLM(

@@ -62,7 +62,7 @@ def shape_of(preset: str) -> ModelOptions:
 
 @dataclass(frozen=True)
 class Computed:
-    """What a model computes.
+    """Results of a model.
 
     logits: [tokens, 33] of real tokens.
     loss: mean over labels.
