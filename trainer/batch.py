@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from schemas.manifest import Manifest
-from trainer.config import DataOptions
+from trainer.config import AUTO, DataOptions
 from trainer.distributed.topology import Topology
 
 LARGEST_SHARE: Final = 0.1
@@ -43,9 +43,10 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     Raises:
         ValueError: --buckets-per-step does not divide among the ranks.
     """
-    unit = topology.data_ranks * data.buckets_per_micro_batch
+    merged = 1 if data.buckets_per_micro_batch == AUTO else data.buckets_per_micro_batch
+    unit = topology.data_ranks * merged
     if data.buckets_per_step:
-        _check_divides(data, unit, topology)
+        _check_divides(data, merged, topology)
         return Batch(data=data)
     buckets = max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
     epoch = manifest.splits["train"].buckets
@@ -72,13 +73,13 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     )
 
 
-def _check_divides(data: DataOptions, unit: int, topology: Topology) -> None:
+def _check_divides(data: DataOptions, merged: int, topology: Topology) -> None:
     """Check that the buckets of a step divide among the ranks.
 
     Raises:
         ValueError: they do not.
     """
-    if data.buckets_per_step % unit:
+    if data.buckets_per_step % (topology.data_ranks * merged):
         those = (
             f"{topology.data_ranks} ranks"
             if topology.slices.ranks == 1
@@ -86,7 +87,7 @@ def _check_divides(data: DataOptions, unit: int, topology: Topology) -> None:
         )
         raise ValueError(
             f"{data.buckets_per_step} buckets per step do not divide among {those} × "
-            f"{data.buckets_per_micro_batch} buckets per micro-batch: "
+            f"{merged} buckets per micro-batch: "
             "change the number of ranks, --buckets-per-micro-batch or, for a new run, "
             "--buckets-per-step"
         )

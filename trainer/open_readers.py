@@ -72,7 +72,6 @@ def _check_dataset(options: TrainOptions, manifest: Manifest, topology: Topology
         options.model,
         data=data,
         slice_tokens=manifest.capacity // options.compute.context_parallel,
-        world_size=topology.world_size,
     )
 
 

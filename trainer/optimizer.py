@@ -14,15 +14,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trainer.config import OptimizerOptions
-from trainer.distributed.topology import local
+from trainer.config import AUTO, OptimizerOptions, TrainOptions
+from trainer.config.options import PUBLISHED_WARMUP
+from trainer.distributed.fsdp import local
+from trainer.distributed.gradients import Gradients
+from trainer.distributed.row_shards import RowShards
 from trainer.model.esm2 import Esm2
 from trainer.precision import is_quantized
+
+MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 class Optimizer:
@@ -33,17 +39,25 @@ class Optimizer:
     """
 
     def __init__(
-        self, model: Esm2, options: OptimizerOptions, masters: Mapping[str, Tensor]
+        self,
+        model: Esm2,
+        options: OptimizerOptions,
+        masters: Mapping[str, Tensor],
+        *,
+        gradients: Gradients | None = None,
+        shards: RowShards | None = None,
     ) -> None:
         """Args:
-        masters: fp32 values, by name, of the parameters that are not fp32. Each is sharded like
-            its parameter.
+        masters: fp32 values, by name, of the parameters that are not fp32. Each is sharded by FSDP2
+            like its parameter.
+        gradients: gradients of `model.named_weights()`; None if they need no reduction over ranks.
+        shards: rows of the parameters that this optimizer updates; None for all rows.
         """
         self._options = options
         self._parameters = dict(model.named_weights())
-        self._masters = {
-            name: masters.get(name, parameter) for name, parameter in self._parameters.items()
-        }
+        self._shards = shards or RowShards()
+        self.gradients = gradients or Gradients(list(self._parameters.values()))
+        self._masters = {name: self._master(name, masters) for name in self._parameters}
         self._has_masters = bool(masters)  # either all parameters have masters, or none do
         self._quantized: list[tuple[Any, Tensor]] = [
             (parameter, self._masters[name].detach())
@@ -67,16 +81,31 @@ class Optimizer:
             fused=True,
         )
         for master in self._masters.values():
-            moments = {
-                name: torch.zeros_like(master, requires_grad=False)
-                for name in ("exp_avg", "exp_avg_sq")
-            }
+            moments = {name: torch.zeros_like(master, requires_grad=False) for name in MOMENTS}
             self._adam.state[master] = {
                 "step": torch.zeros((), device=self.applied.device),
                 **moments,
             }
-        self._sums: list[Tensor] = []
+        # created once, because asynchronous checkpoints know tensors by their identity
+        self._named = dict(self._name_tensors())
         self._kernel: Any = None
+
+    def _name_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for name, master in self._masters.items():
+            state = self._adam.state[master]
+            tensors = {"model": master.detach(), **{key: state[key] for key in MOMENTS}}
+            for kind, own in tensors.items():
+                yield f"{kind}.{name}", self._shards.distributed(own, self._parameters[name])
+
+    def _master(self, name: str, masters: Mapping[str, Tensor]) -> Tensor:
+        """Return the tensor that AdamW updates: this rank's rows of a master, or of a parameter
+        without a master.
+        """
+        parameter = self._parameters[name]
+        master = masters.get(name, parameter)
+        if not self._shards.divides(parameter):
+            return master
+        return self._shards.own(master.detach()).clone()  # frees the other rows
 
     def _make_kernel(self) -> Any:
         """Create the kernel at the first step, because FSDP2 may move sharded parameters until the
@@ -90,7 +119,7 @@ class Optimizer:
         )
         return FusedAdamW(
             [
-                None if is_quantized(parameter) else local(parameter.data)
+                None if is_quantized(parameter) else self._shards.own(local(parameter.data))
                 for parameter in self._parameters.values()
             ],
             [local(master) for master in self._masters.values()],
@@ -102,27 +131,6 @@ class Optimizer:
             beta1=options.beta1,
             beta2=options.beta2,
             epsilon=options.epsilon,
-        )
-
-    @torch.no_grad()
-    def accumulate(self) -> None:
-        """Add the gradients of one micro-batch to those of earlier micro-batches.
-
-        For fp32 gradients nothing needs doing: `backward` adds to them. bf16 gradients are added to
-        fp32 sums, because a sum in bf16 would round small contributions away.
-        """
-        if not self._has_masters:
-            return
-        grads = self._parameter_gradients()
-        if not self._sums:
-            self._sums = [torch.zeros_like(grad, dtype=torch.float32) for grad in grads]
-        torch._foreach_add_(self._sums, grads)
-        self._forget_gradients()
-
-    def gradient_square(self) -> Tensor:
-        """Return the sum of squares of this rank's gradients of the summed loss, float32[]."""
-        return (
-            torch.stack(torch._foreach_norm(self._gradients(), dtype=torch.float32)).square().sum()
         )
 
     @torch.no_grad()
@@ -147,14 +155,17 @@ class Optimizer:
         if self._has_masters and self.applied.is_cuda:
             self._kernel = self._kernel or self._make_kernel()
             self._kernel.step(
-                self._gradients(), rate=rate, scale=clip / count, skip=~finite, applied=self.applied
+                self.gradients.own(),
+                rate=rate,
+                scale=clip / count,
+                skip=~finite,
+                applied=self.applied,
             )
             self._quantize()
         else:
             self._step_with_torch(rate, divisor=count / clip, skip=~finite)
-        if self._sums:
-            torch._foreach_zero_(self._sums)
-        self._forget_gradients()
+        self._shards.gather(parameter.data for parameter in self._parameters.values())
+        self.gradients.clear()
         self.applied += finite
         self.bad.copy_(torch.where(finite, 0, self.bad + 1))
         return loss, norm
@@ -166,24 +177,13 @@ class Optimizer:
                 True  # not set earlier, because torch warns if a step then runs uncaptured
             )
         if self._kernel:
-            self._kernel.locate(self._gradients())
-
-    def _gradients(self) -> list[Tensor]:
-        """Return this rank's gradients of all parameters."""
-        return self._sums or self._parameter_gradients()
-
-    def _parameter_gradients(self) -> list[Tensor]:
-        return [_gradient(parameter) for parameter in self._parameters.values()]
-
-    def _forget_gradients(self) -> None:
-        for parameter in self._parameters.values():
-            parameter.grad = None
+            self._kernel.locate(self.gradients.own())
 
     def _step_with_torch(self, rate: Tensor, *, divisor: Tensor, skip: Tensor) -> None:
         for group in self._adam.param_groups:
             group["lr"].copy_(rate)
-        if self._has_masters:
-            for master, grad in zip(self._masters.values(), self._gradients(), strict=True):
+        if self._has_masters or not self.gradients.in_place:
+            for master, grad in zip(self._masters.values(), self.gradients.own(), strict=True):
                 master.grad = torch.empty_like(master)
                 local(master.grad).copy_(grad)
         # torch's fused step reads these two attributes, but torch's class does not declare them.
@@ -195,17 +195,15 @@ class Optimizer:
 
     def _publish(self) -> None:
         """Copy masters into the parameters that are not their own masters."""
-        if self._has_masters:
-            plain = {
-                name: parameter
-                for name, parameter in self._parameters.items()
-                if not is_quantized(parameter)
-            }
-            torch._foreach_copy_(
-                [local(parameter.data) for parameter in plain.values()],
-                [local(self._masters[name]) for name in plain],
-            )
-            self._quantize()
+        copies = [
+            (self._shards.own(local(parameter.data)), local(self._masters[name]))
+            for name, parameter in self._parameters.items()
+            if self._masters[name] is not parameter and not is_quantized(parameter)
+        ]
+        if copies:
+            targets, sources = zip(*copies, strict=True)
+            torch._foreach_copy_(list(targets), list(sources))
+        self._quantize()
 
     def _quantize(self) -> None:
         """Quantize the masters into the FP8 parameters. This happens even after a skipped step,
@@ -219,10 +217,7 @@ class Optimizer:
 
         After writing to these tensors, call `restored`.
         """
-        for name, master in self._masters.items():
-            yield f"model.{name}", master.detach()
-            for moment in ("exp_avg", "exp_avg_sq"):
-                yield f"{moment}.{name}", self._adam.state[master][moment]
+        yield from self._named.items()
 
     @torch.no_grad()
     def restored(self, applied: int) -> None:
@@ -233,19 +228,30 @@ class Optimizer:
         for master in self._masters.values():
             self._adam.state[master]["step"].fill_(applied)
         self._publish()
+        self._shards.gather(parameter.data for parameter in self._parameters.values())
 
 
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    """Return this rank's shard of a parameter's gradient."""
-    assert parameter.grad is not None
-    return local(parameter.grad)
+def with_warmup(options: TrainOptions) -> tuple[TrainOptions, str]:
+    """Return the options with `--warmup-steps auto` resolved, and a note if the warm-up is shorter
+    than in the published runs; "" otherwise.
+    """
+    optimizer = options.optimizer
+    if optimizer.warmup_steps != AUTO:
+        return options, ""
+    steps = optimizer.warmup
+    note = (
+        f"warm-up of {steps} steps instead of {PUBLISHED_WARMUP:,}, because the run has "
+        f"{optimizer.steps:,} steps; --warmup-steps overrides"
+    )
+    options = replace(options, optimizer=replace(optimizer, warmup_steps=steps))
+    return options, note if steps < PUBLISHED_WARMUP else ""
 
 
 def learning_rate(step: int, options: OptimizerOptions) -> float:
     """Return the learning rate of optimizer step `step`, counted from 0: a pure function, so that
     checkpoints need no scheduler state.
 
-    The warm-up rises linearly and reaches the peak at step warmup_steps. All schedules then fall to
+    The warm-up rises linearly and reaches the peak at step `warmup`. All schedules then fall to
     final_fraction of the peak:
 
     | schedule | the fall begins | the fall ends |
@@ -255,12 +261,12 @@ def learning_rate(step: int, options: OptimizerOptions) -> float:
 
     wsd (warm-up, stable, decay) falls linearly. Source: Hu et al., MiniCPM, 2024.
     """
-    if step < options.warmup_steps:
-        return options.learning_rate * (step + 1) / (options.warmup_steps + 1)
+    if step < options.warmup:
+        return options.learning_rate * (step + 1) / (options.warmup + 1)
     if options.schedule == "wsd":
         begin, end = options.steps * (1 - options.decay_fraction), float(options.steps)
     else:
-        begin, end = float(options.warmup_steps), options.steps * options.decay_until
+        begin, end = float(options.warmup), options.steps * options.decay_until
     done = min(max((step - begin) / max(end - begin, 1.0), 0.0), 1.0)
     left = 0.5 * (1 + math.cos(math.pi * done)) if options.schedule == "cosine" else 1 - done
     return options.learning_rate * (options.final_fraction + (1 - options.final_fraction) * left)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Final
 
-from trainer.config import TrainOptions, flag
+from trainer.config import AUTO, TrainOptions, flag
 
 _FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
 _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_init")
@@ -57,6 +57,9 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
             f"{out} holds a run of {batch} buckets per step, not {options.data.buckets_per_step}: "
             "choose another --out"
         )
+    optimizer = options.optimizer
+    if optimizer.warmup_steps == AUTO:
+        optimizer = replace(optimizer, warmup_steps=before.optimizer.warmup)
     output = replace(options.output, init_from=before.output.init_from)
     kept = replace(
         options.data,
@@ -64,7 +67,7 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         tokens_per_step=data.tokens_per_step,
         tokens_given=data.tokens_given,
     )
-    return replace(options, model=model, data=kept, output=output)
+    return replace(options, model=model, data=kept, optimizer=optimizer, output=output)
 
 
 def changes(options: TrainOptions, before: TrainOptions) -> str:

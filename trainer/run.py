@@ -22,22 +22,24 @@ from trainer.checkpoints.latest import LATEST
 from trainer.checkpoints.run_lock import run_lock
 from trainer.checkpoints.run_state import BestValidation, RunState
 from trainer.config import TrainOptions
-from trainer.distributed.agreement import all_gather, check_same, options_of, run_on_main, versions
-from trainer.distributed.topology import Topology, full_tensor
+from trainer.distributed.agreement import check_same, options_of, versions
+from trainer.distributed.fsdp import full_tensor, shard_parameters
+from trainer.distributed.gradients import Gradients, ReplicatedGradients
+from trainer.distributed.topology import Topology
 from trainer.feed import Feed
+from trainer.fit import fitted, memory_of
 from trainer.masking import Masker
-from trainer.memory_check import available_memory, memory_of, resolve_reshard, setting_of
 from trainer.model import huggingface
 from trainer.model.initialize import build, fill
 from trainer.monitoring.layer_statistics import layer_statistics
 from trainer.monitoring.run_log import RunLog
 from trainer.open_readers import open_readers
-from trainer.optimizer import Optimizer
+from trainer.optimizer import Optimizer, with_warmup
 from trainer.precision import preserve_scaling
 from trainer.resume_options import changes, resumed
 from trainer.starting_point import from_hugging_face, last_state
-from trainer.step import Step, why_not_captured
-from trainer.validate import MASK_SEED, Validation, no_model, validate
+from trainer.step import Step
+from trainer.validate import MASK_PROBABILITY, MASK_SEED, Validation, no_model, validate
 
 
 class TrainingError(ThdpackError):
@@ -51,11 +53,10 @@ class TrainingRun:
 
     options: options of the run, with `auto` resolved.
     changes: training options that a resume has changed, in words.
-    batch_note: reason why the batch differs from the preset's; "" if it does not differ, or if the
-        run resumes.
+    notes: reasons why the batch or the warm-up of a new run differs from the preset's.
     memory: estimated and available memory of each GPU, in words.
-    not_captured: reason why the step is not captured in a CUDA graph although --cuda-graph asks for
-        it; "" if there is none.
+    not_captured: reason why the step is not captured in a CUDA graph, if --cuda-graph is auto; ""
+        if it is captured, or if the user turned graphs off.
     best: the best validation so far.
     sound: False if the loss of the last validation was not finite.
     """
@@ -80,8 +81,11 @@ class TrainingRun:
             options = resumed(options, before.options)
         elif options.output.init_from:
             options, initial = from_hugging_face(options, topology)
-        self.reader, self.valid, options, self.batch_note = open_readers(options, topology, stack)
-        self.options = options = self._with_reshard(options)
+        self.reader, self.valid, options, batch_note = open_readers(options, topology, stack)
+        options, warmup_note = with_warmup(options)
+        self.notes = [note for note in (batch_note, warmup_note) if note]
+        options, topology, self.not_captured = fitted(options, self.reader.manifest, topology)
+        self.options, self.topology = options, topology
         # checked again, because `auto` may have resolved differently on other hardware or packages
         check_same(topology, options_of(options))
         self.changes = changes(options, before.options) if before else ""
@@ -105,16 +109,6 @@ class TrainingRun:
             write(self.out / "options.json", options.to_json())
         self._build_step()
 
-    def _with_reshard(self, options: TrainOptions) -> TrainOptions:
-        """Return the options with `--reshard auto` resolved, the same on all ranks."""
-        if options.compute.reshard != "auto":
-            return options
-        topology = self.topology
-        setting = setting_of(options, self.reader.manifest, topology)
-        smallest = min(all_gather(topology, available_memory(topology.device)))
-        reshard = run_on_main(topology, lambda: resolve_reshard(setting, available=smallest))
-        return replace(options, compute=replace(options.compute, reshard=reshard))
-
     def _build_model(self, initial: Mapping[str, Tensor]) -> None:
         """Build model and optimizer.
 
@@ -125,30 +119,35 @@ class TrainingRun:
         self.model = build(self.options.model, compute, topology.slices)
         for parameter in self.model.parameters():
             parameter.data = parameter.data.to(precision.stored_dtype(compute))
-        topology.shard(
+        shard_parameters(
             self.model,
+            topology,
             compute_dtype=precision.compute_dtype(compute),
             reshard=compute.reshard,
             gather_ahead=compute.gather_ahead,
         )
         masters = fill(self.model, initial, seed=self.options.data.seed, topology=topology)
-        self.optimizer = Optimizer(self.model, self.options.optimizer, masters)
+        shards, parameters = topology.row_shards(), [p for _, p in self.model.named_weights()]
+        gradients = (
+            ReplicatedGradients(parameters, shards, micro_batches=self.micro_batches)
+            if topology.is_replicated
+            else Gradients(parameters, copies=topology.replicate)
+        )
+        self.optimizer = Optimizer(
+            self.model, self.options.optimizer, masters, gradients=gradients, shards=shards
+        )
 
     def _build_step(self) -> None:
         """Build the feed, the step, and the masks of training and validation."""
         data, compute, topology = self.options.data, self.options.compute, self.topology
-        masker = partial(
-            Masker,
-            ESM2,
-            probability=data.mask_probability,
-            device=topology.device,
-            slices=topology.slices,
-        )
+        masker = partial(Masker, ESM2, device=topology.device, slices=topology.slices)
         self.valid_masker = masker(
-            seed=MASK_SEED, epoch_buckets=len(self.valid) if self.valid else 1
+            seed=MASK_SEED,
+            probability=MASK_PROBABILITY,
+            epoch_buckets=len(self.valid) if self.valid else 1,
         )
         self.autocast = partial(
-            precision.autocast, compute, topology.device, sharded=topology.world_size > 1
+            precision.autocast, compute, topology.device, sharded=topology.is_sharded
         )
         self.feed = Feed(
             self.reader,
@@ -156,18 +155,19 @@ class TrainingRun:
             stride=topology.data_ranks,
             device=topology.device,
         )
-        self.not_captured = (
-            why_not_captured(compute, topology, self.micro_batches) if compute.cuda_graph else ""
-        )
         self.step_once = Step(
             self.model,
             self.optimizer,
-            masker(seed=data.seed, epoch_buckets=len(self.reader)),
+            masker(
+                seed=data.seed,
+                probability=data.mask_probability,
+                epoch_buckets=len(self.reader),
+            ),
             self.autocast,
             topology,
             micro_batches=self.micro_batches,
             reduced_once=compute.reshard == "step",
-            captured=compute.cuda_graph and not self.not_captured,
+            captured=compute.cuda_graph == "on",
             backward_in_autocast=precision.backward_in_autocast(compute),
         )
 

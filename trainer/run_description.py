@@ -25,22 +25,22 @@ def describe(run: TrainingRun) -> str:
         f"{start}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, "
         f"{_precision(run)}, {_arrangement(run)}{memory} · {_graph(run)}"
         f"{data.buckets_per_step} buckets of {capacity:,} tokens per step, "
-        f"{run.micro_batches} micro-batches per rank · "
+        f"{run.micro_batches} micro-batches per rank{_merged(run)} · "
         f"{len(run.reader):,} buckets per epoch, {valid} · {run.out}"
     )
 
 
 def notes(run: TrainingRun) -> list[str]:
-    """Return messages to print before the first step: that the batch is not the preset's, and that
-    the run has too many epochs.
+    """Return messages to print before the first step: that batch or warm-up are not the preset's,
+    and that the run has too many epochs.
     """
-    found = [run.batch_note] if run.batch_note else []
+    found = list(run.notes)
     buckets, epoch = run.options.data.buckets_per_step, len(run.reader)
     steps = run.options.optimizer.steps
     epochs = steps * buckets / epoch
     if epochs > MOST_EPOCHS:
         few = math.ceil(FEW_EPOCHS * epoch / buckets)
-        remedy = f"--steps {few} --warmup-steps {few // 10} is {FEW_EPOCHS} epochs"
+        remedy = f"--steps {few} is {FEW_EPOCHS} epochs"
         if not run.options.output.init_from:
             remedy += ", and --init-from FOLDER starts from published weights"
         found.append(
@@ -59,16 +59,24 @@ def _precision(run: TrainingRun) -> str:
 def _graph(run: TrainingRun) -> str:
     if run.not_captured:
         return f"no CUDA graph, because {run.not_captured} · "
-    return "CUDA graph · " if run.options.compute.cuda_graph else ""
+    return "CUDA graph · " if run.options.compute.cuda_graph == "on" else ""
+
+
+def _merged(run: TrainingRun) -> str:
+    number = run.options.data.buckets_per_micro_batch
+    return f" of {number} buckets each" if number > 1 else ""
 
 
 def _arrangement(run: TrainingRun) -> str:
     """Return the number of devices and the parallelism, in words."""
     topology = run.topology
     found = f"{topology.world_size} × {topology.device.type.upper()}"
-    if topology.world_size > 1:
+    if topology.is_sharded:
         shards = topology.world_size // topology.replicate
         found += f", sharded over {shards}, gathered for a {run.options.compute.reshard}"
+    if topology.is_replicated:
+        found += ", whole model each"
+        found += ", sharded optimizer state" if topology.shard == "optimizer" else ""
     if topology.slices.ranks > 1:
         found += f", {topology.slices.ranks} ranks per bucket"
     return found

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from schemas.errors import ThdpackError
 from trainer.config import ComputeOptions
-from trainer.distributed.topology import Topology, set_gradient_sync
+from trainer.distributed.fsdp import set_gradient_sync
+from trainer.distributed.topology import Topology
 from trainer.feed import Row
 from trainer.masking import Masker
 from trainer.model.esm2 import Esm2
@@ -43,16 +44,17 @@ def why_not_captured(options: ComputeOptions, topology: Topology, micro_batches:
     """
     if topology.device.type != "cuda":
         return "there is no NVIDIA GPU"
-    if topology.world_size > 1:
-        return (
-            "parameters are sharded over several ranks, and their collectives are launched from "
-            "the host"
-        )
+    if topology.is_sharded:
+        return "FSDP2 launches its collectives from the host"
+    if topology.slices.ranks > 1:
+        return "ranks that share a bucket exchange heads, which the host launches"
     if options.backend != "te":
         return "backend torch waits for the GPU in its attention"
     if options.recompute != "none":
         return "recomputation keeps the state of random number generators on the host"
-    if options.precision == "fp32" and micro_batches > 1:
+    if options.quantized_init:
+        return "--quantized-init writes FP8 weights outside of the graph"
+    if options.precision == "fp32" and micro_batches > 1 and not topology.is_replicated:
         return (
             "fp32 gradients of several micro-batches are summed in place, and a replayed graph "
             "would overwrite the sum"
@@ -93,7 +95,8 @@ class Step:
             topology,
         )
         self._micro_batches = micro_batches
-        self._held = reduced_once and micro_batches > 1 and topology.world_size > 1
+        self._held = reduced_once and micro_batches > 1 and topology.is_sharded
+        self._adds = not self._held and (micro_batches > 1 or topology.is_replicated)
         # only one of the ranks that share a bucket counts its tokens
         self._counted = float(topology.slices.rank == 0)
         self._rate = torch.zeros((), dtype=torch.float64, device=topology.device)
@@ -141,8 +144,8 @@ class Step:
             logits = self._model(masked.input_ids, self._row.sequences, masked.index)
         loss = F.cross_entropy(logits, masked.labels, reduction="sum")
         loss.backward()
-        if self._micro_batches > 1 and not self._held:
-            self._optimizer.accumulate()
+        if self._adds:
+            self._optimizer.gradients.add()
         predicted = (masked.labels >= 0).sum()
         counts = self._row.counts.double() * self._counted
         self._sums += torch.cat(
@@ -158,9 +161,9 @@ class Step:
             self._micro_batch()
 
     def _update(self) -> tuple[Tensor, Tensor]:
-        # With --replicate, each replica has all gradients: the sum over ranks counts them
-        # `replicate` times.
-        square = self._optimizer.gradient_square().double().reshape(1) / self._topology.replicate
+        gradients = self._optimizer.gradients
+        gradients.reduce()
+        square = gradients.square().double().reshape(1)
         # A step has no other all-reduce, except those of gradients and of delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
@@ -219,6 +222,6 @@ class GraphReplay(Generic[Result]):
             reason = str(error).partition("\n")[0]
             raise CaptureError(
                 f"the step cannot be captured in a CUDA graph ({reason}): run the same command "
-                "without --cuda-graph"
+                "with --cuda-graph off"
             ) from error
         return graph

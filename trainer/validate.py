@@ -23,6 +23,9 @@ from trainer.feed import RowCopier
 from trainer.masking import Masker
 from trainer.model.esm2 import Esm2
 
+MASK_PROBABILITY: Final = 0.15
+"""Share of residues to predict. It does not depend on --mask-probability, so that runs are
+comparable."""
 MASK_SEED: Final = 0
 """Seed of the masks. It does not depend on --seed, so that runs with different seeds are
 comparable."""
@@ -63,7 +66,7 @@ def validate(
     i mod data_ranks.
 
     Args:
-        masker: a Masker whose seed is MASK_SEED and whose epoch is the size of this split.
+        masker: a Masker of MASK_SEED and MASK_PROBABILITY, whose epoch is the size of this split.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
     copier = RowCopier(topology.device)

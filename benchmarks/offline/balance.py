@@ -55,17 +55,8 @@ def main() -> None:
                 data = replace(
                     options.data, data=dataset, buckets_per_step=1, buckets_per_micro_batch=1
                 )
-                compute = replace(options.compute, cuda_graph=True)
-                run = TrainingRun(
-                    replace(
-                        options,
-                        data=data,
-                        compute=compute,
-                        output=replace(options.output, out=folder),
-                    ),
-                    topology,
-                    stack,
-                )
+                output = replace(options.output, out=folder)
+                run = TrainingRun(replace(options, data=data, output=output), topology, stack)
                 rows.append(
                     {"dataset": dataset, **spread(run, min(arguments.buckets, len(run.reader)))}
                 )

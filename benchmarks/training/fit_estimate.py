@@ -44,6 +44,7 @@ def setting_of(row: Mapping[str, Any]) -> Setting:
         micro_batches=row.get("micro_batches", 1),
         recompute=row.get("recompute", "none"),
         ranks=ranks,
+        shard=row.get("shard", "full"),
         shards=ranks,
         reshard=row.get("reshard", "step"),
         captured=row.get("cuda_graph", ranks == 1),
@@ -59,7 +60,7 @@ def main() -> None:
     if parser.parse_args().fit:
         fit([row for row in rows if row["fit"]])
     print(
-        "preset      precision    capacity buckets micro ranks reshard recompute "
+        "preset      precision    capacity buckets micro ranks division  recompute "
         "     ms  error    GiB  error  fitted"
     )
     for row in rows:
@@ -69,8 +70,8 @@ def main() -> None:
             f"{row['preset']:11} {row['precision']:12} {row.get('capacity', 16384):8} "
             f"{row.get('buckets', 1):7} {setting.micro_batches:5}"
         )
-        reshard = setting.reshard if setting.ranks > 1 else ""
-        ranks = f"{setting.ranks:5} {reshard:7} {setting.recompute:9}"
+        division = setting.reshard if setting.shard == "full" else setting.shard
+        ranks = f"{setting.ranks:5} {division if setting.ranks > 1 else '':9} {setting.recompute:9}"
         errors = f"{ms:7.1f} {ms / row['ms'] - 1:+6.1%} {gib:6.1f} {gib / row['gib'] - 1:+6.1%}"
         print(shape, ranks, errors, "yes" if row["fit"] else "no")
 

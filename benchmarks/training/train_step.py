@@ -30,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,11 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.training.ablation.steps import forget
-from trainer.config import PRESETS, TrainOptions
+from pipeline.planning.estimate import memory
+from trainer.config import AUTO, PRESETS, TrainOptions
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
+from trainer.fit import setting_of
 from trainer.monitoring.flops import model_flops, peak_flops
 from trainer.run import TrainingRun
 from trainer.train import train_step
@@ -59,18 +61,27 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--cuda-graphs",
         nargs="+",
-        default=["yes"],
-        choices=["yes", "no"],
+        default=["auto"],
+        choices=["auto", "on", "off"],
         help="whether to replay the step from CUDA graphs",
     )
     parser.add_argument("--backend", default="te")
-    parser.add_argument("--buckets", type=int, default=1, help="buckets in a micro-batch")
+    parser.add_argument(
+        "--buckets", type=int, nargs="+", default=[1], help="buckets in a micro-batch; 0: auto"
+    )
     parser.add_argument(
         "--micro-batches",
         type=int,
         default=1,
         help="micro-batches of each rank (or group that shares buckets) in a step",
     )
+    parser.add_argument(
+        "--buckets-per-step",
+        type=int,
+        default=0,
+        help="buckets of a step over all ranks, instead of --micro-batches; 128 is the presets'",
+    )
+    parser.add_argument("--shards", nargs="+", default=["auto"], help="values of --shard")
     parser.add_argument("--reshard", default="auto")
     parser.add_argument("--gather-ahead", type=int, default=1)
     parser.add_argument("--replicate", type=int, default=1)
@@ -83,32 +94,40 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def options_of(
-    arguments: argparse.Namespace,
-    preset: str,
-    precision: str,
-    gelu: str,
-    graph: str,
-    world_size: int,
-) -> TrainOptions:
+@dataclass(frozen=True)
+class Setting:
+    """One line of the output."""
+
+    preset: str
+    precision: str
+    gelu: Any
+    graph: Any
+    buckets: int
+    shard: Any
+
+
+def options_of(arguments: argparse.Namespace, setting: Setting, world_size: int) -> TrainOptions:
     """Return the trainer's options for one setting; the output folder is not set."""
-    buckets = arguments.buckets * arguments.micro_batches * world_size
-    options = PRESETS[preset][1]
+    data_ranks = world_size // arguments.context_parallel
+    micro_batch = setting.buckets or 1
+    step = arguments.buckets_per_step or micro_batch * arguments.micro_batches * data_ranks
+    options = PRESETS[setting.preset][1]
     return replace(
         options,
-        model=replace(options.model, gelu=gelu),
+        model=replace(options.model, gelu=setting.gelu),
         data=replace(
             options.data,
             data=arguments.dataset,
-            buckets_per_step=buckets // arguments.context_parallel,
-            buckets_per_micro_batch=arguments.buckets,
+            buckets_per_step=step,
+            buckets_per_micro_batch=setting.buckets or AUTO,
         ),
         compute=replace(
             options.compute,
             backend=arguments.backend,
-            precision=precision,
+            precision=setting.precision,
             recompute=arguments.recompute,
-            cuda_graph=graph == "yes",
+            cuda_graph=setting.graph,
+            shard=setting.shard,
             reshard=arguments.reshard,
             gather_ahead=arguments.gather_ahead,
             replicate=arguments.replicate,
@@ -123,64 +142,73 @@ def main() -> None:
     with process_group() as topology:
         say = print if topology.is_main else lambda *_, **__: None
         say(
-            "preset      precision    gelu  graph  ms/step  resident   ratio  tokens/s   MFU "
-            " data wait   host's  host ms  GiB",
+            "preset      precision    gelu  graph  shard     buckets  ms/step  resident   ratio  "
+            "tokens/s   MFU  data wait   host's  host ms  GiB  estimate",
             flush=True,
         )
-        for preset, precision, gelu, graph in itertools.product(
-            arguments.presets, arguments.precisions, arguments.gelus, arguments.cuda_graphs
+        for setting in itertools.starmap(
+            Setting,
+            itertools.product(
+                arguments.presets,
+                arguments.precisions,
+                arguments.gelus,
+                arguments.cuda_graphs,
+                arguments.buckets,
+                arguments.shards,
+            ),
         ):
-            with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-                options = options_of(arguments, preset, precision, gelu, graph, topology.world_size)
-                output = replace(options.output, out=shared(folder, topology))
-                run = TrainingRun(replace(options, output=output), topology, stack)
-                if run.not_captured and topology.is_main:
-                    print(
-                        f"{preset} {precision}: no CUDA graph, because {run.not_captured}",
-                        file=sys.stderr,
-                        flush=True,
-                    )
-                row = measured(
-                    run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile
-                )
-                captured = graph == "yes" and not run.not_captured
-                reshard = run.options.compute.reshard if topology.world_size > 1 else ""
-            asked = {
-                name: getattr(arguments, name)
-                for name in (
-                    "buckets",
-                    "micro_batches",
-                    "recompute",
-                    "gather_ahead",
-                    "replicate",
-                    "context_parallel",
-                )
-            }
-            ranks = {"ranks": topology.world_size, "reshard": reshard}
-            rows.append(
-                {
-                    "preset": preset,
-                    "precision": precision,
-                    "gelu": gelu,
-                    "cuda_graph": captured,
-                    **asked,
-                    **ranks,
-                    **row,
-                }
-            )
+            row = timed(arguments, setting, topology)
+            rows.append(row)
             say(
-                f"{preset:11} {precision:12} {gelu:5} {'yes' if captured else 'no':5} "
-                f"{row['ms']:7.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}  "
+                f"{setting.preset:11} {setting.precision:12} {setting.gelu:5} "
+                f"{'yes' if row['cuda_graph'] else 'no':5} {row['shard']:9} {row['buckets']:7} "
+                f"{row['ms']:8.1f}   {row['resident_ms']:7.1f}  {row['ratio']:6.4f}  "
                 f"{row['tokens_per_second']:8,.0f}  {row['mfu']:4.1%}    {row['data_wait']:6.3%}  "
-                f"{row['data_host']:6.3%}  {row['host_ms']:6.1f}  {row['gib']:5.1f}",
+                f"{row['data_host']:6.3%}  {row['host_ms']:6.1f}  {row['gib']:5.1f}  "
+                f"{row['estimated_gib']:5.1f}",
                 flush=True,
             )
-            del run
             forget(topology.device)
     if arguments.json and topology.is_main:
         Path(arguments.json).write_text(
             json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1)
         )
+
+
+def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -> dict[str, Any]:
+    """Measure one setting. Return the settings as the trainer resolved them, and the results."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        options = options_of(arguments, setting, topology.world_size)
+        output = replace(options.output, out=shared(folder, topology))
+        run = TrainingRun(replace(options, output=output), topology, stack)
+        if run.not_captured and topology.is_main:
+            print(
+                f"{setting.preset} {setting.precision}: no CUDA graph, because {run.not_captured}",
+                file=sys.stderr,
+                flush=True,
+            )
+        found = measured(
+            run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile
+        )
+        estimate = memory(setting_of(run.options, run.reader.manifest, run.topology))
+        compute = run.options.compute
+        return {
+            "preset": setting.preset,
+            "precision": setting.precision,
+            "gelu": setting.gelu,
+            "cuda_graph": compute.cuda_graph == "on",
+            "shard": compute.shard,
+            "buckets": run.options.data.buckets_per_micro_batch,
+            "micro_batches": run.micro_batches,
+            "recompute": compute.recompute,
+            "gather_ahead": compute.gather_ahead,
+            "replicate": compute.replicate,
+            "context_parallel": compute.context_parallel,
+            "ranks": topology.world_size,
+            "reshard": compute.reshard if run.topology.is_sharded else "",
+            "estimated_gib": sum(estimate.values()) / 2**30,
+            **found,
+        }
 
 
 def shared(folder: str, topology: Topology) -> str:

@@ -9,13 +9,14 @@ measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
 from schemas.manifest import Manifest
 from schemas.models import ModelOptions, Recompute, longest_of_our_attention
 
 Reshard = Literal["layer", "step"]
+Shard = Literal["none", "optimizer", "full"]
 
 ACTIVATION_BYTES: Final = {
     ("none", False): 32.4,
@@ -38,20 +39,22 @@ ROOM: Final = 0.93
 buffers and the CUDA context."""
 
 COEFFICIENTS: Final = {
-    "bf16": 1.53,
-    "fp8": 0.849,
-    "narrow": 0.567,
-    "attention": 108.0,
-    "long_attention": 177.0,
-    "cast": 15.6,
-    "layer": 0.294,
-    "update": 4.44,
-    "sums": 2.03,
-    "selective": 1.17,
-    "full": 1.26,
-    "eager": 0.0202,
-    "step_traffic": 8.54,
-    "layer_traffic": 2.04,
+    "bf16": 1.48,
+    "fp8": 0.836,
+    "narrow": 0.52,
+    "attention": 167.0,
+    "long_attention": 178.0,
+    "cast": 11.9,
+    "elementwise": 4.93,
+    "layer": 0.198,
+    "update": 4.26,
+    "sums": 1.32,
+    "selective": 1.19,
+    "full": 1.28,
+    "eager": 0.0181,
+    "all_reduce": 3.95,
+    "step_traffic": 7.53,
+    "layer_traffic": 2.22,
 }
 """Coefficients of a step's time:
 
@@ -61,11 +64,13 @@ COEFFICIENTS: Final = {
 - long_attention: ms per TFLOP of attention by cuDNN's kernels, which are used if sequences may be
   too long for our kernel
 - cast: ms per GB of activations cast to FP8
+- elementwise: ms per GB of hidden states, for norms, GELU and additions
 - layer: ms per layer
 - update: ms per billion parameters, for the optimizer
 - sums: ms per billion parameters, for adding up gradients
 - selective, full: factors by which recomputation multiplies the time
 - eager: additional share of the time if a step is eager, which means not captured in a CUDA graph
+- all_reduce: ms per GB of gradients and parameters that replicas exchange once a step
 - step_traffic: ms per GB of traffic that occurs once a step and does not overlap with computation
 - layer_traffic: ms per GB of traffic that occurs in each layer and does not overlap with
   computation
@@ -90,7 +95,8 @@ class Setting:
     real_tokens: tokens of a micro-batch, without padding, over all ranks that share it
     squares:     Σ length² over the sequences of a micro-batch, over all ranks that share it
     max_seqlen:  longest sequence of the dataset, in tokens
-    shards:      number of ranks that share one copy of the parameters
+    shard:       what ranks divide among themselves (the option --shard of the trainer)
+    shards:      number of ranks that share one copy of the parameters, if `shard` is full
     captured:    whether steps are captured in CUDA graphs
     """
 
@@ -103,6 +109,7 @@ class Setting:
     micro_batches: int = 1
     recompute: Recompute = "none"
     ranks: int = 1
+    shard: Shard = "full"
     shards: int = 1
     context_parallel: int = 1
     reshard: Reshard = "step"
@@ -125,6 +132,21 @@ class Setting:
             **others,
         )
 
+    def merged(self, buckets: int) -> Setting:
+        """Return the same step with micro-batches of `buckets` times as many buckets."""
+        return replace(
+            self,
+            tokens=buckets * self.tokens,
+            real_tokens=buckets * self.real_tokens,
+            squares=buckets * self.squares,
+            micro_batches=self.micro_batches // buckets,
+        )
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether each rank holds all parameters."""
+        return self.ranks == 1 or self.shard != "full"
+
     @property
     def step_tokens(self) -> float:
         """Number of tokens of a step over all ranks, without padding."""
@@ -134,21 +156,20 @@ class Setting:
 def memory(setting: Setting) -> dict[str, float]:
     """Return the bytes that each part takes on one GPU at the peak."""
     model, p = setting.model, setting.model.parameters
-    accumulates = setting.micro_batches > 1
-    whole = setting.ranks == 1 or setting.reshard == "step"
-    sums = (
-        4 * p / setting.shards
-        if accumulates and (setting.ranks == 1 or setting.reshard == "layer")
-        else 0.0
-    )
+    parts = 1 if setting.is_replicated else setting.shards
+    whole = setting.is_replicated or setting.reshard == "step"
+    if setting.is_replicated:
+        has_sums = setting.micro_batches > 1 or setting.ranks > 1
+    else:
+        has_sums = setting.micro_batches > 1 and setting.reshard == "layer"
     fp8_activations = setting.fp8 and setting.recompute == "none"
     activations_per_token = (
         ACTIVATION_BYTES[setting.recompute, fp8_activations] * model.layers * model.hidden_size
     )
     return {
-        "parameters (bf16)": 2 * p / setting.shards,
-        "masters and Adam's state (fp32)": 12 * p / setting.shards,
-        "sums of gradients (fp32)": sums,
+        "parameters (bf16)": 2 * p / parts,
+        "masters and Adam's state (fp32)": 12 * p / _updating_ranks(setting),
+        "sums of gradients (fp32)": 4 * p / parts * has_sums,
         "gathered parameters and gradients": _gathered_bytes(setting),
         "FP8 copies of weights": 2.0 * p * (setting.fp8 and whole),
         "activations": activations_per_token * setting.tokens / setting.context_parallel,
@@ -156,10 +177,17 @@ def memory(setting: Setting) -> dict[str, float]:
     }
 
 
+def _updating_ranks(setting: Setting) -> int:
+    """Return the number of ranks that divide the optimizer's work among themselves."""
+    if setting.is_replicated:
+        return setting.ranks if setting.shard == "optimizer" else 1
+    return setting.shards
+
+
 def _gathered_bytes(setting: Setting) -> float:
     """Return the bytes of gathered parameters and gradients that are in memory at a time."""
     p = setting.model.parameters
-    if setting.ranks == 1:
+    if setting.is_replicated:
         return 0.0
     if setting.reshard == "step":
         return p * (2 + 4 * (setting.micro_batches > 1))
@@ -170,10 +198,14 @@ def seconds(setting: Setting) -> float:
     """Return the time of a step in seconds."""
     c = COEFFICIENTS
     billions = setting.model.parameters / 1e9
-    traffic = (setting.shards - 1) / setting.shards * billions
+    ranks = setting.ranks if setting.is_replicated else setting.shards
+    traffic = (ranks - 1) / ranks * billions
     micro_batch = _micro_batch_ms(setting, billions, traffic)
-    step = micro_batch * setting.micro_batches + c["update"] * billions / setting.shards
-    if setting.ranks > 1 and setting.reshard == "step":
+    step = micro_batch * setting.micro_batches + c["update"] * billions / _updating_ranks(setting)
+    if setting.is_replicated:
+        sent_bytes = 6 if setting.shard == "optimizer" else 8
+        step += c["all_reduce"] * sent_bytes * traffic
+    elif setting.reshard == "step":
         step += c["step_traffic"] * 6 * traffic
     return step / 1e3
 
@@ -188,11 +220,12 @@ def _micro_batch_ms(setting: Setting, billions: float, traffic: float) -> float:
     c = COEFFICIENTS
     again = {"none": 1.0, "selective": c["selective"], "full": c["full"]}[setting.recompute]
     ms = _compute_ms(setting) * again
-    if setting.micro_batches > 1:
-        ms += c["sums"] * billions / (setting.shards if setting.reshard == "layer" else 1)
+    held = setting.is_replicated or setting.reshard != "layer"
+    if setting.micro_batches > 1 or (setting.is_replicated and setting.ranks > 1):
+        ms += c["sums"] * billions / (1 if held else setting.shards)
     if not setting.captured:
         ms *= 1 + c["eager"]
-    if setting.ranks > 1 and setting.reshard == "layer":
+    if not setting.is_replicated and setting.reshard == "layer":
         ms += c["layer_traffic"] * 8 * traffic
     if not setting.captured and setting.ranks > 1:
         launch = HOST_MS[setting.reshard, setting.fp8] * setting.model.layers * again
@@ -210,6 +243,7 @@ def _compute_ms(setting: Setting) -> float:
         + features["fp8"] * c["fp8"]
         + features["narrow"] * c["narrow"]
         + features["cast"] * c["cast"]
+        + features["elementwise"] * c["elementwise"]
     )
     ours = setting.max_seqlen <= longest_of_our_attention(model.head_size)
     attention = features["attention"] * c["attention" if ours else "long_attention"]
@@ -219,8 +253,8 @@ def _compute_ms(setting: Setting) -> float:
 def step_features(setting: Setting) -> dict[str, float]:
     """Return the quantities on which the time of a micro-batch depends linearly.
 
-    They are TFLOP of matrix products and attention, GB of activations cast, and the number of
-    layers. The keys are keys of COEFFICIENTS.
+    They are TFLOP of matrix products and attention, GB of activations cast and of hidden states,
+    and the number of layers. The keys are keys of COEFFICIENTS.
     """
     model = setting.model
     d = model.hidden_size
@@ -235,5 +269,6 @@ def step_features(setting: Setting) -> dict[str, float]:
         "narrow": tera * 1000 / d,
         "attention": 12 * model.layers * model.heads * setting.squares / 1e12,
         "cast": model.layers * setting.tokens * d / 1e9 * setting.fp8,
+        "elementwise": model.layers * setting.tokens * d / 1e9,
         "layer": float(model.layers),
     }

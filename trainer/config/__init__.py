@@ -3,21 +3,15 @@
 This package does not import torch, so that `--help` is quick. Start reading at `options.py`.
 """
 
+from trainer.config.auto import AUTO
 from trainer.config.checks import flag
 from trainer.config.command_line import parse
-from trainer.config.options import (
-    Backend,
-    ComputeOptions,
-    DataOptions,
-    OptimizerOptions,
-    OutputOptions,
-    Precision,
-    Reshard,
-    TrainOptions,
-)
+from trainer.config.compute_options import Backend, ComputeOptions, Precision, Reshard, Shard
+from trainer.config.options import DataOptions, OptimizerOptions, OutputOptions, TrainOptions
 from trainer.config.presets import PRESETS
 
 __all__ = [
+    "AUTO",
     "PRESETS",
     "Backend",
     "ComputeOptions",
@@ -26,6 +20,7 @@ __all__ = [
     "OutputOptions",
     "Precision",
     "Reshard",
+    "Shard",
     "TrainOptions",
     "flag",
     "parse",

@@ -12,9 +12,9 @@ import tyro
 
 from schemas.models import ModelOptions
 from schemas.option_help import InvalidOptionError, own_errors, with_flowing_help
+from trainer.config.compute_options import ComputeOptions
 from trainer.config.options import (
     ALIASES,
-    ComputeOptions,
     DataOptions,
     OptimizerOptions,
     OutputOptions,

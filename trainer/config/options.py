@@ -8,16 +8,15 @@ from typing import Annotated, Any, Final, Literal
 
 import tyro
 
-from schemas.models import ModelOptions, Recompute
+from schemas.models import ModelOptions
 from schemas.redact import without_credentials
+from trainer.config.auto import AUTO, AutoInt
 from trainer.config.checks import check_local, check_whole
+from trainer.config.compute_options import ComputeOptions
 
-Backend = Literal["auto", "te", "torch"]
-Precision = Literal[
-    "auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"
-]
 Schedule = Literal["linear", "cosine", "wsd"]
-Reshard = Literal["auto", "layer", "micro-batch", "step"]
+PUBLISHED_WARMUP: Final = 2_000
+"""Steps of the warm-up of ESM-2's published training runs."""
 ALIASES: Final = {
     "--lr": "--learning-rate",
     "--wd": "--weight-decay",
@@ -43,9 +42,10 @@ class DataOptions:
     buckets_per_step: int = 0
     """Number of buckets in the global batch. 0: computed from --tokens-per-step. A resumed run
     keeps its batch, on any number of ranks."""
-    buckets_per_micro_batch: int = 1
+    buckets_per_micro_batch: AutoInt = AUTO
     """Number of buckets in a micro-batch. The rank merges them into one THD row (sequences packed
-    one after the other). The gradients of a step's micro-batches are summed."""
+    one after the other). The gradients of a step's micro-batches are summed. auto: on a GPU, as
+    many as make the step faster, fit into its memory, and divide the rank's buckets; 1 on a CPU."""
     seed: int = 0
     """Seed of the initial weights, the order of the data and the masks."""
     mask_probability: float = 0.15
@@ -67,7 +67,7 @@ class DataOptions:
         if not 0.0 < self.mask_probability < 1.0:
             raise ValueError(f"mask-probability is {self.mask_probability}, expected 0 < p < 1")
         if (
-            self.buckets_per_micro_batch < 1
+            (self.buckets_per_micro_batch < 1 and self.buckets_per_micro_batch != AUTO)
             or self.buckets_per_step < 0
             or self.tokens_per_step < 1
         ):
@@ -97,8 +97,9 @@ class OptimizerOptions:
     schedule: Schedule = "linear"
     """Learning rate after the warm-up. linear, cosine: linear or cosine decay. wsd (warmup, stable,
     decay): the peak, then linear decay in the last --decay-fraction of the run."""
-    warmup_steps: int = 2_000
-    """Number of steps in which the learning rate rises linearly from 0 to its peak."""
+    warmup_steps: AutoInt = AUTO
+    """Number of steps in which the learning rate rises linearly from 0 to its peak. auto: 2,000,
+    but at most a tenth of --steps. A resumed run keeps its number."""
     final_fraction: float = 0.1
     """Final learning rate, as a share of the peak."""
     decay_until: float = 0.9
@@ -124,7 +125,7 @@ class OptimizerOptions:
         check_whole(self)
         if (
             self.steps < 1
-            or self.warmup_steps < 0
+            or (self.warmup_steps < 0 and self.warmup_steps != AUTO)
             or self.clip_norm <= 0
             or self.learning_rate <= 0
             or self.max_bad_steps < 1
@@ -142,70 +143,25 @@ class OptimizerOptions:
                 "decay-until and decay-fraction must be above 0 and at most 1, final-fraction "
                 "between 0 and 1"
             )
-        if self.warmup_steps > self.steps * (
-            1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until
-        ):
+        if self.warmup_steps > self._longest_warmup:
             raise ValueError(
                 f"warmup-steps is {self.warmup_steps}, too long for a schedule of {self.steps} "
                 f"steps: give --warmup-steps {self.steps // 10}, or more --steps"
             )
 
+    @property
+    def _longest_warmup(self) -> float:
+        """Number of steps after which the decay begins or, for linear and cosine, ends."""
+        return self.steps * (
+            1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until
+        )
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComputeOptions:
-    """Backend, precision and parallelism. These options change the results by rounding only."""
-
-    backend: Backend = "auto"
-    """te: Transformer Engine, for NVIDIA GPUs. torch: plain torch, for any device. auto: te if the
-    machine has a GPU and Transformer Engine, else torch."""
-    precision: Precision = "auto"
-    """Precision of matrix products. auto: bf16 on a GPU, fp32 on a CPU. fp8-*, mxfp8 and nvfp4 need
-    backend te. mxfp8 and nvfp4 also need a Blackwell GPU. Master weights and Adam's state are
-    always fp32."""
-    precision_layers: str = "all"
-    """Layers whose matrix products use an fp8-*, mxfp8 or nvfp4 --precision. The other layers use
-    bf16. all: all layers. inner:N: all layers but the first N and the last N. Numbers, counted from
-    0: these layers, such as 2-30 or 0,4,8-20."""
-    quantized_init: bool = False
-    """Store the weights of the layers in --precision-layers in FP8 instead of bf16, besides their
-    fp32 masters. This saves memory, and a cast in each forward pass. For one process only."""
-    recompute: Recompute = "none"
-    """Activations that the backward pass recomputes, to save memory. none: no activations.
-    selective: those of the feed-forward part. full: all but the inputs of layers."""
-    cuda_graph: bool = False
-    """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches. If
-    that is impossible, the run prints the reason and continues without a CUDA graph."""
-    compile: bool = False
-    """Compile layers with torch.compile. For backend torch only: the layers of backend te already
-    consist of fused kernels."""
-    replicate: int = 1
-    """Number of replicas of the parameters (HSDP). Each replica is sharded over world size /
-    replicate neighbouring ranks, such as those of one node. 1: one replica, sharded over all ranks
-    (FSDP)."""
-    context_parallel: int = 1
-    """Number of neighbouring ranks that share each bucket, for sequences too long for one GPU. Each
-    rank holds a slice of the tokens, and computes attention for some of the heads."""
-    reshard: Reshard = "auto"
-    """When ranks free gathered parameters and reduce gradients. layer: after each layer (least
-    memory). micro-batch: after each micro-batch. step: after each step (least traffic, 6 bytes more
-    per parameter). auto: step if the run then fits and the gathered parameters and gradients need
-    at most a quarter of a GPU's memory, else layer."""
-    gather_ahead: int = 1
-    """Number of layers whose parameters are prefetched while one layer computes."""
-    timeout_minutes: float = 10.0
-    """Minutes that ranks wait for a rank that does not answer. Then the run ends, and its error
-    message names that rank."""
-
-    def __post_init__(self) -> None:
-        check_whole(self)
-        if (
-            min(self.replicate, self.context_parallel, self.gather_ahead) < 1
-            or self.timeout_minutes <= 0
-        ):
-            raise ValueError(
-                "replicate, context-parallel and gather-ahead must be at least 1, timeout-minutes "
-                "above 0"
-            )
+    @property
+    def warmup(self) -> int:
+        """Number of steps of the warm-up, with `auto` resolved."""
+        if self.warmup_steps != AUTO:
+            return self.warmup_steps
+        return min(PUBLISHED_WARMUP, self.steps // 10, int(self._longest_warmup))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ def _tiny() -> TrainOptions:
     return TrainOptions(
         model=ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=256),
         data=DataOptions(tokens_per_step=16_384),
-        optimizer=OptimizerOptions(steps=100, warmup_steps=10, learning_rate=4e-3),
+        optimizer=OptimizerOptions(steps=100, learning_rate=4e-3),
         output=OutputOptions(out="runs/esm2-tiny", validate_every=50, checkpoint_every=50),
     )
 

@@ -1,4 +1,4 @@
-"""Process topology and FSDP2: ranks, devices, process groups, sharded parameters.
+"""Process topology: ranks, devices, process groups.
 
 torchrun's environment variables tell each process its rank. Without torchrun the job has a single
 process, which does not use FSDP2, because FSDP2 costs a fifth of a step on one GPU. Collectives of
@@ -15,20 +15,19 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Literal, NoReturn, Self
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 
 from schemas.redact import without_credentials
-from trainer.config import ComputeOptions, Reshard
+from trainer.config import ComputeOptions
 from trainer.distributed.context_parallel import Slices
 from trainer.distributed.lost_ranks import Watch
 from trainer.distributed.rendezvous import this_start
+from trainer.distributed.row_shards import RowShards
 
 _NCCL_GRACE: Final = timedelta(minutes=1)
 """Difference between NCCL's timeout and that of the watch (lost_ranks.py). The watch must come
@@ -50,8 +49,9 @@ class Topology:
     checkpoint_group, vote_group: gloo process groups of all ranks.
     timeout: maximum time that a rank waits in a collective.
     watch: detector of lost ranks; None if there is only one rank.
-    replicate: number of replicas of the parameters.
+    replicate: number of replicas of the parameters, if FSDP2 shards them.
     slices: division of each bucket over ranks.
+    shard: how ranks divide parameters and optimizer state (--shard), with `auto` resolved.
     """
 
     rank: int
@@ -63,6 +63,7 @@ class Topology:
     watch: Watch | None = None
     replicate: int = 1
     slices: Slices = field(default_factory=Slices)
+    shard: Literal["none", "optimizer", "full"] = "full"
 
     def for_options(self, options: ComputeOptions) -> Self:
         """Return the topology with --replicate and --context-parallel applied. All ranks must call
@@ -88,8 +89,10 @@ class Topology:
         """
         return dist.new_subgroups_by_enumeration(ranks.tolist(), timeout=self.timeout)[0]
 
-    def _mesh(self) -> DeviceMesh:
-        """Return the mesh (replicate, shard), or (shard) if there is one replica."""
+    def mesh(self) -> DeviceMesh:
+        """Return the mesh (replicate, shard), or (shard) if there is one replica. All ranks must
+        call this.
+        """
         if self.replicate == 1:
             return init_device_mesh(self.device.type, (self.world_size,), mesh_dim_names=("shard",))
         copies = torch.arange(self.world_size).view(self.replicate, -1)
@@ -101,6 +104,24 @@ class Topology:
     @property
     def is_main(self) -> bool:
         return self.rank == 0
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether FSDP2 shards the parameters."""
+        return self.world_size > 1 and self.shard == "full"
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether each of several ranks holds all parameters."""
+        return self.world_size > 1 and self.shard != "full"
+
+    def row_shards(self) -> RowShards:
+        """Return the division of the optimizer's work among ranks. All ranks must call this."""
+        if not (self.is_replicated and self.shard == "optimizer"):
+            return RowShards(world_size=self.world_size)
+        return RowShards(
+            rank=self.rank, ranks=self.world_size, world_size=self.world_size, mesh=self.mesh()
+        )
 
     @property
     def data_ranks(self) -> int:
@@ -146,42 +167,6 @@ class Topology:
             dist.broadcast(on_device, src=0)
         return on_device
 
-    def shard(
-        self, model: nn.Module, *, compute_dtype: torch.dtype, reshard: Reshard, gather_ahead: int
-    ) -> None:
-        """Shard parameters, gradients and optimizer state over the ranks of each replica (FSDP2).
-        Each layer is gathered before its computation.
-
-        Gradients are reduced in fp32. They are summed, not averaged, because the optimizer divides
-        by the number of predicted tokens in the global batch. Forward inputs are not cast, because
-        the angles of rotary embeddings must not become bf16.
-
-        Args:
-            compute_dtype: dtype of the gathered parameters.
-            reshard, gather_ahead: the options --reshard and --gather-ahead.
-        """
-        if self.world_size == 1:
-            return
-        mesh = self._mesh()
-        policy = MixedPrecisionPolicy(
-            param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
-        )
-        blocks: Any = model.layers
-        layers: list[Any] = list(blocks)
-        for layer in layers:
-            fully_shard(
-                layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard == "layer"
-            )
-        fully_shard(model, mesh=mesh, mp_policy=policy)
-        for i, layer in enumerate(layers):
-            layer.set_modules_to_forward_prefetch(layers[i + 1 : i + 1 + gather_ahead])
-            layer.set_modules_to_backward_prefetch(layers[max(0, i - gather_ahead) : i][::-1])
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                module.set_gradient_divide_factor(1.0)
-                # FSDP2 would otherwise use a pre-multiplied sum, which gloo does not have.
-                module.set_force_sum_reduction_for_comms(True)
-
 
 def check_arrangement(options: ComputeOptions, world_size: int) -> None:
     """Check that --replicate and --context-parallel divide the ranks evenly.
@@ -206,25 +191,6 @@ def check_arrangement(options: ComputeOptions, world_size: int) -> None:
             f"{of_a_copy} ranks, which is not a multiple of --context-parallel "
             f"{options.context_parallel}: change --replicate or --context-parallel"
         )
-
-
-def set_gradient_sync(model: nn.Module, *, last: bool) -> None:
-    """Set whether the next backward pass of a sharded model reduces gradients and frees gathered
-    parameters. With `--reshard step`, only the last backward pass of a step does.
-    """
-    assert isinstance(model, FSDPModule)
-    model.set_requires_gradient_sync(last)
-    model.set_reshard_after_backward(last)
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return this rank's shard of a tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def full_tensor(tensor: Tensor) -> Tensor:
-    """Return a tensor assembled from the shards of all ranks. All ranks must call this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def single_process(device: torch.device) -> Topology:

@@ -155,11 +155,6 @@ def check(options: TrainOptions, *, installed: bool) -> None:
             "--tensor-statistics needs the layers of Transformer Engine, but --backend is "
             f"{options.compute.backend}: remove --tensor-statistics, or use --backend te"
         )
-    if options.compute.cuda_graph:
-        raise ValueError(
-            "--tensor-statistics and --cuda-graph cannot be combined, because a graph replays "
-            "kernels without computing statistics: remove one of the two options"
-        )
     if not installed:
         raise ValueError("--tensor-statistics needs nvdlfw_inspect: pip install nvdlfw-inspect")
 

@@ -122,11 +122,6 @@ def _check_combination(options: ComputeOptions) -> None:
             f"--quantized-init stores weights in FP8, but --precision is {options.precision}: "
             f"remove --quantized-init, or use a --precision of {fp8}"
         )
-    if options.quantized_init and options.cuda_graph:
-        raise ValueError(
-            "--quantized-init and --cuda-graph cannot be combined, because FP8 weights are written "
-            "outside of the graph: remove one of the two options"
-        )
 
 
 def _dotted(capability: Capability) -> str:
@@ -138,7 +133,7 @@ def _generation(capability: Capability) -> str:
 
 
 def check_model(
-    compute: ComputeOptions, model: ModelOptions, *, data: str, slice_tokens: int, world_size: int
+    compute: ComputeOptions, model: ModelOptions, *, data: str, slice_tokens: int
 ) -> None:
     """Check that this model can be trained on this dataset in this precision.
 
@@ -150,11 +145,6 @@ def check_model(
         ValueError: the model cannot be trained. The message says what to change.
     """
     low_layers(compute, model.layers)
-    if compute.quantized_init and world_size > 1:
-        raise ValueError(
-            f"--quantized-init supports one process only, but this job has {world_size}: "
-            "remove --quantized-init"
-        )
     if not is_low(compute.precision):
         return
     multiple, name = LOW[compute.precision].multiple, compute.precision

@@ -139,12 +139,12 @@ def prepared(
         options.compute,
         backend=variant.backend,
         precision=variant.precision,
-        cuda_graph=variant.cuda_graph,
+        cuda_graph="auto" if variant.cuda_graph else "off",
     )
     output = replace(options.output, out=stack.enter_context(tempfile.TemporaryDirectory()))
     run = TrainingRun(replace(options, compute=compute, output=output), topology, stack)
-    if variant.cuda_graph and run.not_captured:
-        raise NotAvailableError(run.not_captured)
+    if variant.cuda_graph and run.options.compute.cuda_graph == "off":
+        raise NotAvailableError(run.not_captured or "there is no NVIDIA GPU")
     return lambda: train_step(run, rows or run.feed, RATE)[1][2]
 
 

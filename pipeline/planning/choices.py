@@ -1,0 +1,66 @@
+"""Choices that the trainer makes for options that are `auto`. `thdpack plan` prints the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from pipeline.planning.estimate import ROOM, Reshard, Setting, Shard, memory, seconds
+
+LARGEST_GATHERED: Final = 0.25
+"""Largest share of a GPU's memory that gathered parameters and gradients may take under `--reshard
+step`."""
+MOST_BUCKETS: Final = 16
+"""Largest number of buckets that are merged into a micro-batch."""
+GAIN: Final = 0.02
+"""Smallest gain in time that is worth the memory of a larger micro-batch."""
+ROOM_OF_MERGED: Final = 0.8
+"""Largest share of a GPU's memory that merged buckets may bring a run to. A run of one bucket per
+micro-batch may use ROOM."""
+
+
+def choose_shard(setting: Setting, *, available: float) -> Shard:
+    """Resolve `--shard auto`: return the first of none, optimizer and full that fits.
+
+    Args:
+        available: memory of the smallest GPU, in bytes.
+    """
+    shards: tuple[Shard, ...] = ("none", "optimizer")
+    for shard in shards:
+        if _fits(replace(setting, shard=shard), ROOM * available):
+            return shard
+    return "full"
+
+
+def choose_reshard(setting: Setting, *, available: float) -> Reshard:
+    """Resolve `--reshard auto`. Return "step" if the whole run then fits, and the gathered
+    parameters and gradients need at most a quarter of the memory. Otherwise return "layer".
+    """
+    held = replace(setting, reshard="step")
+    gathered = memory(held)["gathered parameters and gradients"]
+    fits = gathered <= LARGEST_GATHERED * available and _fits(held, ROOM * available)
+    return "step" if fits else "layer"
+
+
+def choose_buckets(setting: Setting, *, available: float) -> int:
+    """Resolve `--buckets-per-micro-batch auto`: return the smallest number whose step takes at most
+    2 % longer than the fastest.
+
+    Only numbers are considered that divide the buckets of a rank and fit into memory.
+
+    Args:
+        setting: setting with one bucket per micro-batch.
+    """
+    numbers = [
+        number
+        for number in range(1, MOST_BUCKETS + 1)
+        if setting.micro_batches % number == 0
+        and (number == 1 or _fits(setting.merged(number), ROOM_OF_MERGED * available))
+    ]
+    times = {number: seconds(setting.merged(number)) for number in numbers}
+    fastest = min(times.values())
+    return min(number for number, time in times.items() if time <= (1 + GAIN) * fastest)
+
+
+def _fits(setting: Setting, room: float) -> bool:
+    return sum(memory(setting).values()) <= room

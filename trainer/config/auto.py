@@ -1,0 +1,27 @@
+"""Whole-numbered options that may be `auto`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import tyro
+
+AUTO: Final = -1
+"""Value of an option that is `auto` and not resolved yet."""
+
+
+def _parsed(words: list[str]) -> int:
+    return AUTO if words[0] == "auto" else int(words[0])
+
+
+AutoInt = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="auto|INT",
+        instance_from_str=_parsed,
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: ["auto" if value == AUTO else str(value)],
+    ),
+]
+"""A whole number, or `auto` on the command line."""

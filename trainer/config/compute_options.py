@@ -1,0 +1,80 @@
+"""Options of backend, precision and parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.models import Recompute
+from trainer.config.checks import check_whole
+
+Backend = Literal["auto", "te", "torch"]
+Precision = Literal[
+    "auto", "fp32", "bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4"
+]
+Reshard = Literal["auto", "layer", "micro-batch", "step"]
+Shard = Literal["auto", "none", "optimizer", "full"]
+CudaGraph = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComputeOptions:
+    """Backend, precision and parallelism. These options change the results by rounding only."""
+
+    backend: Backend = "auto"
+    """te: Transformer Engine, for NVIDIA GPUs. torch: plain torch, for any device. auto: te if the
+    machine has a GPU and Transformer Engine, else torch."""
+    precision: Precision = "auto"
+    """Precision of matrix products. auto: bf16 on a GPU, fp32 on a CPU. fp8-*, mxfp8 and nvfp4 need
+    backend te. mxfp8 and nvfp4 also need a Blackwell GPU. Master weights and Adam's state are
+    always fp32."""
+    precision_layers: str = "all"
+    """Layers whose matrix products use an fp8-*, mxfp8 or nvfp4 --precision. The other layers use
+    bf16. all: all layers. inner:N: all layers but the first N and the last N. Numbers, counted from
+    0: these layers, such as 2-30 or 0,4,8-20."""
+    quantized_init: bool = False
+    """Store the weights of the layers in --precision-layers in FP8 instead of bf16, besides their
+    fp32 masters. This saves memory, and a cast in each forward pass. For one process only."""
+    recompute: Recompute = "none"
+    """Activations that the backward pass recomputes, to save memory. none: no activations.
+    selective: those of the feed-forward part. full: all but the inputs of layers."""
+    cuda_graph: CudaGraph = "auto"
+    """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches.
+    auto: on if that is possible; otherwise the first line of output has the reason. on: an error
+    if it is impossible."""
+    compile: bool = False
+    """Compile layers with torch.compile. For backend torch only: the layers of backend te already
+    consist of fused kernels."""
+    shard: Shard = "auto"
+    """What the ranks of a job divide among themselves. none: nothing, each rank holds the whole
+    model. optimizer: fp32 masters and Adam's state. full: parameters, gradients and optimizer state
+    (FSDP2). auto: the first of these that fits into memory with a micro-batch of one bucket; full
+    with --replicate, --reshard or --context-parallel."""
+    replicate: int = 1
+    """Number of replicas of the parameters (HSDP). Each replica is sharded over world size /
+    replicate neighbouring ranks, such as those of one node. 1: one replica, sharded over all ranks
+    (FSDP)."""
+    context_parallel: int = 1
+    """Number of neighbouring ranks that share each bucket, for sequences too long for one GPU. Each
+    rank holds a slice of the tokens, and computes attention for some of the heads."""
+    reshard: Reshard = "auto"
+    """When ranks free gathered parameters and reduce gradients. layer: after each layer (least
+    memory). micro-batch: after each micro-batch. step: after each step (least traffic, 6 bytes more
+    per parameter). auto: step if the run then fits and the gathered parameters and gradients need
+    at most a quarter of a GPU's memory, else layer."""
+    gather_ahead: int = 1
+    """Number of layers whose parameters are prefetched while one layer computes."""
+    timeout_minutes: float = 10.0
+    """Minutes that ranks wait for a rank that does not answer. Then the run ends, and its error
+    message names that rank."""
+
+    def __post_init__(self) -> None:
+        check_whole(self)
+        if (
+            min(self.replicate, self.context_parallel, self.gather_ahead) < 1
+            or self.timeout_minutes <= 0
+        ):
+            raise ValueError(
+                "replicate, context-parallel and gather-ahead must be at least 1, timeout-minutes "
+                "above 0"
+            )
