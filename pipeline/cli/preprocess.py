@@ -8,6 +8,7 @@ from pipeline.build.build_plan import plan
 from pipeline.build.options import PreprocessOptions
 from pipeline.cli.arguments import UsageError
 from pipeline.inputs.expand import refuse_inside
+from pipeline.storage.s3.first_contact import refuse_unreachable
 from schemas.redact import without_credentials
 
 
@@ -40,6 +41,7 @@ def _dry_run(options: PreprocessOptions) -> int:
     if "-" in options.inputs:
         raise UsageError("--dry-run cannot examine standard input without consuming it")
     refuse_inside(options.out, options.inputs)
+    refuse_unreachable(options.out)
     planned = plan(options)
     for source in planned.sources:
         kind = f"{source.format}, {source.compression}"

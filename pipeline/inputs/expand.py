@@ -16,7 +16,7 @@ from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
 from pipeline.storage.ranged_file import request_with_retries
 from pipeline.storage.retries import RemoteStore
-from pipeline.storage.s3.first_contact import refuse_closed_endpoint
+from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 
@@ -39,6 +39,7 @@ def listed(inputs: tuple[str, ...]) -> Iterator[str]:
         if not text.startswith("@"):
             yield text
             continue
+        refuse_unreachable_inputs([text[1:]])
         with open_input(text[1:]) as file:
             try:
                 lines = [
@@ -126,7 +127,6 @@ def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
     """Expand a URL. Return each object with its entry in the listing, which saves a request."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
-    refuse_closed_endpoint(text)
     fs, path = file_system(text)
     remote = RemoteStore(text, INTERRUPTED)
     with input_errors(text):

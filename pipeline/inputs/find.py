@@ -20,6 +20,7 @@ from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
 from pipeline.storage.ranged_file import request_with_retries
 from pipeline.storage.retries import AT_ONCE, RemoteStore
+from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, version_tag_of
 from schemas.errors import InputError
 from schemas.redact import without_credentials
@@ -60,7 +61,9 @@ def find_sources(
     """
     named: list[Named] = []
     passed_over: list[str] = []
-    for text in listed(inputs):
+    texts = list(listed(inputs))
+    refuse_unreachable_inputs(texts)
+    for text in texts:
         found, others = expand(text, format)
         named += found
         passed_over += others

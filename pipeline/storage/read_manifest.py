@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.storage.retries import RemoteStore
+from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import is_missing, local_path
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
@@ -19,9 +20,11 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
     Raises:
         ManifestError: the manifest is missing, damaged or of another version.
         DatasetError: the store cannot be reached.
+        InputError: no file system is installed for the protocol, or the endpoint is no address.
     """
     folder = local_path(str(url))
     if folder is None:
+        refuse_unreachable(str(url), reading=MANIFEST_NAME)
         remote = RemoteStore(str(url), stopped or threading.Event())
         try:
             text = remote.with_retries(

@@ -103,16 +103,31 @@ def _options(url: str) -> dict[str, Any]:
 
 
 def custom_endpoint() -> str | None:
-    """Return the endpoint set in the environment, fsspec's or AWS's configuration; None for AWS."""
-    named = (
-        os.environ.get("AWS_ENDPOINT_URL_S3")
-        or os.environ.get("AWS_ENDPOINT_URL")
-        or _of_fsspec().get("endpoint_url")
-        or _of_fsspec().get("client_kwargs", {}).get("endpoint_url")
-        or _profile(*map(os.environ.get, _PROFILE)).get("endpoint_url")
-    )
-    host = urlsplit(str(named)).hostname or "" if named else ""
-    return None if not host or host.endswith(_AWS) else str(named)
+    """Return the endpoint set in the environment, fsspec's or AWS's configuration; None for AWS.
+
+    Raises:
+        InputError: the endpoint does not begin with http:// or https://.
+    """
+    named = {
+        "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),
+        "AWS_ENDPOINT_URL": os.environ.get("AWS_ENDPOINT_URL"),
+        "endpoint_url of fsspec's configuration": _of_fsspec().get("endpoint_url")
+        or _of_fsspec().get("client_kwargs", {}).get("endpoint_url"),
+        "endpoint_url of AWS's profile": _profile(*map(os.environ.get, _PROFILE)).get(
+            "endpoint_url"
+        ),
+    }
+    setting, endpoint = next(((name, str(url)) for name, url in named.items() if url), ("", ""))
+    if not endpoint:
+        return None
+    host = urlsplit(endpoint).hostname or ""
+    if not host or not endpoint.startswith(("http://", "https://")):
+        bare = endpoint.rpartition("://")[2].lstrip("/")
+        raise InputError(
+            f"{endpoint!r} is not an address: write http://{bare} or https://{bare}",
+            source=setting,
+        )
+    return None if host.endswith(_AWS) else endpoint
 
 
 def _s3_options() -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pipeline.build.progress import Reporter
 from pipeline.build.stages import hash_tasks, map_tasks
 from pipeline.build.tasks import HashTask, Job, MapTask
 from pipeline.storage.folder import Folder
+from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.signed_json import signed
 from schemas import __version__
 from schemas.code_digest import code_digest
@@ -134,9 +135,11 @@ def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
     Args:
         digest: name of the plan. With None, the function accepts any plan or committed dataset.
     Raises:
-        DatasetError: neither a list nor a dataset of this plan exists.
+        DatasetError: neither a list nor a dataset of this plan exists, or the store does not
+            answer.
         BuildError: the list has another digest, or thdpack had other source code when it planned.
     """
+    refuse_unreachable(dataset)
     destination = open_destination(dataset)
     where, content = destination.out.where(), destination.out.content(PLAN)
     if content is None:

@@ -1,13 +1,15 @@
 """The first request to a store finds a closed endpoint, a missing bucket or wrong credentials.
 
-These faults are permanent, so a build looks for them before any work is done. Other faults may be
-temporary, so later requests are retried for about a minute.
+These faults are permanent, so each command looks for them before any work is done. Other faults may
+be temporary, so later requests are retried for about a minute.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import ssl
+from collections.abc import Iterable
 from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
@@ -19,6 +21,7 @@ from schemas.errors import DatasetError, InputError
 _SECONDS: Final = 5.0
 _S3: Final = ("s3://", "s3a://")
 _GCS: Final = ("gs://", "gcs://")
+_WEB: Final = ("http://", "https://")
 _WRONG_KEYS: Final = frozenset(
     {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 )
@@ -26,23 +29,56 @@ _NO_KEYS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "P
 _SET_KEYS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
-def refuse_unreachable(url: str) -> None:
-    """Send one small request to the store of a dataset's URL; do nothing for other URLs.
+def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
+    """Send one small request to the store of a dataset's URL, or connect to its web server.
 
+    Paths, and URLs of other protocols, are not checked.
+
+    Args:
+        reading: name of a file of which one byte is read. With None, the folder is listed, which
+            readers may have no right to do.
     Raises:
         DatasetError: nothing answers, the bucket is missing, or the credentials are refused.
     """
-    if not url.startswith((*_S3, *_GCS)):
-        return
     try:
         refuse_closed_endpoint(url)
+        said = _fault_of_store(url, reading) if url.startswith((*_S3, *_GCS)) else None
     except InputError as error:
         raise DatasetError(str(error)) from error
+    if said is not None:
+        raise DatasetError(f"{url}: {said}")
+
+
+def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
+    """Check each bucket and each web server among the inputs once, as `refuse_unreachable` does.
+
+    Raises:
+        InputError: nothing answers, the bucket is missing, or the credentials are refused.
+    """
+    seen = set()
+    for url in urls:
+        place = url.split("/", 3)[:3]  # s3:, "" and the bucket
+        if tuple(place) in seen or not url.startswith((*_S3, *_GCS, *_WEB)):
+            continue
+        seen.add(tuple(place))
+        refuse_closed_endpoint(url)
+        said = None if url.startswith(_WEB) else _fault_of_store(url, None)
+        if said is not None:
+            raise InputError(said, source=url)
+
+
+def _fault_of_store(url: str, reading: str | None) -> str | None:
+    """Send one small request; return a permanent fault and its remedy, or None.
+
+    The request reads an object, because the answer to a request for its size has no error code.
+    """
     fs, path = file_system(url)
     bucket, _, prefix = path.partition("/")
 
     def ask() -> None:
-        if url.startswith(_S3):
+        if reading is not None and url.startswith(_S3):
+            fs.cat_file(f"{path.rstrip('/')}/{reading}", start=0, end=1)
+        elif url.startswith(_S3):
             fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
         else:
             fs.info(bucket)
@@ -50,9 +86,8 @@ def refuse_unreachable(url: str) -> None:
     try:
         call_with_deadline(ask, 0)
     except Exception as error:  # other faults may be temporary, and later requests are retried
-        said = _explained(error, bucket)
-        if said is not None:
-            raise DatasetError(f"{url}: {said}") from error
+        return _explained(error, bucket)
+    return None
 
 
 def _explained(error: Exception, bucket: str) -> str | None:
@@ -62,35 +97,69 @@ def _explained(error: Exception, bucket: str) -> str | None:
         return f"the store refuses the credentials ({code}): {_SET_KEYS}"
     if type(error).__name__ in _NO_KEYS:
         return f"no credentials for the store ({error}): {_SET_KEYS}"
-    if code == "NoSuchBucket" or is_missing(error):
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "the store's certificate is not trusted: set AWS_CA_BUNDLE to its authority's file"
+    if code == "NoSuchBucket" or (not code and is_missing(error)):
         return f"there is no bucket {bucket!r}: create it, or choose another"
     return None
 
 
 def refuse_closed_endpoint(url: str) -> None:
-    """Refuse an s3:// URL if no store listens at the endpoint that the user has set.
+    """Refuse a URL if no server listens at its address.
+
+    This address is the host of an http:// or https:// URL, and the endpoint that the user has set
+    for an s3:// URL.
 
     Raises:
-        InputError: the connection was refused, or the host has no address.
+        InputError: the connection was refused, the host has no address, or the address is https://
+            but the server speaks http.
     """
-    endpoint = custom_endpoint() if url.startswith(_S3) else None
+    is_web = url.startswith(_WEB)
+    endpoint = url if is_web else custom_endpoint() if url.startswith(_S3) else None
     if endpoint is None or {"HTTP_PROXY", "HTTPS_PROXY"} & {name.upper() for name in os.environ}:
         return
+    parts = urlsplit(endpoint)
+    scheme, host = parts.scheme, str(parts.hostname)
+    port = parts.port or (443 if scheme == "https" else 80)
+    shown = endpoint if not is_web else f"{scheme}://{parts.netloc.rpartition('@')[2]}"
+    to_correct = "the address" if is_web else "AWS_ENDPOINT_URL"
+    server = "server" if is_web else "store"
     try:
-        _connect(endpoint)
+        lacks_tls = _connect(scheme, host, port)
     except (ConnectionRefusedError, socket.gaierror) as error:
         raise InputError(
-            f"nothing answers at {endpoint} ({error.strerror or error}): start the store there, "
-            "or correct AWS_ENDPOINT_URL",
+            f"nothing answers at {shown} ({error.strerror or error}): start the {server} there, "
+            f"or correct {to_correct}",
             source=url,
         ) from error
     except OSError:  # may be temporary, and later requests are retried
         return
+    if lacks_tls:
+        raise InputError(
+            f"the server at {shown} speaks http, not https: write http:// in {to_correct}",
+            source=url,
+        )
 
 
 @cache
-def _connect(endpoint: str) -> None:
-    """Connect to an endpoint. After a success, later calls in the process do nothing."""
-    parts = urlsplit(endpoint)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    socket.create_connection((str(parts.hostname), port), _SECONDS).close()
+def _connect(scheme: str, host: str, port: int) -> bool:
+    """Connect to a server. After a success, later calls in the process do nothing.
+
+    Returns:
+        Whether the scheme is https, but the server speaks http without TLS.
+    """
+    with socket.create_connection((host, port), _SECONDS) as connection:
+        if scheme != "https":
+            return False
+        context = ssl.create_default_context()
+        context.check_hostname = False  # certificates are checked by the requests that follow
+        context.verify_mode = ssl.CERT_NONE
+        try:
+            context.wrap_socket(connection, server_hostname=host).close()
+            return False
+        except OSError:  # no TLS, or a temporary fault
+            pass
+    with socket.create_connection((host, port), _SECONDS) as connection:
+        connection.settimeout(_SECONDS)
+        connection.sendall(f"HEAD / HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        return connection.recv(5) == b"HTTP/"

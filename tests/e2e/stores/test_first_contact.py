@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +18,8 @@ import s3fs
 from pipeline.storage.s3 import first_contact
 from pipeline.storage.urls import custom_endpoint, file_system
 from tests.helpers.data.corpus import digest, fasta, made_records
-from tests.helpers.processes.command_line import Run
-from tests.helpers.stores.object_store import ObjectStore, point_s3_at
+from tests.helpers.processes.command_line import REPO, Run
+from tests.helpers.stores.object_store import ObjectStore, object_store, point_s3_at
 
 CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
 
@@ -29,6 +31,14 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def own_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """Start a server for one test, and point s3:// at it."""
+    with object_store() as started:
+        point_s3_at(started.endpoint, monkeypatch)
+        yield started
+
+
 def refused(run: Run, *words: object) -> str:
     """Return the only line of a command that fails at once."""
     began = time.monotonic()
@@ -37,6 +47,42 @@ def refused(run: Run, *words: object) -> str:
     assert time.monotonic() - began < 20, "it was retried"
     [line] = done.stderr.splitlines()
     return line.removeprefix("thdpack: ")
+
+
+def training_refused(data: str, out: Path) -> str:
+    """Return the only line of a training run that fails at once."""
+    words = ("-m", "thdpack", "train", "esm2-8m", "--data", data, "--out", out)
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, timeout=120)
+    assert done.returncode == 1
+    assert time.monotonic() - began < 60, "it was retried"
+    [line] = done.stderr.decode().splitlines()
+    return line
+
+
+def readers_of(url: str, tmp_path: Path) -> list[tuple[object, ...]]:
+    """Return a command line of each command that reads a dataset or inputs from a store."""
+    return [
+        ("stats", url),
+        ("stats", f"{url}/in.fasta"),
+        ("plan", "--data", url),
+        ("verify", url),
+        ("inspect", url),
+        ("bench-reader", url),
+        ("run-task", url, "--index", 0),
+        ("preprocess", f"{url}/in.fasta", "--out", tmp_path / "out"),
+        ("preprocess", f"{url}/*.fasta", "--out", tmp_path / "out", "--dry-run"),
+        ("preprocess", REPO / "data" / "sample.fasta", "--out", url, "--dry-run"),
+        ("preprocess", f"@{url}/list", "--out", tmp_path / "out"),
+    ]
+
+
+@pytest.fixture
+def closed() -> str:
+    """Return an address at which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 def test_a_web_address_is_no_destination(run: Run, small: Path) -> None:
@@ -53,16 +99,62 @@ def test_a_missing_bucket_is_named_before_any_work(
     assert "there is no bucket" in said
 
 
-def test_a_closed_endpoint_is_named_at_once(
-    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_command_names_a_missing_bucket_at_once(
+    run: Run, store: ObjectStore, tmp_path: Path
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
+    for words in readers_of("s3://missing/x", tmp_path):
+        assert "there is no bucket 'missing': create it" in refused(run, *words), words
+    assert "there is no bucket 'missing'" in training_refused("s3://missing/x", tmp_path / "run")
+
+
+def test_every_command_names_a_closed_endpoint_at_once(
+    run: Run, closed: str, tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = f"http://{closed}"
     point_s3_at(endpoint, monkeypatch)
-    for words in ((small, "--out", "s3://bucket/x"), ("s3://bucket/in", "--out", tmp_path / "out")):
-        assert f"nothing answers at {endpoint} (Connection refused)" in refused(
-            run, "preprocess", *words
+    said = f"nothing answers at {endpoint} (Connection refused)"
+    for words in (
+        ("preprocess", small, "--out", "s3://bucket/x"),
+        *readers_of("s3://bucket/x", tmp_path),
+    ):
+        assert said in refused(run, *words), words
+    assert said in training_refused("s3://bucket/x", tmp_path / "run")
+    for words in (("verify", endpoint), ("stats", f"{endpoint}/in.fasta")):
+        assert f"{said}: start the server there, or correct the address" in refused(run, *words)
+
+
+def test_every_command_names_wrong_keys_at_once(
+    run: Run, own_store: ObjectStore, tmp_path: Path
+) -> None:
+    address, kind = f"{own_store.endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
+    ask = urllib.request.Request(address, data=b"0", headers=kind)
+    urllib.request.urlopen(ask).close()  # from here on, the server checks keys
+    said = "the store refuses the credentials (InvalidAccessKeyId): set AWS_ACCESS_KEY_ID"
+    for words in readers_of("s3://bucket/x", tmp_path):
+        assert said in refused(run, *words), words
+
+
+def test_https_against_an_http_server_is_named_at_once(
+    run: Run, own_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = own_store.endpoint.replace("http://", "https://")
+    said = f"the server at {address} speaks http, not https: write http:// in "
+    for words in (("verify", address), ("stats", f"{address}/in.fasta")):
+        assert f"{said}the address" in refused(run, *words), words
+    point_s3_at(address, monkeypatch)
+    for words in readers_of("s3://bucket/x", tmp_path):
+        assert f"{said}AWS_ENDPOINT_URL" in refused(run, *words), words
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:9000", "//localhost:9000", "s3://localhost:9000"])
+def test_an_endpoint_without_a_scheme_is_explained(
+    run: Run, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point_s3_at(endpoint, monkeypatch)
+    for words in readers_of("s3://bucket/x", tmp_path):
+        assert refused(run, *words) == (
+            f"AWS_ENDPOINT_URL: {endpoint!r} is not an address: write http://localhost:9000 or "
+            "https://localhost:9000"
         )
 
 

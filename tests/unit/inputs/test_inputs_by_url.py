@@ -175,7 +175,7 @@ def test_a_folder_on_a_store_skips_hidden_objects_and_reads_names_that_look_like
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"AWS_ENDPOINT_URL": ""}, "NoCredentialsError"),
+        ({"AWS_ENDPOINT_URL": ""}, "no credentials for the store .*: set AWS_ACCESS_KEY_ID"),
         ({"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}, "nothing answers at"),
         (
             # with a proxy, only the proxy can tell

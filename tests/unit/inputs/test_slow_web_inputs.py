@@ -93,8 +93,9 @@ def test_a_server_error_is_not_reported_as_a_missing_file(
 def test_a_refused_connection_is_not_reported_as_a_missing_file(run: Run, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens on it
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/x.fasta"
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        url = f"{address}/x.fasta"
         done = run("preprocess", url, "--out", tmp_path / "out")
     assert done.returncode == 1
-    assert f"{url}: cannot be read: ClientConnectorError: Cannot connect to host" in done.stderr
+    assert f"{url}: nothing answers at {address} (Connection refused)" in done.stderr
     assert "no such file" not in done.stderr
