@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         position_ids,
         transformer_engine,
     )
+    from pipeline.reader.data_loader_guard import DataLoaderError
     from pipeline.reader.fork_guard import ForkedReaderError
     from pipeline.reader.mixture import Mixture
     from pipeline.reader.shard_reader import ShardReader
@@ -30,12 +31,14 @@ else:
             "position_ids",
             "transformer_engine",
         ),
+        data_loader_guard=("DataLoaderError",),
         fork_guard=("ForkedReaderError",),
         mixture=("Mixture",),
         shard_reader=("ShardReader",),
     )
 
 __all__ = [
+    "DataLoaderError",
     "ForkedReaderError",
     "Mixture",
     "ShardReader",

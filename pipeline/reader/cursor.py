@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.reader.adapters import merge
-from pipeline.reader.fork_guard import ForkedReaderError, call_after_fork
+from pipeline.reader.data_loader_guard import repeating_workers
+from pipeline.reader.fork_guard import call_after_fork, opened_elsewhere
 from pipeline.reader.global_order import POSITIONS
 from pipeline.storage.retries import ClosedError
 from schemas.errors import StateError
@@ -199,7 +200,7 @@ class GlobalCursor(Iterator[Bucket]):
             ForkedReaderError: another process opened the reader.
         """
         if self._forked:
-            raise _forked()
+            raise opened_elsewhere()
         if not self._finalizer.alive:
             raise ClosedError()
         if not 0 <= position < POSITIONS:
@@ -271,10 +272,13 @@ class GlobalCursor(Iterator[Bucket]):
 
     def _from_here(self) -> Iterator[Bucket]:
         if self._forked:
-            return _raising(_forked())
+            return _raising(opened_elsewhere())
         if not self._finalizer.alive:
             return _raising(ClosedError())
         ranks = self._ranks
+        repeating = repeating_workers(ranks.world_size)
+        if repeating is not None:
+            return _raising(repeating)
         return self._endless(
             self._start
             + (ranks.group - self._start) % ranks.groups
@@ -291,10 +295,3 @@ def _endless(take: _Take, stride: int, block: int, first: int) -> Iterator[Bucke
 def _raising(error: Exception) -> Iterator[Bucket]:
     raise error
     yield
-
-
-def _forked() -> ForkedReaderError:
-    return ForkedReaderError(
-        "this reader was opened in another process, and each process would get the same buckets: "
-        "open a reader in each process, and count all these processes in rank and world_size"
-    )

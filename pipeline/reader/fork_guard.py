@@ -15,6 +15,14 @@ class ForkedReaderError(RuntimeError):
     """A reader is used in a forked process, where it would repeat the parent's buckets."""
 
 
+def opened_elsewhere() -> ForkedReaderError:
+    """Return the error for a reader that is used in a forked process."""
+    return ForkedReaderError(
+        "this reader was opened in another process, and each process would get the same buckets: "
+        "open a reader in each process, and count all these processes in rank and world_size"
+    )
+
+
 class ForkAware(Protocol):
     def after_fork(self) -> None:
         """Prepare the object for use in the new process. This runs before any other code there."""

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pipeline.reader.cursor import GlobalCursor
+from pipeline.reader.data_loader_guard import read_by_number, refuse_data_loader
 from pipeline.reader.reader_options import ReaderOptions
 from pipeline.reader.split_reader import SplitReader
 from schemas.manifest import Manifest
@@ -99,8 +100,18 @@ class ShardReader(ReaderOptions, GlobalCursor):
 
         Raises:
             IndexError: no bucket has this number.
+            DataLoaderError: torch's DataLoader reads this reader as its dataset.
         """
+        refuse_data_loader()
         return self._split.bucket(number)
+
+    def __getitems__(self, numbers: object) -> NoReturn:
+        """Refuse to be read by torch's DataLoader, which calls this method for a batch.
+
+        Raises:
+            DataLoaderError: always.
+        """
+        raise read_by_number()
 
     def __repr__(self) -> str:
         return self.described(str(self.url), {"buckets": len(self)})

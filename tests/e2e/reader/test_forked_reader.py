@@ -101,6 +101,52 @@ def a_loop_ends_in_forks(dataset: Path) -> None:
                 assert in_a_fork(reader.close) == ""
 
 
+def loaders_refuse(dataset: Path) -> None:
+    with ShardReader(dataset) as reader:
+        for options in (
+            {"batch_size": None},
+            {"batch_size": 2, "collate_fn": list},
+            {"batch_size": None, "shuffle": True},
+        ):
+            with pytest.raises(TypeError, match="iterate over the reader itself"):
+                next(iter(DataLoader(reader, **options)))  # type: ignore[arg-type]
+        subset = torch.utils.data.Subset(reader, range(4))  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="iterate over the reader itself"):
+            subset[0]
+        assert reader[3].position == -1
+
+
+class OpenedInWorkers(IterableDataset[int]):
+    """A reader that each worker opens. `counted` says whether workers are counted as ranks."""
+
+    def __init__(self, dataset: Path, counted: bool) -> None:
+        self.dataset, self.counted = dataset, counted
+
+    def __iter__(self) -> Iterator[int]:
+        worker = torch.utils.data.get_worker_info()
+        assert worker is not None
+        ranks = {"rank": worker.id, "world_size": worker.num_workers} if self.counted else {}
+        with ShardReader(self.dataset, prefetch=0, **ranks) as reader:
+            for _ in range(4):
+                yield next(reader).position
+
+
+def workers_count_as_ranks(dataset: Path) -> None:
+    def loader(counted: bool, workers: int) -> DataLoader[int]:
+        source = OpenedInWorkers(dataset, counted)
+        return DataLoader(
+            source, batch_size=None, num_workers=workers, multiprocessing_context="fork"
+        )
+
+    assert sorted(loader(True, 2)) == list(range(8))
+    assert list(loader(False, 1)) == list(range(4))
+    positions = iter(loader(False, 2))
+    with pytest.raises(TypeError, match=r"one of 2 workers .* the same buckets"):
+        next(positions)
+    for worker in multiprocessing.active_children():
+        worker.kill()
+
+
 def workers_read_by_number(dataset: Path) -> None:
     with ShardReader(dataset) as reader:
         expected = [ByNumber(reader)[number] for number in range(40)]
@@ -113,6 +159,14 @@ def test_workers_of_a_data_loader_cannot_use_a_reader_opened_before_the_fork(
     many_shards: Path,
 ) -> None:
     in_its_own_process(workers_refuse, many_shards)
+
+
+def test_a_data_loader_cannot_take_a_reader_as_its_dataset(many_shards: Path) -> None:
+    in_its_own_process(loaders_refuse, many_shards)
+
+
+def test_workers_that_open_a_reader_must_count_as_ranks(many_shards: Path) -> None:
+    in_its_own_process(workers_count_as_ranks, many_shards)
 
 
 @pytest.mark.parametrize("kind", READERS)
