@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from pipeline.inputs.decompress import (
@@ -48,6 +49,42 @@ _RESIDUES_AND_GAPS: Final = bytes([*range(65, 91), *range(97, 123)]) + _GAPS + b
 _LOWER: Final = bytes(range(97, 123))
 _SAMPLE_RECORDS: Final = 1_000
 _SAMPLE_TOKENS: Final = 1 << 20
+_TRANSLATE: Final = "Translate it first"
+_ANNOTATED: Final = frozenset({"genbank", "embl"})
+"""Formats whose records are genomes with annotated genes."""
+_GIVE_PROTEINS: Final = (
+    "Give the proteins of its genes instead, as FASTA (.faa) or GenPept (.gp): thdpack reads the "
+    "sequences of records, not the /translation of their features"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherLetters:
+    """The reason why an input is not read unless an option allows it.
+
+    looks: what it looks like, with the counts that say so
+    expected: what thdpack expects instead
+    remedy: what to do first
+    option: option that allows the input
+    """
+
+    looks: str
+    expected: str
+    remedy: str
+    option: str
+
+    @property
+    def refusal(self) -> str:
+        return (
+            f"{self.looks}; thdpack expects {self.expected}. {self.remedy}, or give {self.option}"
+        )
+
+    @property
+    def warning(self) -> str:
+        return (
+            f"{self.looks}; thdpack expects {self.expected}: `thdpack preprocess` refuses this "
+            f"input without {self.option}"
+        )
 
 
 def refuse_other_letters(source: Source, head: bytes, allowed: Allowed) -> None:
@@ -68,7 +105,7 @@ def refuse_other_letters(source: Source, head: bytes, allowed: Allowed) -> None:
     if said is None and not allowed.alignment:
         said = _alignment(_rows(sample, whole))
     if said is not None:
-        raise InputError(said, source=source.url)
+        raise InputError(said.refusal, source=source.url)
 
 
 def refuse_other_tokens(source: Source, block: RecordBlock, allowed: Allowed) -> None:
@@ -77,10 +114,15 @@ def refuse_other_tokens(source: Source, block: RecordBlock, allowed: Allowed) ->
     Raises:
         InputError: the first records look like nucleotides, or like an alignment.
     """
+    said = None if allowed.everything else other_tokens(source, block, allowed)
+    if said is not None:
+        raise InputError(said.refusal, source=source.url)
+
+
+def other_tokens(source: Source, block: RecordBlock, allowed: Allowed) -> OtherLetters | None:
+    """Return why a source of any format, judged by its first block, would be refused, or None."""
     import numpy as np
 
-    if allowed.everything:
-        return
     ends = block.ends[:_SAMPLE_RECORDS].tolist()
     tokens = block.tokens[: min(ends[-1], _SAMPLE_TOKENS)]
     times = np.bincount(tokens, minlength=len(ESM2))
@@ -95,8 +137,9 @@ def refuse_other_tokens(source: Source, block: RecordBlock, allowed: Allowed) ->
             if end <= tokens.size
         ]
         said = _alignment(texts)
-    if said is not None:
-        raise InputError(said, source=source.url)
+    if said is not None and source.format in _ANNOTATED and said.remedy == _TRANSLATE:
+        return replace(said, remedy=_GIVE_PROTEINS)
+    return said
 
 
 def _plain(source: Source, head: bytes) -> bytes | None:
@@ -159,8 +202,8 @@ def _rows(text: bytes, whole: bool) -> list[bytes]:
     return [b"".join(body.split()) for body in (bodies if whole else bodies[:-1])]
 
 
-def _nucleotides(counts: Mapping[str, int], whole: bool) -> str | None:
-    """Return an error message if nearly all letters are nucleotides.
+def _nucleotides(counts: Mapping[str, int], whole: bool) -> OtherLetters | None:
+    """Return a reason to refuse if nearly all letters are nucleotides.
 
     In addition, at least three of A, C, G and T (or U) must be common, or half of the letters must
     be N, as at the start of a chromosome. Repeats such as poly-A therefore cause no error.
@@ -174,15 +217,17 @@ def _nucleotides(counts: Mapping[str, int], whole: bool) -> str | None:
     if sum(base > _RARE * letters for base in bases) < 3 and counts["N"] < letters / 2:
         return None
     some = f"its {letters:,}" if whole else f"the first {letters:,}"
-    return (
-        f"looks like nucleotides ({100 * known // letters} % of {some} letters are "
-        "A, C, G, T, U or N); thdpack expects proteins. "
-        "Translate it first, or give --allow-nucleotides"
+    share = f"{100 * known // letters} % of {some} letters are A, C, G, T, U or N"
+    return OtherLetters(
+        looks=f"looks like nucleotides ({share})",
+        expected="proteins",
+        remedy=_TRANSLATE,
+        option="--allow-nucleotides",
     )
 
 
-def _alignment(rows: Sequence[bytes]) -> str | None:
-    """Return an error message if all records are equally long, and at least half of them have gaps.
+def _alignment(rows: Sequence[bytes]) -> OtherLetters | None:
+    """Return a reason to refuse if all records are equally long and at least half have gaps.
 
     In the A3M format, lower-case letters are insertions. The lengths are equal without them.
     """
@@ -197,8 +242,10 @@ def _alignment(rows: Sequence[bytes]) -> str | None:
         columns = {len(row.translate(None, _LOWER + b".")) for row in rows}
     if len(columns) > 1:
         return None
-    return (
-        f"looks like an alignment ({gapped:,} of the first {len(rows):,} records have gaps, and "
-        f"all have {columns.pop():,} columns); thdpack expects unaligned proteins. "
-        "Remove the gaps (- and .) first, or give --allow-alignment"
+    gaps = f"{gapped:,} of the first {len(rows):,} records have gaps"
+    return OtherLetters(
+        looks=f"looks like an alignment ({gaps}, and all have {columns.pop():,} columns)",
+        expected="unaligned proteins",
+        remedy="Remove the gaps (- and .) first",
+        option="--allow-alignment",
     )

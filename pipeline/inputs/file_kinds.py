@@ -52,7 +52,6 @@ _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
     (b"ATOM  ", "a PDB structure", _FROM_STRUCTURE),
     (b"data_", "an mmCIF structure", _FROM_STRUCTURE),
     (b"\x93NUMPY", "a NumPy array", _CONVERT),
-    (b"LOCUS ", "a GenBank file", "read it with --format genbank"),
 )
 _BYTE_ORDER: Final = (b"\xff\xfe", b"\xfe\xff", b">\x00", b"\x00>")
 _MARKUP: Final = re.compile(
@@ -62,6 +61,8 @@ _XML: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b")
 _FASTQ: Final = re.compile(rb"@[^\r\n]*\r?\n[^\r\n]+\r?\n\+")
 _FLAT_FILE: Final = re.compile(rb"ID {3}\S")
 _EMBL: Final = re.compile(rb"ID {3}[^\r\n]*\bBP\.\s*$", re.MULTILINE)
+_GENBANK: Final = re.compile(rb"LOCUS [^\r\n]*")
+_BASE_PAIRS: Final = re.compile(rb" \d+ bp\b")
 _JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 _CSV: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\w\" .-]+([,\t])[\w\" .()\[\]-]*(?:\1[^\r\n]*)?\r?\n")
 _TAR: Final = slice(257, 262)
@@ -93,6 +94,14 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
     if _FLAT_FILE.match(head):
         name, option = ("an EMBL", "embl") if _EMBL.match(head) else ("a Swiss-Prot", "swiss")
         return f"{name} flat file: read it with --format {option}"
+    locus = _GENBANK.match(head)
+    if locus and _BASE_PAIRS.search(locus[0]):
+        return (
+            "a GenBank file of nucleotides: give the proteins of its genes, as FASTA (.faa) or "
+            "GenPept (.gp)"
+        )
+    if locus:
+        return "a GenBank file of proteins (GenPept): read it with --format genbank"
     if _JSON.match(head):
         return f"JSON: {_CONVERT}"
     table = _CSV.match(head)

@@ -56,3 +56,4 @@ class Allowed:
 
 
 ANYTHING: Final = Allowed(nucleotides=True, alignment=True)
+NOTHING_ELSE: Final = Allowed()

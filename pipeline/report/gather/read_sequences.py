@@ -8,6 +8,7 @@ blocks, and each record needs memory for its id and 50 more bytes.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,8 +26,11 @@ from pipeline.build.options import DatasetOptions
 from pipeline.build.progress import Reporter
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.executors.processes import cores
+from pipeline.inputs.composition import OtherLetters, other_tokens
 from pipeline.inputs.record_block import RecordBlock
+from pipeline.inputs.source import NOTHING_ELSE, Source
 from pipeline.storage.open_folder import folder_of
+from schemas.redact import without_credentials
 
 IDS_TRIED: Final = 1 << 20
 """Length, in bytes, of the sample of ids that is compressed to predict the size of records/."""
@@ -93,7 +97,7 @@ _NOTHING: Final = ReadRecords(
 
 
 def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> ReadRecords:
-    """Read all records of all inputs, in order.
+    """Read all records of all inputs, in order. Warn of inputs that a build would refuse.
 
     Raises:
         InputError: an input cannot be read or breaks a rule.
@@ -117,7 +121,12 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             options=options,
             work=folder_of(Path()),
         )
-        return _read_range(task, source, on_bytes)
+        return _read_range(task, source, on_bytes, warn)
+
+    def warn(source: Source, said: OtherLetters) -> None:
+        where = "standard input" if source.name == "-" else without_credentials(source.url)
+        with lock:
+            progress.note(f"warning: {where}: {said.warning}")
 
     with ThreadPoolExecutor(cores()) as threads:
         try:
@@ -126,9 +135,19 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             stopped.set()  # after an error, stop other threads before they have read everything
 
 
-def _read_range(task: MapTask, source: int, on_bytes: OnBytes) -> ReadRecords:
+def _read_range(
+    task: MapTask, index: int, on_bytes: OnBytes, warn: Callable[[Source, OtherLetters], None]
+) -> ReadRecords:
+    """Read the records of a range of the source with number `index`."""
+    found: list[ReadRecords] = []
     with closing(record_blocks(task, on_bytes)) as blocks:
-        return _joined([_read_block(block, source, task.options) for block, _ in blocks])
+        for block, _ in blocks:
+            if task.begin == 0 and not found and len(block):
+                said = other_tokens(task.source, block, NOTHING_ELSE)
+                if said is not None:
+                    warn(task.source, said)
+            found.append(_read_block(block, index, task.options))
+    return _joined(found)
 
 
 def _read_block(block: RecordBlock, source: int, options: DatasetOptions) -> ReadRecords:

@@ -91,6 +91,44 @@ def test_proteins_of_few_letters_are_taken(tmp_path: Path) -> None:
         assert said_of(path, content) == "", content[:80]
 
 
+@pytest.mark.parametrize(
+    ("content", "looks", "option"),
+    [
+        (made("ACGT", [500] * 4), "like nucleotides (100 % of its 2,000 letters", "nucleotides"),
+        (made("ACGU", [80] * 3), "like nucleotides (100 % of its 240 letters", "nucleotides"),
+        (made(LETTERS + "---", [70] * 9), "like an alignment (9 of the first 9", "alignment"),
+    ],
+)
+def test_statistics_warn_of_what_a_build_refuses(
+    run: Run, tmp_path: Path, content: bytes, looks: str, option: str
+) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_bytes(content)
+    for words, where in ((("stats", path), path), (("stats", "-"), "standard input")):
+        done = run(*words, stdin=content if where != path else None)
+        assert done.returncode == 0
+        [line] = [line for line in done.stderr.splitlines() if line.startswith("warning")]
+        assert line.startswith(f"warning: {where}: looks {looks}")
+        assert line.endswith(f"`thdpack preprocess` refuses this input without --allow-{option}")
+    path.write_bytes(fasta(made_records(50)))
+    assert "warning" not in run("stats", path).stderr
+
+
+def test_a_genome_in_a_flat_file_is_told_to_give_its_proteins(run: Run, tmp_path: Path) -> None:
+    lines = "".join(f"{60 * i + 1:>9} {'acgttgcaca ' * 6}\n" for i in range(20))
+    path = tmp_path / "x.gb"
+    path.write_text(
+        f"LOCUS       X               1200 bp    DNA     linear   BCT 01-JAN-2000\n"
+        f"ACCESSION   X\nFEATURES             Location/Qualifiers\n"
+        f'     CDS             1..9\n                     /translation="MKT"\n'
+        f"ORIGIN\n{lines}//\n"
+    )
+    said = run("preprocess", path, "--out", tmp_path / "out").stderr
+    assert f"{path}: looks like nucleotides (100 % of its 1,200 letters" in said
+    assert "Give the proteins of its genes instead, as FASTA (.faa) or GenPept (.gp)" in said
+    assert "Translate" not in said
+
+
 def test_nucleotides_in_a_table_are_refused_too(run: Run, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
