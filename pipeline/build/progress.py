@@ -19,7 +19,7 @@ class Reporter(Protocol):
     """Interface of the classes that show the progress of a build."""
 
     def phase(self, name: str, total_bytes: int) -> None:
-        """Begin a phase that will read about `total_bytes`."""
+        """Begin a phase that will read about `total_bytes`; 0 if this is unknown."""
 
     def advance(self, done_bytes: int) -> None:
         """Count bytes of the phase that were read since the last call."""
@@ -41,7 +41,8 @@ class PlainReporter:
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done = name, total_bytes, 0
         self._started = self._said = time.monotonic()
-        print(f"{name} ({total_bytes / 1e6:,.1f} MB)", file=sys.stderr, flush=True)
+        size = f" ({total_bytes / 1e6:,.1f} MB)" if total_bytes else ""
+        print(f"{name}{size}", file=sys.stderr, flush=True)
 
     def advance(self, done_bytes: int) -> None:
         self._done += done_bytes

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import asdict
 
-from pipeline.build.array_jobs.run_listed import commit, run_tasks
+from pipeline.build.array_jobs.run_listed import TasksRun, commit, run_tasks
 from pipeline.build.array_jobs.task_list import load_task_list, plan_tasks
 from pipeline.build.build_dataset import Built
 from pipeline.build.options import PreprocessOptions
@@ -12,6 +14,7 @@ from pipeline.build.progress import reporter
 from pipeline.cli.subcommand_options import CommitOptions, RunTaskOptions
 from pipeline.cli.summary import print_built
 from pipeline.storage.read_manifest import read_manifest
+from schemas.redact import without_credentials
 
 
 def run_plan_tasks(options: PreprocessOptions) -> int:
@@ -29,8 +32,13 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
     print(f"{'plan':>16}  {digest}")
     for name, count in counts.items():
         print(f"{name:>16}  {count} tasks")
-    task = f"thdpack run-task {out} --plan PLAN --stage STAGE --index N, for map, then reduce"
-    print(f"{'next':>16}  {task}; then thdpack commit {out} --plan PLAN")
+    dataset = shlex.quote(without_credentials(out))
+    for stage, count in counts.items():
+        task = f"thdpack run-task {dataset} --plan {digest} --stage {stage} --index"
+        name = "first" if stage == "map" else "then"
+        each = f"   # and every other index up to {count - 1}" if count > 1 else ""
+        print(f"{name:>16}  {task} 0{each}")
+    print(f"{'finally':>16}  thdpack commit {dataset} --plan {digest}")
     print(f"{'on Slurm':>16}  deploy/slurm/preprocess.sbatch does all of it")
     return 0
 
@@ -43,12 +51,30 @@ def run_run_task(options: RunTaskOptions) -> int:
     """
     with reporter(as_json=options.log_json) as report:
         listed = load_task_list(options.dataset, options.plan)
-        count = 0
+        done = TasksRun(run=0, skipped=0)
         if listed is not None:
-            count = run_tasks(listed, options.stage, options.index, options.array_size, report)
-    if not options.log_json:
-        print(f"{count} tasks run" if count else "nothing to do")
+            done = run_tasks(listed, options.stage, options.index, options.array_size, report)
+    if options.log_json:
+        print(json.dumps({"event": "tasks", **asdict(done)}), flush=True)
+    else:
+        print(_told(done, committed=listed is None))
     return 0
+
+
+def _told(done: TasksRun, *, committed: bool) -> str:
+    """Return a line that says how many tasks were run, and how many had finished already."""
+    if committed:
+        return "the dataset is complete already; nothing to do"
+    skipped = f"{_tasks(done.skipped)} skipped, because an earlier run finished them"
+    if done.skipped == 1:
+        skipped = "1 task skipped, because an earlier run finished it"
+    if not done.run:
+        return f"{skipped}; nothing to do" if done.skipped else "nothing to do"
+    return f"{_tasks(done.run)} run" + (f"; {skipped}" if done.skipped else "")
+
+
+def _tasks(number: int) -> str:
+    return "1 task" if number == 1 else f"{number:,} tasks"
 
 
 def run_commit(options: CommitOptions) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from pipeline.build.progress import Reporter
 from pipeline.build.rerun_damaged import mended
 from pipeline.build.run_task import run_once
 from pipeline.build.stages import reduce_tasks
+from pipeline.build.task_markers import Outcome
 from pipeline.build.tasks import HashTask, MapTask, ReduceTask, Task
 from pipeline.executors.executor import Executor, SerialExecutor
 from pipeline.executors.processes import ProcessExecutor
@@ -26,10 +27,18 @@ from schemas.errors import DatasetError, InputError
 from schemas.manifest import Manifest
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TasksRun:
+    """Number of tasks that were run, and of those that an earlier run had finished."""
+
+    run: int
+    skipped: int
+
+
 def run_tasks(
     listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter
-) -> int:
-    """Run task `index` of a stage, and return the number of tasks run.
+) -> TasksRun:
+    """Run task `index` of a stage, unless it has finished already.
 
     Args:
         stage: name of the stage. With None, `index` counts the tasks of all stages.
@@ -44,9 +53,14 @@ def run_tasks(
         for task in tasks:
             if isinstance(task, MapTask | HashTask):
                 _refuse_changed(task.source)
-        report.phase(stage or "run", 0)
-        _run(listed, tasks, SerialExecutor(durable=True), report)
-    return len(tasks)
+        report.phase(stage or "run", sum(_input_bytes(task) for task in tasks))
+        skipped = _run(listed, tasks, SerialExecutor(durable=True), report)
+    return TasksRun(run=len(tasks) - skipped, skipped=skipped)
+
+
+def _input_bytes(task: Task[Any]) -> int:
+    """Return the bytes of input that a map or hash task reads; 0 for other tasks."""
+    return task.end - task.begin if isinstance(task, MapTask | HashTask) else 0
 
 
 def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
@@ -78,20 +92,28 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
             return mended(finish, run_again, listed.work, report)
 
 
-def _run(
-    listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter
-) -> None:
-    """Run tasks. If one finds a damaged spill (output of a map task), run that map task again, and
-    then retry."""
-    work = partial(run_once, out=listed.out)
+def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter) -> int:
+    """Run tasks, and return the number of those that had finished already.
 
-    def run(chosen: Sequence[Task[Any]]) -> None:
-        executor.run(work, chosen, lambda _, outcome: None, report.advance)
+    If a task finds a damaged spill (output of a map task), run that map task again, and then retry.
+    """
+    work = partial(run_once, out=listed.out)
+    finished: set[int] = set()
+    """Indices of tasks that this call has run."""
+    skipped: set[int] = set()
+
+    def note(index: int, outcome: Outcome[Any]) -> None:
+        if not outcome.skipped:
+            finished.add(index)
+        elif index not in finished:
+            skipped.add(index)
 
     def run_again(name: str) -> None:
-        run([task for task in (*listed.maps, *tasks) if task.name == name])
+        chosen = [task for task in (*listed.maps, *tasks) if task.name == name]
+        executor.run(work, chosen, lambda _, outcome: None, report.advance)
 
-    mended(lambda: run(tasks), run_again, listed.work, report)
+    mended(lambda: executor.run(work, tasks, note, report.advance), run_again, listed.work, report)
+    return len(skipped)
 
 
 def _chosen(

@@ -1,0 +1,53 @@
+"""What plan-tasks and run-task print: real commands, and tasks that had finished already."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.processes.command_line import Run
+
+SIZES = {"task_bytes": 30_000, "partition_bytes": 60_000}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "made.fasta"
+    path.write_bytes(fasta(made_records(300)))
+    return path
+
+
+def test_a_task_that_has_finished_is_reported_as_skipped(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
+    out = tmp_path / "out"
+    assert run("plan-tasks", corpus, "--out", out, **SIZES).returncode == 0
+    task = ("run-task", out, "--stage", "map", "--index", 0)
+    first = run(*task)
+    assert first.stdout == "1 task run\n"
+    assert first.stderr == "map (0.0 MB)\n"
+    again = "1 task skipped, because an earlier run finished it"
+    assert run(*task).stdout == f"{again}; nothing to do\n"
+    assert run(*task, "--array-size", 2).stdout.endswith(f" run; {again}\n")
+    assert '{"event": "tasks", "run": 0, "skipped": 1}' in run(*task, "--log-json").stdout
+
+
+def test_commands_that_plan_tasks_prints_build_the_dataset(
+    run: Run, tmp_path: Path, corpus: Path
+) -> None:
+    out = tmp_path / "a folder"
+    words = ("plan-tasks", corpus, "--out", out)
+    lines = run(*words).stdout.splitlines()
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if " thdpack " in line]
+    assert [words[:2] for words in commands] == [
+        ["thdpack", "run-task"],
+        ["thdpack", "run-task"],
+        ["thdpack", "commit"],
+    ]
+    for words in commands:
+        done = run(*words[1:])
+        assert done.returncode == 0, done.stderr
+    assert run("verify", out).returncode == 0
