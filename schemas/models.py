@@ -6,7 +6,8 @@ Source: Lin et al., Science 2023 (tables S1 and S2 of its supplement).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -101,6 +102,28 @@ ESM2_MODELS: Final[Mapping[str, ModelOptions]] = {
     "esm2-15b": ModelOptions(layers=48, hidden_size=5120, heads=40, ffn_size=20480),
 }
 """Shapes of the published models, by preset."""
+
+_PUBLISHED_NAMES: Final[Mapping[str, str]] = {
+    "esm2_t6_8m_ur50d": "esm2-8m",
+    "esm2_t12_35m_ur50d": "esm2-35m",
+    "esm2_t30_150m_ur50d": "esm2-150m",
+    "esm2_t33_650m_ur50d": "esm2-650m",
+    "esm2_t36_3b_ur50d": "esm2-3b",
+    "esm2_t48_15b_ur50d": "esm2-15b",
+}
+"""Names under which the weights of each preset were published, in lower case."""
+
+
+def preset_hint(word: str, presets: Iterable[str]) -> str:
+    """Return what to say about a word that is not one of these presets: the one that it resembles,
+    or all of them."""
+    presets = list(presets)
+    published = _PUBLISHED_NAMES.get(word.rpartition("/")[2].lower())
+    if published is not None:
+        return f"its preset is {published} (--init-from FOLDER starts from published weights)"
+    close = difflib.get_close_matches(word.lower().replace("_", "-"), presets, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(presets)}"
+
 
 PUBLISHED_RUNS: Final[Mapping[str, PublishedRun]] = {
     **dict.fromkeys(ESM2_MODELS, PublishedRun()),

@@ -9,9 +9,10 @@ from rich.table import Table
 
 from pipeline.cli.arguments import UsageError
 from pipeline.cli.subcommand_options import PlanOptions
-from pipeline.planning.cluster import GPU_GIB
+from pipeline.planning.cluster import GPU_GIB, MEASURED
 from pipeline.planning.estimate import memory, seconds
-from pipeline.planning.training_plan import TrainingPlan, plan_training
+from pipeline.planning.training_plan import CACHE, TrainingPlan, plan_training
+from pipeline.storage.urls import is_url
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 
 
@@ -48,9 +49,17 @@ def _show(plan: TrainingPlan, console: Console) -> None:
         highlight=False,
         markup=False,
     )
+    if plan.cluster.gpu != MEASURED:
+        console.print(
+            f"tokens/s and times below are those of {MEASURED}s, which have faster memory: "
+            f"no {plan.cluster.gpu} was measured; expect a longer run",
+            highlight=False,
+            soft_wrap=True,
+        )
     facts = Table(box=None, show_header=False, pad_edge=False)
     step = f"a step of {best.setting.step_tokens:,.0f} tokens takes {seconds(best.setting):,.2f} s"
-    facts.add_row("tokens/s", f"{rate:,.0f}, {rate / number:,.0f} a GPU; {step}")
+    measured = "" if plan.cluster.gpu == MEASURED else f" of {MEASURED}"
+    facts.add_row(f"tokens/s{measured}", f"{rate:,.0f}, {rate / number:,.0f} a GPU; {step}")
     for name, tokens in (("an epoch", plan.epoch_tokens), ("the run", plan.tokens)):
         hours = plan.hours(tokens)
         steps = f"{_steps(tokens / best.setting.step_tokens)} steps"
@@ -65,6 +74,9 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     facts.add_row("", f"{best.gib:6.1f} GiB  of {GPU_GIB[plan.cluster.gpu]}")
     console.print(facts, highlight=False)
     console.print(plan.command, highlight=False, markup=False, soft_wrap=True)
+    if is_url(plan.data):
+        line = f"replace {CACHE} by a folder on a local disk, which all processes of a node share"
+        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
     for each in plan.candidates[1:]:
         rates = f"{each.tokens_per_second:,.0f} tokens/s in {each.gib:.0f} GiB"
         line = f"or {rates}: {' '.join(each.flags())}"
@@ -92,11 +104,6 @@ def _caveat(plan: TrainingPlan) -> str:
         note += (
             "; with --context-parallel only memory was measured, and estimated time "
             "leaves out communication between its ranks"
-        )
-    if plan.cluster.gpu != "H200":
-        note += (
-            f"; times are those of an H200, which has faster memory than {plan.cluster.gpu}: "
-            f"no {plan.cluster.gpu} was measured"
         )
     if plan.cluster.nodes > 1:
         note += "; traffic between hosts was not measured"

@@ -8,6 +8,8 @@ from typing import Final
 
 GPU_GIB: Final = {"H200": 139.8, "H100": 79.2}
 """Memory that torch can allocate on a GPU of each kind, in GiB."""
+MEASURED: Final = "H200"
+"""Kind of GPU on which times were measured. Plans use its times for all kinds."""
 _GPUS_PER_NODE: Final = 8
 
 
@@ -43,7 +45,5 @@ class Cluster:
             raise ValueError(f"--gpus is {text!r}, expected a number and a kind, such as 8xH200")
         number, gpu = int(found[1]), found[2].upper()
         if gpu not in GPU_GIB:
-            raise ValueError(
-                f"--gpus {text}: {gpu} was not measured; measured were {', '.join(GPU_GIB)}"
-            )
+            raise ValueError(f"--gpus {text}: {gpu} is unknown; plans know {', '.join(GPU_GIB)}")
         return Cluster(number=number, gpu=gpu)

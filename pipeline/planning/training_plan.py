@@ -7,20 +7,26 @@ buckets. Estimates hold for backend te (Transformer Engine) on the GPUs of `clus
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pipeline.planning.cluster import Cluster
+from pipeline.planning.cluster import MEASURED, Cluster
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.search_settings import Candidate, search_settings
 from pipeline.storage.read_manifest import read_manifest
+from pipeline.storage.urls import is_url
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
-from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, check_length_multiple
+from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, check_length_multiple, preset_hint
 
+CACHE: Final = "/tmp/thdpack-cache"
+"""Value of --cache-dir in the command for a remote dataset, for the user to replace."""
 _SHORT_RUN: Final = 20_000
 """Number of steps below which the command limits the warm-up to a tenth of the run."""
 _SHOWN: Final = 5
+_TINY: Final = "esm2-tiny"
+"""Preset of the trainer that is no published model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,11 +62,13 @@ class TrainingPlan:
     @property
     def command(self) -> str:
         """The command that starts the run."""
-        flags = ["--data", self.data, "--precision", self.precision]
+        flags = ["--data", self.data, "--out", f"runs/{self.model}", "--precision", self.precision]
+        if is_url(self.data):
+            flags += ["--cache-dir", CACHE]
         flags += [*self.best.flags(), "--steps", str(self.steps)]
         if self.steps < _SHORT_RUN:
             flags += ["--warmup-steps", str(self.steps // 10)]
-        return " ".join([self._launcher, "train", self.model, *flags])
+        return f"{self._launcher} train {self.model} {shlex.join(flags)}"
 
     @property
     def _launcher(self) -> str:
@@ -82,6 +90,7 @@ class TrainingPlan:
             "command": self.command,
             "memory_bytes": memory(best.setting),
             "memory_gib": best.gib,
+            "times_of": MEASURED,
             "tokens_per_second": best.tokens_per_second,
             "tokens_per_second_per_gpu": best.tokens_per_second / self.cluster.number,
             "step_seconds": seconds(best.setting),
@@ -119,8 +128,14 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
             the dataset, or no setting fits. In the last case, the message names a remedy.
         DatasetError: the dataset cannot be read, or its train split is empty.
     """
+    if model == _TINY:
+        raise ValueError(
+            f"--model {model} is for trying the trainer on a CPU, where its run takes a minute or "
+            f"two, so it needs no plan: run `thdpack train {model} --data {data}`. There are plans "
+            f"for {', '.join(ESM2_MODELS)}"
+        )
     if model not in ESM2_MODELS:
-        raise ValueError(f"--model {model} is unknown; choose one of {', '.join(ESM2_MODELS)}")
+        raise ValueError(f"--model {model} is unknown: {preset_hint(model, ESM2_MODELS)}")
     cluster = Cluster.parse(gpus)
     manifest = read_manifest(data)
     train = manifest.splits.get("train")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from benchmarks.training.fit_estimate import MEASURED, setting_of
 from pipeline.planning.cluster import Cluster
 from pipeline.planning.estimate import Setting, memory, seconds
-from pipeline.planning.training_plan import plan_training
+from pipeline.planning.training_plan import CACHE, plan_training
 from schemas.models import ESM2_MODELS
 from tests.helpers.processes.command_line import Run, preprocess
 from trainer.config import PRESETS, parse
@@ -133,14 +135,40 @@ def test_a_plan_names_flags_that_the_trainer_takes(
     assert "warning" not in run(*words, "--tokens", str(20 * epoch)).stdout
 
 
+def test_a_plan_for_other_gpus_says_whose_times_it_shows(dataset: Path, run: Run) -> None:
+    measured = run("plan", "--data", dataset, "--gpus", "8xH200").stdout
+    assert "tokens/s   " in measured
+    assert "was measured" not in measured
+    others = run("plan", "--data", dataset, "--gpus", "8xH100").stdout.splitlines()
+    assert others[0].startswith("esm2-650m on 8 H100, bf16")
+    assert others[1].startswith("tokens/s and times below are those of H200s")
+    assert others[2].startswith("tokens/s of H200  ")
+
+
+def test_the_command_of_a_plan_names_its_folders(dataset: Path, tmp_path: Path) -> None:
+    spaced = tmp_path / "my data"
+    spaced.symlink_to(dataset)
+    for data, cache in ((str(spaced), ""), (f"memory://plan{dataset}", CACHE)):
+        if cache:
+            fsspec.filesystem("memory").put(f"{dataset}/", f"/plan{dataset}", recursive=True)
+        plan = plan_training(data, "esm2-8m", "1xH200", precision="bf16", tokens=10**9)
+        options = parse(shlex.split(plan.command)[2:])
+        assert options.data.data == data
+        assert options.data.cache_dir == cache
+        assert options.output.out == "runs/esm2-8m"
+
+
 def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(
     dataset: Path, run: Run, tmp_path: Path
 ) -> None:
     for arguments, words in (
         (("--model", "esm2-15b", "--gpus", "1xH200"), "needs at least"),
-        (("--model", "esm2-2b", "--gpus", "1xH200"), "choose one of esm2-8m"),
+        (("--model", "x", "--gpus", "1xH200"), "there are esm2-8m"),
+        (("--model", "esm2-650", "--gpus", "1xH200"), "did you mean esm2-650m?"),
+        (("--model", "esm2_t33_650M_UR50D"), "its preset is esm2-650m (--init-from"),
+        (("--model", "esm2-tiny"), "needs no plan: run `thdpack train esm2-tiny --data"),
         (("--gpus", "H200"), "such as 8xH200"),
-        (("--gpus", "8xB200"), "B200 was not measured"),
+        (("--gpus", "8xB200"), "B200 is unknown; plans know H200, H100"),
     ):
         found = run("plan", "--data", dataset, *arguments)
         assert found.returncode == 2
