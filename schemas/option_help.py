@@ -1,12 +1,16 @@
-"""Command-line options: help texts from the docstrings of fields, and errors for invalid values."""
+"""Command-line options: help texts from the docstrings of fields, errors for invalid values, and
+hints for options of other programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 T = TypeVar("T")
+_SETTING: Final = re.compile(r"[A-Za-z_][\w-]*=")
+"""Settings such as `steps=100`, as programs with Hydra or a key-value configuration take them."""
 
 
 class InvalidOptionError(Exception):
@@ -32,6 +36,29 @@ def with_flowing_help(options: type[T]) -> type[T]:
         for name, hint in hints.items()
     }
     return options
+
+
+def refuse_foreign_options(
+    words: Sequence[str], others: Mapping[str, str], *, takes_files: bool
+) -> None:
+    """Refuse options that other programs have under another name, and settings without hyphens.
+
+    Args:
+        words: command line after the subcommand or the preset.
+        others: for each such option, with hyphens, what to use here.
+        takes_files: whether a word without hyphens may name a file. If so, it may be `name=value`.
+    Raises:
+        InvalidOptionError: there is such an option, or a word `name=value`.
+    """
+    for previous, word in zip(["", *words], words, strict=False):
+        flag, _, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        if word.startswith("-"):
+            if flag in others:
+                raise InvalidOptionError(f"no option {flag}: {others[flag]}")
+        elif not takes_files and _SETTING.match(word) and not previous.startswith("-"):
+            remedy = others.get(f"--{flag}", f"write --{flag} {value}")
+            raise InvalidOptionError(f"{word}: options begin with two hyphens: {remedy}")
 
 
 @contextmanager

@@ -22,7 +22,12 @@ from pipeline.cli.subcommand_options import (
     TrainArguments,
     VerifyOptions,
 )
-from schemas.option_help import InvalidOptionError, own_errors, with_flowing_help
+from schemas.option_help import (
+    InvalidOptionError,
+    own_errors,
+    refuse_foreign_options,
+    with_flowing_help,
+)
 
 
 class UsageError(Exception):
@@ -41,6 +46,31 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "run-task": (RunTaskOptions, "Run one task of a planned build."),
     "commit": (CommitOptions, "Finish a planned build."),
 }
+
+
+_BUILD_OTHERS: Final = {
+    **dict.fromkeys(("--output", "--output-dir", "--out-dir", "-o"), "use --out"),
+    **dict.fromkeys(("--input", "--inputs", "-i"), "inputs need no option: write their names"),
+    **dict.fromkeys(("--max-length", "--max-seq-length"), "use --max-seq-len"),
+    **dict.fromkeys(("--num-workers", "--num-proc", "--threads", "-j"), "use --workers"),
+    **dict.fromkeys(
+        ("--val-fraction", "--valid-split", "--validation-split"), "use --valid-fraction"
+    ),
+    **dict.fromkeys(("--bucket-size", "--tokens-per-bucket"), "use --capacity"),
+}
+_OTHERS: Final[dict[str, dict[str, str]]] = {
+    "preprocess": _BUILD_OTHERS,
+    "plan-tasks": _BUILD_OTHERS,
+    "stats": dict.fromkeys(
+        ("--output", "--out", "-o"), "use --html FILE, --json FILE or --csv FOLDER"
+    ),
+    "plan": {
+        "--dataset": "use --data",
+        "--preset": "use --model",
+        "--num-gpus": "use --gpus, as in --gpus 8xH200",
+    },
+}
+"""Options of other programs, by subcommand, and what to use."""
 
 
 def parsed(arguments: list[str]) -> Any:
@@ -63,12 +93,30 @@ def parsed(arguments: list[str]) -> Any:
         raise UsageError(str(error)) from error
 
 
+def short_help() -> str:
+    """Return what the command prints without arguments: the subcommands and an example."""
+    width = max(map(len, _COMMANDS))
+    lines = [f"  {name:<{width}}  {line}" for name, (_, line) in _COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: thdpack COMMAND …",
+            "",
+            *lines,
+            "",
+            "Example: thdpack preprocess proteins.fasta --out data/proteins",
+            "`thdpack COMMAND --help` explains a command.",
+        ]
+    )
+
+
 def _read(arguments: list[str]) -> Any:
     config = (tyro.conf.FlagCreatePairsOff,)
     if arguments[:1] == ["stats"]:
         arguments = _with_json_file(arguments)
     if arguments and arguments[0] in _COMMANDS:
         # build only this subcommand's parser, which is quicker
+        others = _OTHERS.get(arguments[0], {})
+        refuse_foreign_options(arguments[1:], others, takes_files=True)
         name, options = arguments[0], with_flowing_help(_COMMANDS[arguments[0]][0])
         with own_errors(*options.__mro__):
             return tyro.cli(options, prog=f"thdpack {name}", args=arguments[1:], config=config)

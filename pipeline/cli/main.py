@@ -75,8 +75,11 @@ def _run(arguments: list[str]) -> int:
 
         print(f"thdpack {__version__}")
         return 0
-    from pipeline.cli.arguments import UsageError, parsed
+    from pipeline.cli.arguments import UsageError, parsed, short_help
 
+    if not arguments:
+        print(short_help(), file=sys.stderr)
+        return 2
     try:
         return _subcommand(parsed(arguments))
     except UsageError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +9,13 @@ from typing import Final, NoReturn
 
 import tyro
 
-from schemas.models import ModelOptions
-from schemas.option_help import InvalidOptionError, own_errors, with_flowing_help
+from schemas.models import ModelOptions, preset_hint
+from schemas.option_help import (
+    InvalidOptionError,
+    own_errors,
+    refuse_foreign_options,
+    with_flowing_help,
+)
 from trainer.config.compute_options import ComputeOptions
 from trainer.config.options import (
     ALIASES,
@@ -40,6 +44,12 @@ _OTHERS: Final = {
     "--bf16": "use --precision bf16",
     "--fp16": "use --precision bf16, whose numbers have the range of fp32",
     "--fp8": "use --precision fp8-delayed or another of --help",
+    "--output": "use --out",
+    "--num-train-steps": "use --steps",
+    "--num-steps": "use --steps",
+    "--train-steps": "use --steps",
+    "--dataset": "use --data",
+    "--model": "the preset is the first word, before all options",
     "--max-seq-length": "it belongs to the dataset: --max-seq-len of thdpack preprocess",
     "--max-seq-len": "it belongs to the dataset: thdpack preprocess has this option",
 }
@@ -56,7 +66,7 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
     if preset not in PRESETS:
         _show_presets(preset)
     flags = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
-    _check_flags(flags)
+    _check_flags(words, flags)
     for section in _SECTIONS:
         with_flowing_help(section)
     description, default = PRESETS[preset]
@@ -88,11 +98,9 @@ def _show_presets(word: str) -> NoReturn:
         SystemExit: 0 for help, else 2.
     """
     if word not in ("", "-h", "--help"):
-        close = difflib.get_close_matches(word, PRESETS, n=1)
         if word.startswith("-"):
             _refuse(f"a preset comes before {word}: {', '.join(PRESETS)}")
-        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(PRESETS)}"
-        _refuse(f"no preset {word}: {meant}")
+        _refuse(f"no preset {word}: {preset_hint(word, PRESETS)}")
     print(f"usage: {_PROG} PRESET --data DATASET [OPTIONS]\n")
     print("Train an ESM-2 on a dataset that `thdpack preprocess` wrote.\n\npresets:")
     for name, (description, _) in PRESETS.items():
@@ -101,16 +109,17 @@ def _show_presets(word: str) -> NoReturn:
     raise SystemExit(0 if word else 2)
 
 
-def _check_flags(flags: Sequence[str]) -> None:
+def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
     """Refuse flags of other trainers, and options that are given twice. tyro would silently ignore
     the first of two equal options.
 
     Raises:
         SystemExit: there is such a flag or option (code 2).
     """
-    for flag in flags:
-        if flag in _OTHERS:
-            _refuse(f"no option {flag}: {_OTHERS[flag]}")
+    try:
+        refuse_foreign_options(words, _OTHERS, takes_files=False)
+    except InvalidOptionError as error:
+        _refuse(str(error))
     names = [ALIASES.get(flag, flag) for flag in flags]
     repeated = next((name for number, name in enumerate(names) if name in names[:number]), "")
     if repeated:

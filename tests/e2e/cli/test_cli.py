@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cli.arguments import _COMMANDS
 from pipeline.cli.inspect_dataset import show_record
 from tests.helpers.data.corpus import digest
 from tests.helpers.processes.command_line import REPO, Run, command, environment, run_process
@@ -108,6 +109,43 @@ def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(run: Run) ->
     done = run("prepocess", "x.fasta")
     assert done.returncode == 2
     assert done.stderr == "thdpack: no command prepocess: did you mean preprocess?\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("preprocess", "x.fasta", "--output", "o"), "no option --output: use --out"),
+        (("preprocess", "x.fasta", "-o", "o"), "no option -o: use --out"),
+        (("plan-tasks", "x.fasta", "--max_length=9"), "no option --max-length: use --max-seq-len"),
+        (("stats", "x.fasta", "--output", "o"), "no option --output: use --html FILE, --json"),
+        (("plan", "--dataset", "d"), "no option --dataset: use --data"),
+    ],
+)
+def test_options_of_other_programs_are_answered_with_ours(
+    run: Run, words: tuple[str, ...], said: str
+) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"thdpack: {said}")
+
+
+def test_an_input_may_be_named_like_a_setting(run: Run, sample: Path, tmp_path: Path) -> None:
+    path = tmp_path / "date=2024.fasta"
+    path.symlink_to(sample)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.helpers.processes.command_line.REPO", tmp_path)
+        assert run("preprocess", path.name, "--out", tmp_path / "out").returncode == 0
+
+
+def test_the_bare_command_explains_itself(run: Run) -> None:
+    done = run()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert lines[0] == "usage: thdpack COMMAND …"
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == set(_COMMANDS)
+    assert max(map(len, lines)) <= 100
+    assert len(lines) < 20
 
 
 def test_a_traceback_shows_no_credentials() -> None:
