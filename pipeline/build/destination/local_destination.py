@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -74,6 +74,7 @@ class LocalDestination:
     def claim(self, *, shared: bool = False) -> Iterator[None]:
         lock = self._work / "lock"
         self._refuse_links()
+        created = [path for path in (self._work, *self._work.parents) if not path.exists()]
         try:
             self._work.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -83,7 +84,12 @@ class LocalDestination:
             self._lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             if not shared:
                 self._remove_temporary_files()
-            yield
+            try:
+                yield
+            except BaseException:
+                if not shared:
+                    self._leave_nothing(created)
+                raise
             if self._cleared:
                 lock.unlink(missing_ok=True)  # before the lock is released
         finally:
@@ -92,6 +98,18 @@ class LocalDestination:
             # rmdir fails if another build has started, or on NFS, which removes open files later
             with suppress(OSError):
                 self._work.rmdir()
+
+    def _leave_nothing(self, created: Iterable[Path]) -> None:
+        """If the build has no results yet, remove the work folder and the folders that it created,
+        innermost first. Other files and folders stay."""
+        nothing_done = {"lock", "stdin"}  # a rerun reads standard input again
+        with suppress(OSError):
+            if not nothing_done.issuperset(path.name for path in self._work.iterdir()):
+                return
+            for name in sorted(nothing_done):
+                (self._work / name).unlink(missing_ok=True)
+            for folder in dict.fromkeys((self._work, *created)):
+                folder.rmdir()
 
     def _refuse_links(self) -> None:
         """Refuse folders that are links: files removed there would be outside the dataset.

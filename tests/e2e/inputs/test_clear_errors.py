@@ -120,6 +120,34 @@ def test_a_lock_that_is_a_link_is_refused(
     assert not (tmp_path / "made_elsewhere").exists()
 
 
+def test_a_refused_build_leaves_nothing(run: Run, corpus: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "dna.fasta"
+    odd.write_text(">a\n" + "ACGT" * 50 + "\n")
+    out = tmp_path / "new" / "deep" / "out"
+    for words, stdin in (
+        ((odd,), None),
+        ((tmp_path / "missing.fasta",), None),
+        ((corpus, corpus), None),
+        (("-",), odd.read_bytes()),
+    ):
+        assert run("preprocess", *words, "--out", out, stdin=stdin).returncode == 1
+        assert not (tmp_path / "new").exists()
+    out.mkdir(parents=True)
+    (out / "note.txt").write_text("mine")
+    assert run("plan-tasks", odd, "--out", out).returncode == 1
+    assert [path.name for path in out.iterdir()] == ["note.txt"]
+
+
+def test_a_refused_build_leaves_the_work_of_an_earlier_one(
+    run: Run, corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert run("plan-tasks", corpus, "--out", out).returncode == 0
+    before = sorted(path.name for path in (out / ".build").iterdir())
+    assert run("plan-tasks", corpus, "--out", out, "--capacity", "4096").returncode == 1
+    assert sorted(path.name for path in (out / ".build").iterdir()) == before
+
+
 @pytest.mark.parametrize("limit", [9, 16])
 def test_too_few_open_files_are_a_one_line_error(corpus: Path, tmp_path: Path, limit: int) -> None:
     done = subprocess.run(
