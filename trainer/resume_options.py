@@ -17,7 +17,7 @@ from typing import Final
 
 from trainer.config import AUTO, TrainOptions, flag
 
-_FIXED: Final = ("seed", "mask_probability", "tokens_per_step")
+_FIXED: Final = ("seed", "mask_probability")
 _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_init")
 
 
@@ -44,14 +44,19 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         )
     if model != options.model and not options.output.init_from:
         raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
-    fixed = _FIXED if options.data.tokens_given else _FIXED[:-1]
-    for name in fixed:
+    for name in _FIXED:
         then, now = getattr(data, name), getattr(options.data, name)
         if then != now:
             raise ValueError(
                 f"{out} holds a run with {flag(name)} {then}, not {now}: choose another --out"
             )
     batch = data.buckets_per_step
+    tokens = options.data.tokens_per_step
+    if options.data.tokens_given and tokens != data.tokens_per_step:
+        raise ValueError(
+            f"{out} holds a run of {batch} buckets per step, which --tokens-per-step {tokens} "
+            "cannot change: omit this option, or choose another --out"
+        )
     if options.data.buckets_per_step not in (0, batch):
         raise ValueError(
             f"{out} holds a run of {batch} buckets per step, not {options.data.buckets_per_step}: "

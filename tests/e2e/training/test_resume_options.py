@@ -58,6 +58,22 @@ def test_a_run_with_imported_weights_keeps_their_gelu(
     train(many_shards, out, *start, steps=2)
 
 
+def test_another_batch_is_refused_with_the_batch_of_the_run(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = cut(whole, tmp_path / "run", 8)
+    state = json.loads((out / "options.json").read_text())
+    buckets = state["data"]["buckets_per_step"]
+    for words, said in (
+        (("--tokens-per-step", "77"), "which --tokens-per-step 77 cannot change: omit this option"),
+        (("--buckets-per-step", str(2 * buckets)), f"not {2 * buckets}: choose another --out"),
+    ):
+        with pytest.raises(SystemExit):
+            train(many_shards, out, *words)
+        message = capsys.readouterr().err
+        assert f"{out} holds a run of {buckets} buckets per step, {said}" in message
+
+
 def test_the_documentation_lists_the_options_of_the_module() -> None:
     assert table is not None
     documented = (Path(__file__).parents[3] / "docs" / "guides" / "training.md").read_text()
