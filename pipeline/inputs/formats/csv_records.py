@@ -18,7 +18,7 @@ import pyarrow as pa
 from pipeline.inputs.content_hash import hashed_range
 from pipeline.inputs.decompress import decompressed
 from pipeline.inputs.error_location import archive_errors, plain_text
-from pipeline.inputs.formats.table_records import blocks_of_batch
+from pipeline.inputs.formats.table_records import blocks_of_batch, column_named
 from pipeline.inputs.record_block import Blocks, empty_block
 from pipeline.inputs.source import InputRange, Source
 from schemas.errors import InputError
@@ -82,12 +82,14 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
     Raises:
         InputError: there is no column of a given name.
     """
+    sequences = column_named(part.sequence_column, names)
+    ids = column_named(part.id_column, names)
     present = ", ".join(names[:20])
-    for option, name in (
-        ("--sequence-column", part.sequence_column),
-        ("--id-column", part.id_column),
+    for option, name, found in (
+        ("--sequence-column", part.sequence_column, sequences),
+        ("--id-column", part.id_column, ids),
     ):
-        if name not in names and (option, name) != ("--id-column", "id"):
+        if found is None and (option, name) != ("--id-column", "id"):
             other = next((mark for mark in ";|\t," if len(names) == 1 and mark in names[0]), None)
             remedy = f"name one with {option}"
             if other is not None:
@@ -97,7 +99,8 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
                 source=part.source.url,
                 line=1,
             )
-    return part.sequence_column, part.id_column if part.id_column in names else None
+    assert sequences is not None
+    return sequences, ids
 
 
 def _dialect(head: bytes, source: Source) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -38,13 +38,11 @@ def read_table(
     try:
         with open_input(source.url) as raw:
             columns, batches = _batches(raw, source)
-            ids = _checked_columns(columns, source, sequence_column, id_column)
+            sequences, ids = _checked_columns(columns, source, sequence_column, id_column)
             number = 0
-            for batch in batches([sequence_column, *ids]):
+            for batch in batches([sequences, *([] if ids is None else [ids])]):
                 on_bytes(batch.nbytes)
-                yield from blocks_of_batch(
-                    batch, sequence_column, ids[0] if ids else None, number, vocabulary
-                )
+                yield from blocks_of_batch(batch, sequences, ids, number, vocabulary)
                 number += batch.num_rows
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(
@@ -119,25 +117,44 @@ def _rewound(raw: BinaryIO) -> BinaryIO:
     return raw
 
 
+def column_named(wanted: str, names: Sequence[str]) -> str | None:
+    """Return the column with a name; if there is none, the only one whose name differs in nothing
+    but case and surrounding blanks; else None."""
+    if wanted in names:
+        return wanted
+    close = [name for name in names if name.strip().casefold() == wanted.strip().casefold()]
+    return close[0] if len(close) == 1 else None
+
+
 def _checked_columns(
     schema: pa.Schema, source: Source, sequence_column: str, id_column: str
-) -> list[str]:
-    """Return a list of the id column's name. It is empty if the default column `id` is missing."""
+) -> tuple[str, str | None]:
+    """Return the names of the columns with residues and ids.
+
+    The latter is None if the file lacks the default column `id`.
+
+    Raises:
+        InputError: there is no column of a given name, or residues are no text.
+    """
+    sequences = column_named(sequence_column, schema.names)
+    ids = column_named(id_column, schema.names)
     present = ", ".join(schema.names)
-    for option, name in (("--sequence-column", sequence_column), ("--id-column", id_column)):
-        if name not in schema.names:
-            if option == "--id-column" and name == "id":
-                return []
+    for option, name, found in (
+        ("--sequence-column", sequence_column, sequences),
+        ("--id-column", id_column, ids),
+    ):
+        if found is None and (option, name) != ("--id-column", "id"):
             raise InputError(
                 f"no column {name!r}; it has {present}; name one with {option}", source=source.url
             )
-    kind = schema.field(sequence_column).type
+    assert sequences is not None
+    kind = schema.field(sequences).type
     if not (
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     ):
         raise InputError(
-            f"column {sequence_column!r} holds {kind}, expected text; "
+            f"column {sequences!r} holds {kind}, expected text; "
             "name another with --sequence-column",
             source=source.url,
         )
-    return [id_column]
+    return sequences, ids

@@ -43,6 +43,23 @@ def test_csv_and_tsv_are_read_plain_packed_and_from_standard_input(
     assert {row["id"] for row in read_records(tmp_path / "piped")} == {"P1", "P2", "P3"}
 
 
+def test_column_names_may_differ_in_case(run: Run, tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    (tmp_path / "x.csv").write_text("ID, Sequence ,Note\nP1,MKTAY,x\n")
+    (tmp_path / "x.tsv").write_text("Id\tSEQUENCE\nP1\tMKTAY\n")
+    pq.write_table(pa.table({"ID": ["P1"], "Sequence": ["MKTAY"]}), tmp_path / "x.parquet")
+    for name in ("x.csv", "x.tsv", "x.parquet"):
+        out = tmp_path / f"out-{name}"
+        done = run("preprocess", tmp_path / name, "--out", out)
+        assert done.returncode == 0, done.stderr
+        assert [(row["id"], row["residues"]) for row in read_records(out)] == [("P1", 5)]
+    (tmp_path / "y.csv").write_text("Sequence,SEQUENCE\nMKT,MKV\n")
+    said = run("preprocess", tmp_path / "y.csv", "--out", tmp_path / "out").stderr
+    assert "no column 'sequence' in the header line, which has Sequence, SEQUENCE; name one" in said
+
+
 def test_blocks_of_a_csv_file_do_not_change_the_dataset(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
