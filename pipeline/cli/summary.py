@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +15,8 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 from schemas.redact import without_credentials
 
+_FEWEST_VALID: Final = 20
+"""Number of validation records that the hint about an empty split aims at."""
 KNOWN: Final = "already built from these inputs and options"
 
 
@@ -49,13 +52,26 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
         counts = f"{totals.buckets:,} buckets, {totals.sequences:,} sequences"
         fill = f"{totals.tokens:,} tokens, fill {100 * totals.fill(manifest.capacity):.2f} %"
         balance = f"Σ length² spread {totals.spread:.4f}, max / mean {totals.peak:.3f}"
-        yield split, f"{counts}, {fill}, {balance}" if totals.buckets else "empty"
+        text = f"{counts}, {fill}, {balance}" if totals.buckets else _empty(manifest, split)
+        yield split, text
     most = max(totals.seqs_max for totals in manifest.splits.values())
     bucket = f"a bucket of {manifest.capacity:,} tokens"
     yield "slots", f"{manifest.slots} (at most {most} sequences in {bucket})"
     waste = f"{100 * padding_waste(manifest):.1f} % of tokens"
     padded = f"compared with padding each sequence to {manifest.max_seq_len:,} (BSHD)"
     yield "padding avoided", f"{waste}, {padded}"
+
+
+def _empty(manifest: Manifest, split: str) -> str:
+    """Return what to say of an empty split: if it is valid, how to get one."""
+    fraction, kept = manifest.options["valid_fraction"], manifest.records_by_status[Status.KEPT]
+    if split != "valid" or not fraction or kept < 2:
+        return "empty"
+    larger = min(0.5, max(0.01, math.ceil(100 * _FEWEST_VALID / kept) / 100))
+    text = f"empty: --valid-fraction {fraction} of {kept:,} records set none aside for validation"
+    if larger <= float(fraction):
+        return text
+    return f"{text}; --valid-fraction {larger} would set aside about {round(larger * kept)}"
 
 
 def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,35 @@
+"""The summary of a build gives hints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.processes.command_line import Run
+
+
+@pytest.mark.parametrize(
+    ("records", "fraction", "said"),
+    [
+        (
+            100,
+            "0.001",
+            "empty: --valid-fraction 0.001 of 100 records set none aside for validation; "
+            "--valid-fraction 0.2 would set aside about 20",
+        ),
+        (100, "0", "empty"),
+        (1, "0.01", "empty"),
+    ],
+)
+def test_an_empty_validation_split_is_explained(
+    run: Run, tmp_path: Path, records: int, fraction: str, said: str
+) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_bytes(fasta([(f"r{i}", text) for i, (_, text) in enumerate(made_records(records))]))
+    words = ("--dedup", "none", "--valid-fraction", fraction, "--out", tmp_path / "out")
+    for done in (run("preprocess", path, *words), run("inspect", tmp_path / "out")):
+        assert done.returncode == 0, done.stderr
+        [line] = [line for line in done.stdout.splitlines() if line.strip().startswith("valid  ")]
+        assert line.strip() == f"valid  {said}"
