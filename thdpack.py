@@ -69,7 +69,9 @@ def _train(arguments: Sequence[str]) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
-        sys.exit(f'thdpack: training needs {error.name}: pip install "thdpack[train]"')
+        from schemas.install_hint import install_command
+
+        sys.exit(f"thdpack: training needs {error.name}: {install_command('train')}")
     train(arguments)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import BuildError
+from schemas.install_hint import install_command
 
 RETRIES: Final = 8
 """Maximum number of retries of a task whose worker or node died."""
@@ -67,9 +68,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise BuildError(
-            f'--executor ray needs Ray ({error}): pip install "thdpack[ray]"'
-        ) from error
+        raise BuildError(f"--executor ray needs Ray ({error}): {install_command('ray')}") from error
     finally:
         gc.enable()
     return ray

@@ -17,6 +17,7 @@ from pipeline.report.gather.compare import Side, compare
 from pipeline.report.model import Report
 from pipeline.storage.urls import local_path
 from schemas.errors import ThdpackError
+from schemas.install_hint import install_command
 from schemas.manifest import MANIFEST_NAME
 
 _UNFINISHED: Final = (".build", "records/*.parquet")
@@ -150,7 +151,7 @@ def _sequences_side(options: PreprocessOptions, inputs: Sequence[str]) -> Side:
 def _need(library: str, purpose: str) -> None:
     if find_spec(library) is None:
         raise ThdpackError(
-            f'{purpose} needs {library}, which is not installed: pip install "thdpack[report]"'
+            f"{purpose} needs {library}, which is not installed: {install_command('report')}"
         )
 
 

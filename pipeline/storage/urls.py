@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 from urllib.parse import urlsplit
 
 from schemas.errors import InputError
+from schemas.install_hint import install_command
 from schemas.redact import holds_secret
 
 if TYPE_CHECKING:
@@ -74,9 +75,7 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
         protocol = url.partition("://")[0]
         extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(protocol)
         remedy = (
-            f'pip install "thdpack[{extra}]"'
-            if extra
-            else f"install the fsspec package for {protocol}://"
+            install_command(extra) if extra else f"install the fsspec package for {protocol}://"
         )
         raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from error
 

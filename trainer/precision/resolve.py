@@ -10,6 +10,7 @@ from typing import Final
 
 import torch
 
+from schemas.install_hint import install_command
 from schemas.models import ModelOptions
 from trainer.config import ComputeOptions
 from trainer.precision.low_precision import LOW, Capability, is_low, low_layers
@@ -69,7 +70,8 @@ def resolve_for(
         options = replace(options, precision="bf16" if on_gpu else "fp32")
     if options.backend == "te" and not (on_gpu and has_te):
         raise ValueError(
-            "--backend te needs an NVIDIA GPU and Transformer Engine (pip install 'thdpack[gpu]'): "
+            "--backend te needs an NVIDIA GPU and Transformer Engine "
+            f"({install_command('gpu')}): "
             "install it, or use --backend torch"
         )
     _check_combination(options)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.install_hint import install_command
 from tests.helpers.data.decoys import write_decoys
 from tests.helpers.processes.command_line import REPO, environment
 
@@ -69,7 +70,7 @@ def test_training_without_torch_is_one_line_that_names_the_extra(tmp_path: Path)
     program = "import sys; sys.modules['torch'] = None; import thdpack; thdpack.main()"
     done = python("-c", program, "train", "esm2-8m", where=tmp_path)
     assert done.returncode == 1
-    assert done.stderr == 'thdpack: training needs torch: pip install "thdpack[train]"\n'
+    assert done.stderr == f"thdpack: training needs torch: pip install -e '{REPO}[train]'\n"
 
 
 def test_another_package_that_was_imported_first_is_an_error_that_names_both(
@@ -136,3 +137,14 @@ def test_an_installed_wheel_serves_programs_and_yields_to_nobody_elses_package(
     ):
         done = python("-c", program.format(first), where=tmp_path, found=tmp_path)
         assert done.stdout.split() == [str(ours / "pipeline" / "__init__.py"), str(trainer)]
+
+
+def test_the_command_that_installs_an_extra_suits_a_checkout_and_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPO)
+    assert install_command("report") == "pip install -e '.[report]'"
+    monkeypatch.chdir(tmp_path)
+    assert install_command("report") == f"pip install -e '{REPO}[report]'"
+    monkeypatch.setattr("schemas.install_hint._ROOT", tmp_path)
+    assert install_command("report") == 'pip install "thdpack[report]"'
