@@ -1,8 +1,18 @@
-"""Messages of a rank on standard error."""
+"""Messages of a rank on standard error, and in torchrun's summary of failures."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
+"""Environment variable of torchrun: the file in which a rank explains why it ends."""
+_last = ""
 
 
 def say(rank: int, text: str) -> None:
@@ -12,5 +22,21 @@ def say(rank: int, text: str) -> None:
     The line is written in one call. If Python is unbuffered (torchrun does that), `print` writes
     the newline separately, and lines of two ranks that share a pipe are mixed.
     """
+    global _last  # `leave_error_file` repeats it
+    _last = text
     sys.stderr.write(f"trainer, rank {rank}: {text}\n" if rank else f"trainer: {text}\n")
     sys.stderr.flush()
+
+
+def leave_error_file() -> None:
+    """Write the last message to torchrun's error file, if this process has one.
+
+    torchrun then ends its summary with this message. Without the file, the summary ends with a link
+    to a page about tracebacks.
+    """
+    path = os.environ.get(_ERROR_FILE)
+    if not path:
+        return
+    extra = {"py_callstack": _last, "timestamp": str(int(time.time()))}
+    with suppress(OSError):  # the message was printed already
+        Path(path).write_text(json.dumps({"message": {"message": _last, "extraInfo": extra}}))

@@ -26,6 +26,7 @@ from schemas.redact import without_credentials
 from trainer.config import ComputeOptions
 from trainer.distributed.context_parallel import Slices
 from trainer.distributed.lost_ranks import Watch
+from trainer.distributed.rank_message import leave_error_file
 from trainer.distributed.rendezvous import this_start
 from trainer.distributed.row_shards import RowShards
 
@@ -153,6 +154,7 @@ class Topology:
         sys.stdout.flush()
         sys.stderr.flush()
         if self.world_size > 1:
+            leave_error_file()
             os._exit(code)
         sys.exit(code)
 

@@ -15,6 +15,7 @@ from tests.helpers.processes.runs import (
     arguments,
     cut,
     losses,
+    start,
     train,
 )
 
@@ -127,3 +128,17 @@ def test_a_different_dataset_is_refused_and_a_moved_one_is_accepted(
     assert f"a run on another dataset, {many_shards}: use the --data of that run" in said
     moved = shutil.copytree(many_shards, tmp_path / "moved")
     assert losses(train(moved, cut(whole, tmp_path / "again", 8))) == losses(whole)
+
+
+def test_the_summary_of_torchrun_ends_with_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    with start(tmp_path / "none", tmp_path / "run", ranks=2) as job:
+        job.wait()
+    failure = ProcessFailure(local_rank=0, pid=job.pid, exitcode=1, error_file=str(file))
+    summary = str(ChildFailedError("thdpack", {0: failure}))
+    assert f"traceback : {tmp_path / 'none'}: no manifest.json: not a dataset" in summary
