@@ -52,11 +52,22 @@ IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch
 COMPILE_IMPORTED := $(VENV)/bin/python -c "import $(IMPORTED_BY_TESTS)" > /dev/null 2>&1 || true
 COMPILE_THDPACK := $(VENV)/bin/python -m compileall -q thdpack.py schemas packers pipeline trainer
 
+# Shell code that prints pip's last step now and then, until the shell ends. The sleeping process
+# must not hold the output open: `make | tee` would wait for it.
+SHOW_EVERY := 10
+SHOW_PIP = while sleep $(SHOW_EVERY) > /dev/null 2>&1; do \
+	echo "  $$SECONDS s: $$(tail -n 1 $(LOG) 2> /dev/null | cut -c 1-80)"; done & \
+	trap "kill $$! 2> /dev/null" EXIT
+
 # $(call install,WHAT,EXTRAS,SECONDS)
 define install
 	@echo 'installing $(1) into $(VENV) and compiling the kernels (once; about $(3) s)'
-	@$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
+	@$(SHOW_PIP); \
+	echo '  1 of 3: Cython and pyarrow, which compile the kernels'; \
+	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
+	echo '  2 of 3: packages of $(1), and the kernels'; \
 	$(PIP_THDPACK) '.$(2)' $(call show_problems); \
+	echo '  3 of 3: bytecode'; \
 	$(COMPILE_THDPACK); \
 	echo "installed $(1) in $$SECONDS s"
 endef
@@ -90,7 +101,8 @@ $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and the packages of the tests into $(VENV)' \
 		'and compiling the kernels (once; about 80 s)'
-	@$(INSTALL_PINS) $(call show_problems,$(HALF_INSTALLED)); \
+	@$(SHOW_PIP); \
+	$(INSTALL_PINS) $(call show_problems,$(HALF_INSTALLED)); \
 	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
 	{ $(PIP_THDPACK) '.[report,train,hf,dev]' $(call show_problems); } & thdpack=$$!; \
 	$(COMPILE_IMPORTED); \

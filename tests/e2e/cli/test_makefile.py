@@ -1,0 +1,25 @@
+"""The Makefile shows what an installation does."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+from tests.helpers.processes.command_line import REPO
+
+
+def test_an_installation_prints_the_last_step_of_pip_while_it_waits(tmp_path: Path) -> None:
+    (tmp_path / "install.log").write_text("Collecting numpy\nDownloading pyarrow\n")
+    rule = "wait-for-pip:\n\t@$(SHOW_PIP); until [ -e $(VENV)/seen ]; do sleep 0.05; done"
+    words = ["make", "--no-print-directory", "--eval", rule, "wait-for-pip"]
+    settings = [f"VENV={tmp_path}", "SHOW_EVERY=0.1"]
+    with subprocess.Popen([*words, *settings], cwd=REPO, stdout=subprocess.PIPE) as making:
+        assert making.stdout is not None
+        line = making.stdout.readline().decode()
+        assert line.endswith(" s: Downloading pyarrow\n")
+        began = time.monotonic()
+        (tmp_path / "seen").touch()
+        making.stdout.read()  # ends only when no process holds the output open
+        assert making.wait() == 0
+        assert time.monotonic() - began < 60
