@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.processes.command_line import REPO, Run, command, environment
+from tests.helpers.stores.object_store import object_store, point_s3_at, put
 
 PAGES = sorted(
     path.relative_to(REPO).as_posix()
@@ -63,6 +65,49 @@ def test_commands_on_a_page_print_what_it_shows(tmp_path: Path, sample: Path, pa
         )
         assert done.returncode == 0, done.stderr
         assert re.fullmatch(pattern(output), done.stdout), f"{line} prints\n{done.stdout}"
+
+
+def shell_commands(page: str, *programs: str) -> list[list[str]]:
+    """Return the words of the indented commands on a page that begin with one of these programs."""
+    joined = (REPO / page).read_text().replace("\\\n", " ")
+    lines = re.findall(rf"^    ((?:{'|'.join(programs)}) .*)", joined, flags=re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+def test_the_pre_training_quickstart_runs_from_s3_to_an_export(
+    run: Run,
+    sample: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    numerics: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Run every command on the page against moto. A tiny model in one process trains two steps."""
+    from trainer.train import main
+
+    page = "docs/quickstart-pretrain.md"
+    monkeypatch.chdir(tmp_path)
+    with object_store() as store:
+        point_s3_at(store.endpoint, monkeypatch)
+        put("s3://bucket/uniref50/sample.fasta.gz", gzip.compress(sample.read_bytes()))
+        ran = []
+        for words in shell_commands(page, "thdpack", "torchrun"):
+            words = [word.replace("/local", str(tmp_path)) for word in words]
+            if words[0] == "thdpack":
+                for _ in range(2):  # every command may run again
+                    done = run(*words[1:])
+                    assert done.returncode == 0, done.stderr
+            else:
+                flags = words[words.index("esm2-650m") + 1 :]
+                tiny = "esm2-tiny --layers 1 --hidden-size 16 --heads 2 --ffn-size 16".split()
+                short = "--steps 2 --warmup-steps 0 --buckets-per-step 1".split()
+                for _ in range(2):
+                    main([*tiny, *flags, *short])
+                assert (tmp_path / "runs" / "650m" / "export" / "model.safetensors").exists()
+                assert list((tmp_path / "cache").iterdir())
+            ran.append(" ".join(word for word in words[:2] if not word.startswith("-")))
+    assert ran == ["thdpack preprocess", "thdpack verify", "thdpack plan", "torchrun"]
+    assert "done: runs/650m/export loads with" in capsys.readouterr().err
 
 
 def pattern(output: str) -> str:
