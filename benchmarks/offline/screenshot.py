@@ -1,8 +1,10 @@
 """Take a screenshot of an HTML report, such as docs/images/report.png.
 
-    thdpack stats swissprot --html report.html
-    python -m benchmarks.offline.screenshot report.html docs/images/report.png
-    python -m benchmarks.offline.screenshot report.html docs/images/report-dark.png --scheme dark
+    thdpack preprocess data/sample.fasta --out data/sample --capacity 4096 --valid-fraction 0
+    thdpack stats data/sample --html report.html
+    python -m benchmarks.offline.screenshot report.html docs/images/report.png --height 2126
+    python -m benchmarks.offline.screenshot report.html docs/images/report-dark.png --height 2126 \\
+        --scheme dark
 
 This needs Chromium. The pictures in docs/images were taken with the font Inter installed.
 """
@@ -32,6 +34,8 @@ class Options:
     """Width of the browser window in CSS pixels."""
     until: str = "#plot-cost"
     """CSS selector of the last element in the picture."""
+    height: int = 0
+    """Height of the picture in its own pixels, at most up to --until. 0 means up to --until."""
     scale: float = 1.5
     """Pixels of the picture per CSS pixel."""
 
@@ -54,10 +58,11 @@ def main(options: Options) -> None:
             full_page=True, clip={"x": 0, "y": 0, "width": options.width, "height": bottom}
         )
         browser.close()
+    picture = Image.open(io.BytesIO(drawn)).convert("RGB")
+    if options.height:
+        picture = picture.crop((0, 0, picture.width, min(options.height, picture.height)))
     # 256 colours are enough for flat areas and text, and the file is a quarter as large
-    Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-        options.picture, optimize=True
-    )
+    picture.quantize(256, dither=Image.Dither.NONE).save(options.picture, optimize=True)
 
 
 if __name__ == "__main__":
