@@ -92,7 +92,12 @@ $(VENV)/report: $(INSTALLED_FROM) | $(VENV)/bin/python
 	$(call install,thdpack and polars,[report],45)
 	@touch $@ $(VENV)/core
 
+# A local version such as 2.13.0+cpu satisfies constraints.txt, so pip keeps a CPU build.
 $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
+	@if [ "$$(uname)" = Linux ] && ! ls -d $(VENV)/lib/*/site-packages/torch > /dev/null 2>&1; then \
+		echo 'torch with CUDA libraries takes 5.9 GB. To train on a CPU only, press Ctrl-C, install' \
+		"the CPU build of $$(grep '^torch==' constraints.txt) into $(VENV) (PyTorch's" \
+		'installation page describes it), and run this again'; fi
 	$(call install,thdpack and torch,[train],50)
 	@touch $@ $(VENV)/core
 

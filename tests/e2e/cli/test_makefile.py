@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -23,3 +24,17 @@ def test_an_installation_prints_the_last_step_of_pip_while_it_waits(tmp_path: Pa
         making.stdout.read()  # ends only when no process holds the output open
         assert making.wait() == 0
         assert time.monotonic() - began < 60
+
+
+def test_training_names_the_cpu_build_of_torch_before_it_installs_cuda(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text("#!/bin/sh\nexit 7\n")  # no installation
+    python.chmod(0o755)
+    words = ["make", "--no-print-directory", f"VENV={tmp_path}", str(tmp_path / "train")]
+    hint = "install the CPU build of torch=="
+    done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert (hint in done.stdout) == (sys.platform == "linux")
+    (tmp_path / "lib" / "python3" / "site-packages" / "torch").mkdir(parents=True)
+    assert hint not in subprocess.run(words, cwd=REPO, capture_output=True, text=True).stdout

@@ -30,7 +30,7 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     shutil.copy(sample, tmp_path / "data" / "sample.fasta")
-    text = PAGE.read_text()
+    text = PAGE.read_text().replace("\\\n", " ")
     build, train = (
         shlex.split(re.search(rf"^    thdpack {name} .*", text, flags=re.MULTILINE)[0])[1:]
         for name in ("preprocess", "train")
@@ -38,12 +38,14 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
     here = [str(tmp_path / word) if word.startswith("data/") else word for word in build]
     assert run(*here).returncode == 0  # in the root of the repository
     esm(SMALL).save_pretrained("esm2_8m")
-    short = {"60": "2", "6": "1", "20": "1"}
+    short = {"20": "2", "2": "1", "10": "1"}
     main([short.get(word, word) for word in train[1:]])
     assert sorted(losses(tmp_path / "runs" / "tuned", "valid")) == [0, 1, 2]
     said = capsys.readouterr().err
     assert "step 0 · validation: loss" in said
-    assert "using 2 buckets (32,768 tokens) a step; --tokens-per-step overrides" in said
+    assert "2 buckets of 4,096 tokens per step" in said
+    assert "· 88 buckets per epoch, 6 for validation ·" in said
+    assert "validating the weights of --init-from on 6 buckets first" in said
     [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     exec(compile(code, str(PAGE), "exec"), {})
     assert "torch.Size([2, 16])" in capsys.readouterr().out
