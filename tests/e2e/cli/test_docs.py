@@ -99,10 +99,10 @@ def test_the_pre_training_quickstart_runs_from_s3_to_an_export(
                     assert done.returncode == 0, done.stderr
             else:
                 flags = words[words.index("esm2-650m") + 1 :]
-                tiny = "esm2-tiny --layers 1 --hidden-size 16 --heads 2 --ffn-size 16".split()
-                short = "--steps 2 --warmup-steps 0 --buckets-per-step 1".split()
+                tiny = "esm2-tiny --layers 1 --hidden-size 16 --heads 2 --ffn-size 16"
+                short = "--steps 2 --warmup-steps 0 --buckets-per-step 1"
                 for _ in range(2):
-                    main([*tiny, *flags, *short])
+                    main([*shlex.split(tiny), *flags, *shlex.split(short)])
                 assert (tmp_path / "runs" / "650m" / "export" / "model.safetensors").exists()
                 assert list((tmp_path / "cache").iterdir())
             ran.append(" ".join(word for word in words[:2] if not word.startswith("-")))
