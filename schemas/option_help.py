@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 T = TypeVar("T")
+_ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
 _SETTING: Final = re.compile(r"[A-Za-z_][\w-]*=")
 """Settings such as `steps=100`, as programs with Hydra or a key-value configuration take them."""
 
@@ -48,14 +49,19 @@ def refuse_foreign_options(
         others: for each such option, with hyphens, what to use here.
         takes_files: whether a word without hyphens may name a file. If so, it may be `name=value`.
     Raises:
-        InvalidOptionError: there is such an option, or a word `name=value`.
+        InvalidOptionError: there is such an option, a word `name=value`, an option with one hyphen,
+            or a first word without hyphens where no file is expected.
     """
+    if not takes_files and words and re.match(r"[^-=]+$", words[0]):
+        raise InvalidOptionError(f"{words[0]}: an option belongs before it: --data {words[0]}")
     for previous, word in zip(["", *words], words, strict=False):
         flag, _, value = word.partition("=")
         flag = flag.replace("_", "-")
         if word.startswith("-"):
             if flag in others:
                 raise InvalidOptionError(f"no option {flag}: {others[flag]}")
+            if _ONE_HYPHEN.match(flag) and not previous.startswith("--"):
+                raise InvalidOptionError(f"no option {flag}: write -{flag}, with two hyphens")
         elif not takes_files and _SETTING.match(word) and not previous.startswith("-"):
             remedy = others.get(f"--{flag}", f"write --{flag} {value}")
             raise InvalidOptionError(f"{word}: options begin with two hyphens: {remedy}")

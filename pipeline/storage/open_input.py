@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Final, cast
@@ -56,7 +58,7 @@ def input_errors(source: str) -> Iterator[None]:
                 f"cannot be read: {type(error.__cause__).__name__}: {error.__cause__}",
                 source=source,
             ) from error
-        raise InputError("no such file", source=source) from error
+        raise InputError(f"no such file{_similar(source)}", source=source) from error
     except PermissionError as error:
         raise InputError("permission denied", source=source) from error
     except TimeoutError as error:  # fsspec's own TimeoutError has no message
@@ -72,3 +74,17 @@ def input_errors(source: str) -> Iterator[None]:
         raise InputError(
             f"cannot be read: {type(error).__name__}: {error}", source=source
         ) from error
+
+
+def _similar(path: str) -> str:
+    """Return a hint at a file of a similar name in the same folder; "" if there is none."""
+    if is_url(path):
+        return ""
+    folder, name = os.path.split(path)
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        return ""
+    longer = sorted(other for other in names if other.startswith(f"{name}."))
+    close = longer[:1] or difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    return f"; did you mean {os.path.join(folder, close[0])}?" if close else ""

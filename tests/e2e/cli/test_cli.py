@@ -118,6 +118,7 @@ def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(run: Run) ->
         (("preprocess", "x.fasta", "-o", "o"), "no option -o: use --out"),
         (("plan-tasks", "x.fasta", "--max_length=9"), "no option --max-length: use --max-seq-len"),
         (("stats", "x.fasta", "--output", "o"), "no option --output: use --html FILE, --json"),
+        (("preprocess", "x.fasta", "-out", "o"), "no option -out: write --out, with two hyphens"),
         (("plan", "--dataset", "d"), "no option --dataset: use --data"),
     ],
 )

@@ -120,6 +120,16 @@ def test_a_lock_that_is_a_link_is_refused(
     assert not (tmp_path / "made_elsewhere").exists()
 
 
+@pytest.mark.parametrize("typed", ["proteins.fasta", "protein.fasta.gz", "Proteins.fasta.gz"])
+def test_a_missing_file_is_answered_with_a_similar_one(
+    run: Run, tmp_path: Path, typed: str
+) -> None:
+    (tmp_path / "proteins.fasta.gz").touch()
+    said = run("preprocess", tmp_path / typed, "--out", tmp_path / "out").stderr
+    meant = tmp_path / "proteins.fasta.gz"
+    assert said == f"thdpack: {tmp_path / typed}: no such file; did you mean {meant}?\n"
+
+
 def test_a_refused_build_leaves_nothing(run: Run, corpus: Path, tmp_path: Path) -> None:
     odd = tmp_path / "dna.fasta"
     odd.write_text(">a\n" + "ACGT" * 50 + "\n")
