@@ -94,7 +94,7 @@ from trainer.train import main
 advance = feed.Feed.__next__
 def slow(rows):
     rows.delivered = getattr(rows, "delivered", 0) + 1
-    if rows.delivered > 8:
+    if rows.delivered > 4:
         time.sleep(0.5)
     return advance(rows)
 feed.Feed.__next__ = slow
@@ -108,7 +108,7 @@ def test_ctrl_c_is_answered_at_once_and_a_second_one_ends_the_step_under_way(
     many_shards: Path, tmp_path: Path, ranks: int
 ) -> None:
     out = tmp_path / "run"
-    batch = ("--buckets-per-step", str(4 * ranks), "--validate-every", "0", "--warmup-steps", "0")
+    batch = ("--buckets-per-step", str(2 * ranks), "--validate-every", "0", "--warmup-steps", "0")
     often = ("--checkpoint-every", "1")
     with Job(SLOW, arguments(many_shards, out, *batch, *often, steps=99), ranks=ranks) as job:
         await_step(job, out, 2)  # then step 1 is published

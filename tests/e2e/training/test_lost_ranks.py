@@ -18,7 +18,6 @@ import pytest
 from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import await_step, start
 
-RANKS = 4
 HANGS = "0.25" if "THDPACK_LONG" in os.environ else "0.1"
 """Minutes without an answer after which a rank counts as lost; more on a busy machine."""
 ARRANGEMENTS = ((), ("--replicate", "2"), ("--context-parallel", "2"), ("--reshard", "step"))
@@ -34,6 +33,7 @@ class Loss:
     number: signal.Signals
     step: int
     flags: tuple[str, ...]
+    ranks: int
 
     @property
     def hangs(self) -> bool:
@@ -41,22 +41,21 @@ class Loss:
 
 
 def lose(data: Path, out: Path, loss: Loss) -> None:
-    """Run four ranks, lose one, wait for the others to end, and check their messages."""
+    """Run ranks, lose one, wait for the others to end, and check their messages."""
     # a rank that hangs is noticed by a timeout, a dead one by its closed connections
     minutes = HANGS if loss.hangs else "10"
-    with start(
-        data, out, "--timeout-minutes", minutes, *loss.flags, ranks=RANKS, steps=100_000
-    ) as job:
+    options = ("--buckets-per-step", str(loss.ranks), "--timeout-minutes", minutes, *loss.flags)
+    with start(data, out, *options, ranks=loss.ranks, steps=100_000) as job:
         await_step(job, out, loss.step)
         job.ranks[loss.victim].send(loss.number)
-        others = [rank for rank in range(RANKS) if rank != loss.victim]
-        assert [job.ranks[rank].wait() for rank in others] == [1, 1, 1], job.said
+        others = [rank for number, rank in enumerate(job.ranks) if number != loss.victim]
+        assert [rank.wait() for rank in others] == [1] * len(others), job.said
     check_said(job, loss.victim)
 
 
 def check_said(job: Job, victim: int) -> None:
     said = [line for line in job.said.splitlines() if "not answer" in line]
-    names = ["trainer", *(f"trainer, rank {rank}" for rank in range(1, RANKS))]
+    names = ["trainer", *(f"trainer, rank {rank}" for rank in range(1, len(job.ranks)))]
     assert sorted(line.partition(":")[0] for line in said) == [
         name for rank, name in enumerate(names) if rank != victim
     ], job.said
@@ -86,8 +85,8 @@ def lose_all(data: Path, folder: Path, losses: list[Loss], *, at_once: int) -> N
 @pytest.mark.long
 def test_all_ranks_name_the_lost_rank_and_no_other(many_shards: Path, tmp_path: Path) -> None:
     losses = [
-        Loss(1, signal.SIGKILL, 3, SAVING),
-        Loss(2, signal.SIGSTOP, 3, ("--replicate", "2")),
+        Loss(1, signal.SIGKILL, 3, SAVING, ranks=3),
+        Loss(2, signal.SIGSTOP, 1, ("--replicate", "3"), ranks=3),
     ]
     lose_all(many_shards, tmp_path, losses, at_once=2)
 
@@ -98,10 +97,11 @@ def test_fifty_lost_ranks_under_load_are_all_named(many_shards: Path, tmp_path: 
     chance = random.Random(int(os.environ.get("THDPACK_TEST_SEED", "0")))
     losses = [
         Loss(
-            chance.randrange(RANKS),
+            chance.randrange(4),
             chance.choice([signal.SIGKILL, signal.SIGSTOP]),
             chance.randrange(1, 13),
             (*chance.choice(ARRANGEMENTS), *chance.choice([SAVING, ()])),
+            ranks=4,
         )
         for _ in range(50)
     ]

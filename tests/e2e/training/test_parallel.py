@@ -47,8 +47,14 @@ ON_FOUR: tuple[tuple[str, ...], ...] = (
     ),
 )
 """Each kind of topology once; more with THDPACK_LONG."""
-SHORT, WARM = EVERY, ("--warmup-steps", "2", "--checkpoint-every", "2", "--validate-every", "2")
-"""Steps of the run of each topology, with a checkpoint between."""
+SHORT = EVERY
+"""Steps of the run of each topology."""
+WARM = (
+    *("--buckets-per-step", "4", "--warmup-steps", "2"),
+    *("--checkpoint-every", "2", "--validate-every", "2"),
+)
+"""Options of these runs: two ranks have two micro-batches per step, and there is a checkpoint
+halfway."""
 EACH = """
 import json, sys
 from trainer.config import parse

@@ -37,7 +37,7 @@ main([word.replace("RANK", os.environ["RANK"]) for word in sys.argv[1:]])
     [
         (("--seed", "5"), "holds a run with --seed 0, not 5"),
         (("--layers", "3"), "another model"),
-        (("--buckets-per-step", "8"), "4 buckets per step, not 8"),
+        (("--buckets-per-step", "8"), "2 buckets per step, not 8"),
         (("--mask-probability", "0.2"), "--mask-probability 0.15, not 0.2"),
         (("--resume", "never"), "--resume is never"),
         (("--tokens-per-step", "4096"), "which --tokens-per-step 4096 cannot change"),

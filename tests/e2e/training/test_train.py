@@ -63,7 +63,7 @@ def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> 
         "step-00000016",
     ]
     line = json.loads((whole / "metrics.jsonl").read_text().splitlines()[0])
-    assert line["tokens"] > 3 * CAPACITY
+    assert line["tokens"] > 1.5 * CAPACITY  # the batch has two buckets
     assert line["tokens_per_second"] > 0
     assert 0 <= line["data_wait"] < 1
     assert line["overflow"] == line["skipped"] == 0

@@ -24,7 +24,7 @@ OPTIONS = (
     "--ffn-size",
     "64",
     "--buckets-per-step",
-    "4",
+    "2",
     "--log-every",
     "1",
 )
