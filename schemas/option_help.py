@@ -13,6 +13,9 @@ _ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
 _SETTING: Final = re.compile(r"[A-Za-z_][\w-]*=")
 """Settings such as `steps=100`, as programs with Hydra or a key-value configuration take them."""
 
+_flowing: set[Any] = set()
+"""Classes whose fields `with_flowing_help` has annotated."""
+
 
 class InvalidOptionError(Exception):
     """The value of a command-line option is not allowed."""
@@ -27,6 +30,9 @@ def with_flowing_help(options: type[T]) -> type[T]:
     import docstring_parser  # a dependency of tyro. Workers import neither of them.
     import tyro
 
+    if options in _flowing:  # more annotations would make each call of tyro slower
+        return options
+    _flowing.add(options)
     texts: dict[str, str] = {}
     for base in reversed(options.__mro__[:-1]):
         for field in docstring_parser.parse_from_object(base).params:
