@@ -12,7 +12,6 @@ import random
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +22,11 @@ import pytest
 from pipeline.executors.node_requirements import NodeRequirements, versions
 from pipeline.storage.local_folder import LocalFolder
 from schemas.errors import BuildError
-from tests.conftest import REPO, Run, command, environment, preprocess
+from tests.conftest import REPO, Run, preprocess
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.data.decoys import write_decoys
+from tests.helpers.processes import started
+from tests.helpers.processes.started import Started
 from tests.helpers.stores.object_store import (
     ObjectStore,
     digests,
@@ -91,35 +92,62 @@ def cluster(store: ObjectStore) -> Iterator[Any]:
         patch.setenv("PYTHONPATH", str(REPO))
         # without a dashboard it only reports usage, and takes a second to start
         patch.setattr("ray._private.node.Node.start_api_server", lambda *_, **__: None)
+        start_process = ray._private.services.start_ray_process
+        patch.setattr(
+            "ray._private.services.start_ray_process",
+            lambda command, *words, **options: start_process(
+                without_agents(command), *words, **options
+            ),
+        )
         head = {**ONE_CORE, "include_dashboard": False}
-        started = Cluster(initialize_head=True, head_node_args=head)
+        nodes = Cluster(initialize_head=True, head_node_args=head)
         try:
             for _ in range(NODES - 1):
-                started.add_node(wait=False, **ONE_CORE)
-            started.wait_for_nodes(timeout=PATIENCE)
-            yield started
+                nodes.add_node(wait=False, **ONE_CORE)
+            nodes.wait_for_nodes(timeout=PATIENCE)
+            yield nodes
         finally:
-            started.shutdown()
+            nodes.shutdown()
 
 
-def start(corpus: object, out: object, address: str | None) -> subprocess.Popen[bytes]:
+def without_agents(command: list[str]) -> list[str]:
+    """Return the command line of a node, changed so that the node starts no agents.
+
+    An agent is a Python process for metrics or for installing packages, which no build uses. It
+    takes a CPU second to start. The node waits for an agent only if it does not know its port.
+    """
+    names = [word.partition("=")[0] for word in command]
+    changed = {
+        "--dashboard_agent_command": "sleep infinity",
+        "--runtime_env_agent_command": "sleep infinity",
+        "--metrics-agent-port": "1",
+        "--metrics_export_port": "1",
+        "--runtime_env_agent_port": "1",
+    }
+    if "--dashboard_agent_command" not in names:
+        return command  # of a process that is no node
+    return [
+        f"{name}={changed[name]}" if name in changed else word
+        for name, word in zip(names, command, strict=True)
+    ] + ["--dashboard_agent_listen_port=1"]
+
+
+def start(corpus: object, out: object, address: str | None) -> Started:
+    """Start a build on Ray in the folder of `out`. Nodes run in another folder than the command,
+    whose paths are relative to its own.
+    """
     where = () if address is None else ("--ray-address", address)
-    # nodes run in another folder than the command, whose paths are relative to its own
     here = Path(out).parent if isinstance(out, Path) else REPO
     paths = [
         os.path.relpath(path, here) if isinstance(path, Path) else str(path)
         for path in (corpus, out)
     ]
-    arguments = command(
-        "preprocess", paths[0], "--out", paths[1], *OPTIONS, "--executor", "ray", *where, **SIZES
-    )
-    return subprocess.Popen(
-        arguments,
-        cwd=here,
-        # safe: like the installed command, it does not search the current folder
-        env={**environment(), "PYTHONPATH": str(REPO), "PYTHONSAFEPATH": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+    return started.start(
+        *("preprocess", paths[0], "--out", paths[1], *OPTIONS, "--executor", "ray", *where),
+        # like the installed command, it does not search the current folder for modules
+        setup=f"import os, sys; os.chdir({str(here)!r}); sys.path.remove('')",
+        imported=("ray",),
+        **SIZES,
     )
 
 
@@ -148,7 +176,7 @@ def works(process: int) -> bool:
     return False
 
 
-def kill_one_at_work(process: subprocess.Popen[bytes], cluster: Any, rng: random.Random) -> bool:
+def kill_one_at_work(process: Started, cluster: Any, rng: random.Random) -> bool:
     """Kill a worker while it runs a task of a build; False if the build ended before."""
     while process.poll() is None:
         below = [pid for node in cluster.list_all_nodes() for pid in descendants(raylet(node))]
@@ -167,16 +195,16 @@ def kill(process: int) -> bool:
     return False
 
 
-def await_tasks(process: subprocess.Popen[bytes], out: Path, count: int) -> bool:
+def await_tasks(process: Started, out: Path, count: int) -> bool:
     """Wait until so many tasks of a build have finished; return whether it still runs."""
     while process.poll() is None and len(list((out / ".build").glob("*-*[0-9].json"))) < count:
         time.sleep(0.01)
     return process.poll() is None
 
 
-def finish(process: subprocess.Popen[bytes]) -> None:
+def finish(process: Started) -> None:
     """Wait for a build to succeed."""
-    printed = process.communicate(timeout=PATIENCE)[0].decode()
+    printed = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, printed
     assert "Traceback" not in printed
 
@@ -206,7 +234,7 @@ def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(
     assert run("verify", out, "--deep").returncode == 0
 
 
-def strike(victim: str, process: subprocess.Popen[bytes], cluster: Any, rng: random.Random) -> bool:
+def strike(victim: str, process: Started, cluster: Any, rng: random.Random) -> bool:
     """Kill a worker, a node or the driver; False if the build ended before."""
     if victim == "w":
         return kill_one_at_work(process, cluster, rng)
@@ -249,7 +277,7 @@ def test_a_broken_input_is_the_same_error_on_ray(
     broken = tmp_path / "broken.fasta"
     broken.write_bytes(short.read_bytes() + b">last\nMK\0T\n")
     process = start(broken, tmp_path / "out", cluster.address)
-    printed = process.communicate(timeout=PATIENCE)[0].decode()
+    printed = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, printed
     assert f"thdpack: {broken}:{broken.read_bytes().count(10)}: " in printed
     assert "Traceback" not in printed
@@ -260,11 +288,11 @@ def test_ctrl_c_stops_the_ray_cluster_and_a_build_in_processes_resumes(
 ) -> None:
     out = tmp_path / "out"
     process = start(corpus, out, None)
-    assert await_tasks(process, out, 4), process.communicate()[0]
+    assert await_tasks(process, out, 4), process.communicate()
     family = descendants(process.pid)
     assert len(family) > 3
     process.send_signal(signal.SIGINT)
-    printed = process.communicate(timeout=PATIENCE)[0].decode()
+    printed = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, printed
     assert "run the same command to resume" in printed
     assert "Traceback" not in printed

@@ -24,8 +24,9 @@ fsspec's settings at the start, and wait for threads and run exit handlers at th
 
 
 @functools.cache
-def _commands() -> Server:
+def _commands(*more: str) -> Server:
     return Server(
+        *more,
         "pipeline.build.build_dataset",
         "pipeline.executors.processes",
         "pipeline.build.assemble_manifest",
@@ -50,9 +51,10 @@ class Started:
     returncode: exit code; None until `communicate` or `poll` has seen the end.
     """
 
-    def __init__(self, text: str, arguments: Sequence[str]) -> None:
+    def __init__(self, text: str, arguments: Sequence[str], imported: tuple[str, ...]) -> None:
         self._printed = Printed()
-        self._fork = _commands().fork(text, arguments, environment(), self._printed.descriptor)
+        server = _commands(*imported)
+        self._fork = server.fork(text, arguments, environment(), self._printed.descriptor)
         self._printed.begin()
         self.pid = self._fork.pid
 
@@ -91,16 +93,19 @@ class Started:
             raise AssertionError(f"ended with {self.returncode} before it stopped: {printed}")
 
 
-def start(*arguments: object, setup: str = "", **sizes: int) -> Started:
+def start(
+    *arguments: object, setup: str = "", imported: tuple[str, ...] = (), **sizes: int
+) -> Started:
     """Start `thdpack` in a forked process.
 
     Args:
         setup: Python statement to run first.
+        imported: modules, besides the usual ones, that the process has imported before it is
+            forked. Each choice of modules needs a server process of its own.
         sizes: arguments of `small_tasks` (command_line.py).
     """
-    return Started(
-        _IN_A_FORK.format(program(setup, sizes)), [str(argument) for argument in arguments]
-    )
+    text = _IN_A_FORK.format(program(setup, sizes))
+    return Started(text, [str(argument) for argument in arguments], imported)
 
 
 def stopping_after_outcomes(count: int) -> str:
