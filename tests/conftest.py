@@ -31,6 +31,7 @@ from tests.helpers.processes.command_line import (
     run_here,
     run_process,
 )
+from tests.helpers.stores.object_store import ObjectStore, object_store, point_s3_at
 
 __all__ = ["PIECE_BYTES", "REPO", "InThisProcess", "Run", "command", "environment", "preprocess"]
 
@@ -56,8 +57,10 @@ TOGETHER = {
         "store": [
             "e2e/inputs/test_many_inputs.py",
             "e2e/stores/test_concurrent_builds.py",
+            "e2e/stores/test_first_contact.py",
             "e2e/stores/test_interrupted_builds.py",
             "e2e/stores/test_objects.py",
+            "e2e/stores/test_task_list_on_store.py",
         ],
         "trainer": [
             "e2e/reader/test_forked_reader.py",
@@ -140,6 +143,23 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def sample() -> Path:
     return REPO / "data" / "sample.fasta"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ObjectStore]:
+    """Start an S3 server. It takes two CPU seconds to start, so each xdist worker starts only
+    one. Tests use the fixture `store` instead, which empties it.
+    """
+    with object_store() as running:
+        yield running
+
+
+@pytest.fixture
+def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """Empty the S3 server, and point s3:// at it for this process."""
+    server.reset()
+    point_s3_at(server.endpoint, monkeypatch)
+    return server
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """Builds on a real Ray cluster on this machine give the same bytes, whatever is killed.
 
-Ray starts three Python processes for each node, and one for each job and core: a second each.
+Ray starts a Python process for each job and core, which takes a CPU second.
 THDPACK_LONG adds a node and many kills.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shutil
@@ -14,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,24 @@ from tests.conftest import REPO, Run, preprocess
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.data.decoys import write_decoys
 from tests.helpers.processes import started
+from tests.helpers.processes.ray_cluster import (
+    descendants,
+    kill,
+    kill_node,
+    kill_one_at_work,
+    ray_cluster,
+)
 from tests.helpers.processes.started import Started
 from tests.helpers.stores.object_store import (
     ObjectStore,
     digests,
-    object_store,
     objects,
     point_s3_at,
     put,
 )
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 
 SIZES = {"task_bytes": 120_000, "partition_bytes": 160_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
@@ -47,12 +53,6 @@ VICTIMS = "wwdnwdw" * 3 if LONG else "wnd"
 """Kinds of processes to kill, in this order: a worker, a node, the driver."""
 PATIENCE = 100.0
 """Seconds that a build may take on a busy machine."""
-ONE_CORE = {
-    "num_cpus": 1,
-    "object_store_memory": 80 << 20,
-    "no_monitor": True,
-    "include_log_monitor": False,
-}
 
 
 @pytest.fixture(scope="module")
@@ -77,59 +77,14 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def cluster(store: ObjectStore) -> Iterator[Any]:
+def cluster(server: ObjectStore) -> Iterator[Any]:
     """Start a cluster whose nodes find the store and thdpack through their environment."""
-    from ray.cluster_utils import Cluster
-
+    server.reset()
     with pytest.MonkeyPatch.context() as patch:
-        point_s3_at(store.endpoint, patch)
+        point_s3_at(server.endpoint, patch)
         patch.setenv("PYTHONPATH", str(REPO))
-        # without a dashboard it only reports usage, and takes a second to start
-        patch.setattr("ray._private.node.Node.start_api_server", lambda *_, **__: None)
-        start_process = ray._private.services.start_ray_process
-        patch.setattr(
-            "ray._private.services.start_ray_process",
-            lambda command, *words, **options: start_process(
-                without_agents(command), *words, **options
-            ),
-        )
-        head = {**ONE_CORE, "include_dashboard": False}
-        nodes = Cluster(initialize_head=True, head_node_args=head)
-        try:
-            for _ in range(NODES - 1):
-                nodes.add_node(wait=False, **ONE_CORE)
-            nodes.wait_for_nodes(timeout=PATIENCE)
-            yield nodes
-        finally:
-            nodes.shutdown()
-
-
-def without_agents(command: list[str]) -> list[str]:
-    """Return the command line of a node, changed so that the node starts no agents.
-
-    An agent is a Python process for metrics or for installing packages, which no build uses. It
-    takes a CPU second to start. The node waits for an agent only if it does not know its port.
-    """
-    names = [word.partition("=")[0] for word in command]
-    changed = {
-        "--dashboard_agent_command": "sleep infinity",
-        "--runtime_env_agent_command": "sleep infinity",
-        "--metrics-agent-port": "1",
-        "--metrics_export_port": "1",
-        "--runtime_env_agent_port": "1",
-    }
-    if "--dashboard_agent_command" not in names:
-        return command  # of a process that is no node
-    return [
-        f"{name}={changed[name]}" if name in changed else word
-        for name, word in zip(names, command, strict=True)
-    ] + ["--dashboard_agent_listen_port=1"]
+        with ray_cluster(NODES, timeout=PATIENCE) as started:
+            yield started
 
 
 def start(corpus: object, out: object, address: str | None) -> Started:
@@ -149,50 +104,6 @@ def start(corpus: object, out: object, address: str | None) -> Started:
         imported=("ray",),
         **SIZES,
     )
-
-
-def raylet(node: Any) -> int:
-    """The process of a node that all its workers descend from."""
-    return int(node.all_processes["raylet"][0].process.pid)
-
-
-def descendants(root: int) -> list[int]:
-    """Return the processes that a process started, and those that these started."""
-    started: dict[int, list[int]] = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            parent = int(file.read_text().rpartition(")")[2].split()[1])
-            started.setdefault(parent, []).append(int(file.parent.name))
-    found = [root]
-    for pid in found:
-        found += started.get(pid, [])
-    return found[1:]
-
-
-def works(process: int) -> bool:
-    """Return whether a process runs a task of a build; Ray writes it into the command line."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return b"ray::_work" in Path(f"/proc/{process}/cmdline").read_bytes()
-    return False
-
-
-def kill_one_at_work(process: Started, cluster: Any, rng: random.Random) -> bool:
-    """Kill a worker while it runs a task of a build; False if the build ended before."""
-    while process.poll() is None:
-        below = [pid for node in cluster.list_all_nodes() for pid in descendants(raylet(node))]
-        at_work = list(filter(works, below))
-        if at_work and kill(rng.choice(at_work)):
-            return True
-        time.sleep(0.002)  # leave the processor to Ray; a task takes longer
-    return False
-
-
-def kill(process: int) -> bool:
-    """Return whether the process existed."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
-        return True
-    return False
 
 
 def await_tasks(process: Started, out: Path, count: int) -> bool:
@@ -242,14 +153,6 @@ def strike(victim: str, process: Started, cluster: Any, rng: random.Random) -> b
         kill_node(cluster)
         return True
     return process.poll() is None and kill(process.pid)
-
-
-def kill_node(cluster: Any) -> None:
-    """SIGKILL a node that no driver is on, and add another."""
-    victim = min(cluster.worker_nodes, key=raylet)
-    assert kill(raylet(victim))
-    cluster.remove_node(victim, allow_graceful=False)
-    cluster.add_node(wait=False, **ONE_CORE)
 
 
 def test_nodes_that_share_only_an_object_store_give_the_same_bytes(

@@ -12,13 +12,7 @@ import pytest
 
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes.command_line import REPO, Run, command, environment, preprocess
-from tests.helpers.processes.started import (
-    Started,
-    start,
-    stopping_after_outcomes,
-    stopping_at_change,
-)
-from tests.helpers.stores.object_store import digests, object_store, objects, point_s3_at, put
+from tests.helpers.processes.started import Started, start, stopping_at_change
 
 SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
@@ -255,37 +249,3 @@ def test_a_different_dataset_is_replaced_only_with_overwrite(
     )
     assert run("commit", out, **SIZES).returncode == 0
     assert digest(out) == whole
-
-
-def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
-    run: Run,
-    tmp_path: Path,
-    corpus: Path,
-    whole: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each process has its own temporary folder; one is killed between two tasks."""
-    with object_store() as server:
-        point_s3_at(server.endpoint, monkeypatch)
-        put("s3://bucket/in/made.fasta", corpus.read_bytes())
-        out = "s3://bucket/out"
-        done = run("plan-tasks", "s3://bucket/in/*.fasta", "--out", out, *OPTIONS, **SIZES)
-        assert done.returncode == 0, done.stderr
-        for stage, setup in (("map", stopping_after_outcomes(1)), ("map", ""), ("reduce", "")):
-            mine = tmp_path / f"{stage}-{'killed' if setup else 'whole'}"
-            mine.mkdir()
-            monkeypatch.setenv("TMPDIR", str(mine))
-            words = ("run-task", out, "--stage", stage, "--index", 0, "--array-size", 1)
-            process = start(*words, setup=setup)
-            if setup:
-                process.wait_until_stopped()
-                process.kill()
-                process.communicate(timeout=100)
-            else:
-                finish(process)
-        monkeypatch.delenv("TMPDIR")
-        done = run("commit", out, **SIZES)
-        assert done.returncode == 0, done.stderr
-        assert digests(out) == whole
-        assert not any(name.startswith(".build") for name in objects(out))
-        assert "nothing to do" in run("run-task", out, "--index", 0).stdout

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +24,6 @@ from tests.helpers.stores.object_store import (
     MIN_PART,
     ObjectStore,
     client,
-    object_store,
     objects,
     point_s3_at,
     put,
@@ -35,16 +33,7 @@ RECORDS = made_records(120)
 OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _s3(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.reset()
-    point_s3_at(store.endpoint, monkeypatch)
+pytestmark = pytest.mark.usefixtures("store")
 
 
 def parquet(records: list[tuple[str, str]]) -> bytes:

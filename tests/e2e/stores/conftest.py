@@ -1,4 +1,4 @@
-"""An S3 server, a faulty proxy in front of it, and a corpus with its dataset on a local disk."""
+"""A faulty proxy in front of the S3 server, and a corpus with its dataset on a local disk."""
 
 from __future__ import annotations
 
@@ -11,26 +11,8 @@ import pytest
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.processes.command_line import preprocess
 from tests.helpers.stores.faulty_proxy import Faults, faulty_proxy
-from tests.helpers.stores.object_store import (
-    ObjectStore,
-    object_store,
-    point_s3_at,
-)
+from tests.helpers.stores.object_store import ObjectStore, point_s3_at
 from tests.helpers.stores.store_builds import OPTIONS, SIZES
-
-
-@pytest.fixture(scope="package")
-def server() -> Iterator[ObjectStore]:
-    with object_store() as store:
-        yield store
-
-
-@pytest.fixture
-def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    """Empty the server, and point s3:// at it for this process."""
-    server.reset()
-    point_s3_at(server.endpoint, monkeypatch)
-    return server
 
 
 @pytest.fixture(scope="package")
