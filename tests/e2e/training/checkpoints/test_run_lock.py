@@ -22,6 +22,8 @@ ELSEWHERE = Holder(
     "node7", 1, "2026-01-01 00:00:00+00:00", "another machine", "1", "/shared/run", "0"
 )
 LONG_AGO = 1_000_000_000
+SHORT = ("--warmup-steps", "0", "--validate-every", "0")
+"""Options of a run of one step."""
 BEATS_OFTEN = """
 import sys, trainer.checkpoints.run_lock
 trainer.checkpoints.run_lock.EVERY_SECONDS = 0.05
@@ -81,7 +83,7 @@ def test_a_refused_run_frees_its_folder(many_shards: Path, whole: Path, tmp_path
 def test_a_lock_with_an_old_heartbeat_is_taken_over(many_shards: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     os.utime(left_by(ELSEWHERE, out), (LONG_AGO, LONG_AGO))
-    train(many_shards, out)
+    train(many_shards, out, *SHORT, steps=1)
 
 
 def test_a_lock_whose_heartbeat_stops_is_taken_over(
@@ -90,9 +92,11 @@ def test_a_lock_whose_heartbeat_stops_is_taken_over(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    path = left_by(ELSEWHERE, tmp_path / "run")
     monkeypatch.setattr(trainer.checkpoints.run_lock, "STALE_SECONDS", 1.0)
-    left_by(ELSEWHERE, tmp_path / "run")
-    train(many_shards, tmp_path / "run")
+    # the heartbeat is young, however long this process takes to look at it
+    monkeypatch.setattr(trainer.checkpoints.run_lock, "_now", lambda folder: path.stat().st_mtime)
+    train(many_shards, tmp_path / "run", *SHORT, steps=1)
     assert "was held by process 1 on node7" in capsys.readouterr().err
 
 
