@@ -40,7 +40,7 @@ _LAST_RESERVE: Final = 64
 HELD_BACK: Final = 16
 """Maximum number of buckets that `fill_and_hold_back` empties again, a quarter at most."""
 _SLACK: Final = 1024
-"""Step 2 leaves one in this many tokens of a bucket empty, for step 3 to fill."""
+"""Step 2 leaves 1 / _SLACK of a bucket's tokens empty, for step 3 to fill."""
 
 
 def pack_balanced(
@@ -122,9 +122,9 @@ class _Packing:
     def fill_and_hold_back(self, queue: NDArray[np.int64]) -> None:
         """Fill as many buckets as the queue can, and empty the last few of them again.
 
-        The lengths of sequences that found no room are not a fair sample. The sequences of the
-        emptied buckets are a fair sample. Buckets that a later call packs from both kinds cost
-        about as much as other buckets.
+        The sequences that found no room are not a fair sample of all lengths, but the sequences of
+        the emptied buckets are. Both are left for a later call. Because of the fair sample, that
+        call can pack buckets of about the usual cost.
         """
         tokens = int(self.lengths[queue].sum())
         most = tokens // self.capacity

@@ -1,8 +1,8 @@
 """Choose the buckets of a step, over all ranks.
 
-The preset's batch suits large corpora and GPUs. One step of it would be several epochs of a small
-dataset, and would take an hour on a CPU. In these two cases the default batch is smaller. A batch
-that the user chooses is not reduced. A run keeps its batch when it resumes.
+The preset's batch suits large corpora and GPUs. On a small dataset, a step of that size would be
+several epochs; on a CPU, it would take an hour. In these two cases the default batch is smaller. A
+batch that the user chooses is not reduced. A run keeps its batch when it resumes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     """Return the batch that the user chose. If the user chose none, return the preset's batch, or a
     smaller batch if the preset's is too large.
 
-    The smaller batch is a power of two times the number of buckets in one micro-batch of all ranks.
-    It can then be divided evenly among other numbers of ranks, too.
+    The smaller batch is 1, 2, 4, 8, … micro-batches on each rank. A power of two can be divided
+    evenly among other numbers of ranks, too.
 
     Raises:
         ValueError: --buckets-per-step does not divide among the ranks.

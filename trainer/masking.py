@@ -37,8 +37,8 @@ class Masked:
     input_ids: int64[T], the whole masked row.
     index: int64[M], positions (within the slice) of the tokens to predict, followed by zeros.
     labels: int64[M], the original tokens at these positions, followed by IGNORED.
-    overflow: int64[], number of tokens to predict that had no room in `index`. This happens in one
-        row of 10⁹, because `index` has room for the mean + 6σ.
+    overflow: int64[], number of tokens to predict that had no room in `index`. This happens in
+        about one of 10⁹ rows, because `index` has room for the mean + 6σ.
     """
 
     input_ids: Tensor

@@ -6,10 +6,11 @@
     python -m benchmarks.offline.balance data/balanced data/best-fit data/next-fit \\
         --preset esm2-650m
 
-A bucket is one row of packed sequences. One GPU times a step on each bucket, replayed from a CUDA
-graph; the time of a bucket is the median of three passes. With N ranks, a micro-batch takes as long
-as the slowest of N buckets. To simulate this, N times are drawn at random, many times over. The
-mean of their maxima is compared with the mean time of a bucket.
+A bucket is one row of packed sequences. A step on each bucket is replayed from a CUDA graph and
+timed on one GPU; the time of a bucket is the median of three passes. With N ranks, a micro-batch
+takes as long as the slowest of N buckets. To simulate micro-batches, N of the buckets' times are
+drawn at random, again and again. The mean of the draws' maxima is compared with the mean time of a
+bucket.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@ gradients, and time of forward and backward, on the same bucket and weights.
 
     torchrun --nproc-per-node 4 -m benchmarks.training.context_parallel DATASET --presets esm2-650m
 
-Every divisor of the number of ranks is tried as the size of a group. Weights are random and three
-times as large as the trainer initialises them, so that attention is not uniform. Each rank holds
-all parameters in bf16. Gradients are summed over a group in fp32.
+The ranks that share a bucket are called a group. The benchmark tries groups of each size that
+divides the number of ranks. Weights are random and three times as large as the trainer initialises
+them, so that attention is not uniform. Each rank holds all parameters in bf16. Gradients are summed
+over a group in fp32.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ The layer is pre-norm with biases, tanh GELU and residuals, without dropout or m
 attends to all of its own sequence. Only forward and backward pass are measured.
 
 1. All rungs get the same weights, input and output gradient, and are compared with plain torch in
-fp32. An error is ‖difference‖ / ‖reference‖. The output error is that of the layer's output after
-its input has been subtracted. The gradient error is the largest error among the gradients of the
-input and of all parameters. A bf16 rung fails if an error is more than twice that of plain torch in
-bf16. An FP8 rung fails if an error is above FP8_LIMITS.
+fp32. An error is ‖difference‖ / ‖reference‖. For the output error, the reference is output minus
+input, because the layer adds its result to its input. The gradient error is the largest error among
+the gradients of the input and of all parameters. A bf16 rung fails if an error is more than twice
+that of plain torch in bf16. An FP8 rung fails if an error is above FP8_LIMITS.
 2. All rungs are timed in turn, in several rounds, by CUDA events. Results are medians.
 
 Model FLOPs are those of trainer/monitoring/flops.py. If a rung fails, the others are still measured

@@ -165,7 +165,8 @@ class Build:
         reduces = reduce_tasks(job, self._plan.partitions)
         tasks: list[Task[PackResult]] = [*reduces]
         for level in rest_levels(job, [task.rest for task in reduces if not task.final]):
-            parts += self._phase("pack the rest" if level[0].final else "pack the rests", level, 0)
+            name = "pack all left-over sequences" if level[0].final else "pack left-over sequences"
+            parts += self._phase(name, level, 0)
             tasks += level
         manifest = manifest_of(self._options, map_outcome.build, map_outcome.inputs, parts)
         self._refuse_empty(manifest)

@@ -24,7 +24,7 @@ from schemas.manifest import Manifest
 PLAN: Final = ".build/plan.json"
 """Name of the file in the dataset's folder that holds the task list of an array job."""
 UNREADABLE: Final = "unreadable"
-"""Stands for the digest of a task list that is damaged or of another version."""
+"""Used instead of a digest for a task list that is damaged or of another version."""
 PARTITION_BYTES: Final = 56 << 20
 """Approximate bytes of FASTA in a partition. A reduce task holds one partition in memory, and
 writes about one shard."""
@@ -73,7 +73,10 @@ def absolute(planned: Plan) -> Plan:
 
 
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
-    """Return a plan's name: 16 hexadecimal digits for its dataset, then 16 for files and ranges."""
+    """Return a plan's name: two digests of 16 hexadecimal digits each, joined by a hyphen.
+
+    The first is that of the dataset (see `dataset_digest`), the second that of files and ranges.
+    """
     files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
     dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
     return f"{dataset}-{xxhash.xxh3_64_hexdigest(files.encode())}"
@@ -82,8 +85,10 @@ def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
 def dataset_digest(
     shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__
 ) -> str:
-    """Return a digest of options, inputs (names, sizes) and version, which a plan and a manifest
-    both hold."""
+    """Return a digest of options, inputs (names, sizes) and version.
+
+    A plan and a manifest both hold these values, so they can be compared by this digest.
+    """
     return xxhash.xxh3_64_hexdigest(
         json.dumps([shape, list(inputs), version], sort_keys=True).encode()
     )

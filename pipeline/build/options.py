@@ -194,8 +194,8 @@ class PreprocessOptions(DatasetOptions, _Places):
             )
         if self.scratch is not None and EXECUTORS[self.executor].remote:
             raise ValueError(
-                "--scratch is a folder of this machine, and tasks of "
-                f"--executor {self.executor} run on others: leave one out"
+                f"--scratch is a folder of this machine, but --executor {self.executor} runs tasks "
+                "on other machines: omit one of the two options"
             )
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers is {self.workers}, expected at least 1")

@@ -1,4 +1,5 @@
-"""Exact statistics of a split's buckets. Tasks count while they write, and a build adds them up."""
+"""Exact statistics of a split's buckets. Tasks compute them for the buckets that they write, and
+the build adds them up."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _refuse_split(options: InspectOptions) -> None:
     """
     if options.split is not None:
         _shards_of(read_manifest(options.dataset), options.split)
-        raise UsageError(f"--split {options.split} needs --bucket: the index of a bucket in it")
+        raise UsageError(f"--split {options.split} needs --bucket N: a bucket of that split")
 
 
 def show_summary(dataset: str | Path) -> None:

@@ -73,7 +73,7 @@ class PlanTasksOptions:
             raise ValueError("--executor is for preprocess: a scheduler runs planned tasks")
         if self.preprocess.scratch is not None:
             raise ValueError(
-                "--scratch is a folder of this machine, and planned tasks run on others: omit it"
+                "--scratch is a folder of this machine, but planned tasks run on others: omit it"
             )
 
 

@@ -146,7 +146,8 @@ class RayExecutor:
         self._driver = replace(self._driver, file=name)
 
     def _has_other_nodes(self) -> bool:
-        """Whether tasks may run on other machines. A machine that fails loses its page cache."""
+        """Whether tasks may run on other machines. If so, tasks must sync their files, because a
+        machine that fails loses its page cache."""
         own_node = self._ray.get_runtime_context().get_node_id()
         return any(node["Alive"] and node["NodeID"] != own_node for node in self._ray.nodes())
 

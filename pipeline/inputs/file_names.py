@@ -18,7 +18,7 @@ _NOT_IN_FOLDERS: Final = {
     if not known.in_folders
     for suffix in known.suffixes
 }
-"""Formats by those suffixes that count only if the user names the file, not its folder."""
+"""Formats by suffix, for files that are read only if the user names the file, not its folder."""
 _LIKELY: Final = (".fna", ".ffn", ".frn", *_NOT_IN_FOLDERS)
 """Suffixes of sequence files that are not read from folders: nucleotides, and _NOT_IN_FOLDERS."""
 _PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")

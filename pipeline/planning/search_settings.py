@@ -5,8 +5,9 @@
    batch is within 15 % of the batch of the model's published run.
 3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
-5. Prefer combinations with one copy of the parameters for each node: they have the least traffic
-   between nodes, which was not measured. Then sort by estimated tokens/s (`estimate.seconds`).
+5. Prefer combinations with one copy of the parameters for each node. These have the least traffic
+   between nodes, and such traffic was not measured. Then sort by estimated tokens/s
+   (`estimate.seconds`).
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def search_settings(
     if not candidates:
         least = cluster.number * manifest.capacity
         raise ValueError(
-            f"a step on {cluster.number} GPUs has at least {least:,} tokens, one bucket of "
-            f"{manifest.capacity:,} each, and the published batch of {model} is "
+            f"a step on {cluster.number} GPUs has at least {least:,} tokens (one bucket of "
+            f"{manifest.capacity:,} tokens per GPU), but the published batch of {model} is "
             f"{PUBLISHED_RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset of smaller "
             "--capacity"
         )

@@ -152,8 +152,8 @@ class GlobalCursor(Iterator[Bucket]):
         """
         if buckets < 1 or self._ranks.share % buckets:
             raise ValueError(
-                f"batches of {buckets} buckets do not divide the {self._ranks.share} buckets "
-                "that each rank has in a step"
+                f"batches of {buckets} buckets: each rank has {self._ranks.share} buckets in a "
+                "step, expected a divisor of this number"
             )
         return self._merged(buckets)
 

@@ -117,7 +117,8 @@ class RemoteStore:
                     raise DatasetError(f"{name}: cannot be {doing} {self.url}: {reason}") from error
                 if attempt == ATTEMPTS - 1:
                     raise DatasetError(
-                        f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; the last: {reason}"
+                        f"{name}: not {doing} {self.url} in {ATTEMPTS} attempts; last error: "
+                        f"{reason}"
                     ) from error
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * _CHANCE.uniform(0.5, 1)
             message = without_credentials(f"{name}: not {doing} {self.url}: {reason}")

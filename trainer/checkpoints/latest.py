@@ -46,7 +46,7 @@ def read_latest(folder: Path) -> str:
 
 def publish_checkpoint(folder: Path, name: str) -> None:
     """Remove the suffix .partial from a checkpoint's folder, and write its name into `latest`. The
-    checkpoint must already be on the disk. After a crash here, the next start completes this.
+    checkpoint must already be on the disk. If a crash interrupts this, the next start completes it.
     """
     write(folder / _NEXT, f"{name}\n{_content(folder)}")
     publish(folder / (name + PARTIAL), folder / name)

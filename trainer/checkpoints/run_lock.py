@@ -63,8 +63,8 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: time when it took the lock, ISO 8601 in UTC.
     machine: identifier of the booted system and its PID namespace; "" if unknown.
     started: start time of the process, in clock ticks since that machine booted.
-    folder: path of the locked folder. A copy of the folder contains a copy of this lock, which does
-        not lock the copy.
+    folder: path of the locked folder. It shows that the lock file in a copied folder is only a
+        copy, too, which does not lock that folder.
     token: random string that makes each lock unique.
     """
 

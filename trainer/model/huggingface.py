@@ -101,7 +101,7 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
         if name.endswith("rotary_embeddings.inv_freq")
     ]
     if any(not torch.equal(rotary[0], other) for other in rotary):
-        raise KeyError("one inv_freq: its layers have different ones")
+        raise KeyError("a single inv_freq (the layers have different ones)")
     if rotary:
         ours["inv_freq"] = rotary[0]
     return ours
@@ -248,7 +248,7 @@ def _save_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         partial = folder / f"{name}{PARTIAL}"
         partial.unlink(missing_ok=True)
         partial.touch()
-        mode = partial.stat().st_mode  # as the umask has it; safetensors makes files of mode 0600
+        mode = partial.stat().st_mode  # follows the umask; safetensors would leave mode 0600
         try:
             save_file(part, partial, metadata={"format": "pt"})
         except SafetensorError as error:

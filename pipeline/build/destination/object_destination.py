@@ -124,7 +124,8 @@ class ObjectDestination:
         self._committed = True
         if self.version_at_start is None:
             return
-        # if ours have the names of an earlier dataset's files, another build may have removed some
+        # our files may have the same names as those of an earlier dataset; a build that replaced
+        # that dataset may have removed them
         problem = missing_file(manifest, self.out)
         if problem is not None:
             raise BuildError(
@@ -196,7 +197,7 @@ def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
 
 
 def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:
-    """Return the error for a build whose destination another build has committed to meanwhile."""
+    """Return the error for a build that lost against another build with the same destination."""
     ours = f"; its files (*/{manifest.build}-*) belong to no dataset" if manifest else ""
     return BuildError(
         f"{out.where()}: another build committed a dataset here while this one ran; "

@@ -163,7 +163,10 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
 
 
 def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
-    """Return each record's status, int8[N], an index into STATUS_CODES. None is `duplicate` yet."""
+    """Return each record's status, int8[N], an index into STATUS_CODES.
+
+    No record has the status `duplicate` yet.
+    """
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
     if options.long == "drop":

@@ -34,7 +34,7 @@ def mark_duplicates(
     3. Each record after the first of its hash is a duplicate of that first one.
 
     Args:
-        status: int8[N], index into STATUS_CODES. None is `duplicate` yet.
+        status: int8[N], index into STATUS_CODES. No record has the status `duplicate` yet.
         hashes: HASH[N], equal for records that are duplicates.
         ordinals: int64[N], ascending.
     Returns:

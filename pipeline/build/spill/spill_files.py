@@ -13,9 +13,9 @@ Layouts:
   frames: for each block of records, one frame for each partition. The index follows, which holds
   the extent of each frame. The extent of the index is last.
 - Grouped by partition: in all other cases. The file begins with the extent of each partition. All
-  frames follow, partition after partition. To read a partition takes two requests, one of them for
-  24 bytes. Requests to an object store are slow, and with many partitions the index of all frames
-  would be larger than the frames of one partition.
+  frames follow, partition after partition. A reader of a partition sends two requests: one for the
+  extent (24 bytes), and one for the frames. Requests to an object store are slow, and with many
+  partitions the index of all frames would be larger than the frames of one partition.
 
 Steps of writing a grouped spill:
 

@@ -41,7 +41,7 @@ def area(
 ) -> Series:
     """Return the area that a plot shows for a distribution.
 
-    what: unit of a value, with a leading blank; singular noun for the counted things
+    what: unit of the values, with a leading blank; noun for the counted things, in the singular
     whole: whether the values are whole numbers
     """
     total = sum(values.counts) or 1

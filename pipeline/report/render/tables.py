@@ -162,7 +162,7 @@ def repeated(report: Report) -> Table:
         {
             "id of the first": lambda record: Name(record.id),
             "residues": lambda record: f"{record.residues:,}",
-            "came in": lambda record: f"{record.times:,}\u00a0×",
+            "occurs": lambda record: f"{record.times:,}\u00a0×",
         },
     )
 

@@ -1,4 +1,5 @@
-"""Builds in one process, during which others build there, inputs change or files are damaged."""
+"""Builds during which another build uses the same destination, an input changes, or a file is
+damaged. All builds run in this process."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def test_an_input_replaced_while_it_is_read_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     reader: type,
 ) -> None:
-    """A file changes but keeps its size after tasks have read it. Hash tasks read tables."""
+    """The test rewrites the file, with the same size, just after a task has read it. For a table,
+    that task is a hash task."""
     other = tmp_path / "other"
     if reader is HashTask:
         corpus = tmp_path / "made.parquet"
@@ -225,7 +227,7 @@ def test_a_task_list_on_a_store_replaces_only_the_dataset_of_its_planning_time(
     ObjectFolder(OUT).remove(PLAN)
     planned = signed(listed(corpus, OUT, seed=1, overwrite=True).to_json())
     build_here(corpus, OUT, seed=2, overwrite=True, **SMALL)
-    # a build that looked for plans before this plan existed
+    # commit from a build that began before this plan was written, and so did not see it
     with ObjectFolder(OUT).written(PLAN) as file:
         file.write(planned)
     with pytest.raises(BuildError, match="another build committed"):

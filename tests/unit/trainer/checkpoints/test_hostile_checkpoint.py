@@ -1,4 +1,5 @@
-"""Files of a checkpoint, changed at random, load what was written or give one of our errors."""
+"""Checkpoints whose files were changed at random: loading returns the values that were written, or
+raises one of our errors."""
 
 from __future__ import annotations
 
@@ -36,11 +37,11 @@ from trainer.resume_options import changes, resumed
 
 LONG = "THDPACK_LONG" in os.environ
 TEXTS = 12_000 if LONG else 300
-"""Mutations of state.json, and of hashes.json."""
+"""Number of changed versions of state.json to try, and of hashes.json."""
 FILES = 12_000 if LONG else 100
-"""Mutations of each file that its hash must find."""
+"""Number of changed versions of each file. The file's hash must reveal each change."""
 FORGED = 12_000 if LONG else 50
-"""Mutations of each file with a forged hash."""
+"""Number of changed versions of each file to try with a forged hash."""
 NAME = Checkpoints.name(8)
 DISTCP, METADATA = "__0_0.distcp", ".metadata"
 
@@ -76,7 +77,7 @@ def tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 def checkpoints(
     tmp_path: Path, topology: Topology, options: TrainOptions, tensors: dict[str, Tensor]
 ) -> Checkpoints:
-    """Write one checkpoint with a run."""
+    """Start a run that writes one checkpoint."""
     with ShardReader(options.data.data, prefetch=0) as reader:
         position = reader.state_dict()
     best = BestValidation(loss=2.75, checkpoint=NAME)
@@ -104,7 +105,8 @@ def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
 def test_a_changed_state_loads_or_gives_our_own_error(
     folder: Path, options: TrainOptions, optimizer: Optimizer, topology: Topology
 ) -> None:
-    """An accepted state is used as a resumed run uses it, from options to position."""
+    """If a state is accepted, the test uses its options, reader position and the rest, as a resumed
+    run does."""
     refused = 0
     for text in texts((folder / STATE).read_bytes(), random.Random(SEED)):
         (folder / STATE).write_bytes(text)
@@ -116,7 +118,7 @@ def test_a_changed_state_loads_or_gives_our_own_error(
             continue
         assert msgspec.json.decode(state.to_json(), type=RunState) == state
         optimizer.restored(state.applied)
-        # the state of another run: one line
+        # the state belongs to another run: the error must be one line
         with (
             ExitStack() as stack,
             suppress(ValueError, ThdpackError),
@@ -141,7 +143,7 @@ def test_a_changed_state_loads_or_gives_our_own_error(
     ],
 )
 def test_a_number_that_is_larger_than_int64_is_refused(folder: Path, name: str) -> None:
-    """The optimizer keeps `applied` in a tensor, and `steps` is multiplied by a float."""
+    """Larger numbers would fail later: `applied` becomes an int64 tensor, and `steps` a float."""
     raw = json.loads((folder / STATE).read_bytes())
     section, _, option = name.rpartition(".")
     place = raw["options"][section] if section else raw
@@ -227,7 +229,8 @@ def test_incomplete_metadata_is_our_own_error(
 
 @contextmanager
 def bounded_memory(more: int) -> Iterator[None]:
-    """Limit the address space to so many bytes more: a size in a file may be any number."""
+    """Limit the address space to `more` bytes above its present size. A changed file may hold any
+    number as a size, and must not make the process allocate so much."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))
