@@ -131,7 +131,7 @@ def test_ten_thousand_records_take_the_fewest_buckets_and_these_cost_the_same(
 
 
 def test_the_sample_dataset_matches_the_golden_file(run: Run, sample: Path, tmp_path: Path) -> None:
-    """A changed hash means that users' datasets change: CHANGELOG.md says why."""
+    """If a hash changes, users' datasets change, and CHANGELOG.md must say why."""
     import pyarrow as pa
 
     from tests.helpers.data.corpus import digest

@@ -1,7 +1,8 @@
 """Compare our FASTA parser with Biopython's on generated text, cut into chunks and ranges anywhere.
 
-A text is drawn as one string, a letter for each piece of FASTA, and then spelled out: drawn piece
-by piece it takes six times as long. Set THDPACK_LONG to try ten times as many texts.
+Hypothesis draws one string, in which each letter stands for a piece of FASTA. The pieces are then
+joined. To draw each piece by itself would take six times as long. Set THDPACK_LONG to try ten times
+as many texts.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ names = st.sampled_from(sorted(PACKERS))
 
 
 def bytes_as_lengths(drawn: bytes) -> np.ndarray:
-    """Return int64[N] in 1..64: one draw instead of N, which take ten times as long."""
+    """Return int64[N] in 1..64. Hypothesis draws N bytes ten times as fast as N integers."""
     return np.frombuffer(drawn, dtype=np.uint8).astype(np.int64) % 64 + 1
 
 
-# bytes without a least size are five on average
+# without a minimum size, hypothesis draws five bytes on average
 drawn_bytes = st.binary(max_size=300) | st.binary(min_size=50, max_size=300)
 length_arrays = drawn_bytes.map(bytes_as_lengths)
 EXAMPLES = 600 if "THDPACK_LONG" in os.environ else 300
@@ -115,7 +115,7 @@ def test_balanced_takes_the_fewest_buckets_and_the_last_ones_cost_what_all_cost(
 
 
 def test_sequences_that_balanced_leaves_for_later_cost_what_all_cost() -> None:
-    """Several calls leave sequences. The buckets that these fill are no more expensive."""
+    """Buckets of the sequences that several calls left out are no more expensive than others."""
     lengths = protein_lengths(90_000)
     costs, left = [], []
     for part in np.array_split(lengths, 3):

@@ -1,4 +1,4 @@
-"""Laws of the HTML report's pages that need no browser."""
+"""Laws of the HTML report's pages that can be tested without a browser."""
 
 from __future__ import annotations
 

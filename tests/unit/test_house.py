@@ -1,4 +1,4 @@
-"""The house: packages from this repo, imports one way, no torch, nothing heavy at start."""
+"""Rules of the code base: where packages come from, which imports are allowed, names of modules."""
 
 from __future__ import annotations
 

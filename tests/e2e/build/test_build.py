@@ -94,7 +94,7 @@ def test_every_record_has_one_fate_and_every_kept_residue_is_in_one_bucket(
 def fate(
     residues: str, ordinal: int, seen: dict[str, int], options: tuple[str, ...]
 ) -> tuple[str, list[tuple[int, str]], int | None]:
-    """The fate of a record by DESIGN.md: status, pieces, and the record that it repeats."""
+    """Return the fate that a record should have: status, pieces, and the record that it repeats."""
     most = 510
     shortest = 30 if "--min-residues" in options else 1
     if "skip" in options and "?" in residues:
@@ -129,7 +129,8 @@ def test_buckets_follow_the_format(run: Run, tmp_path: Path, corpus: Path) -> No
         )
         assert set(bucket["input_ids"][edges[count] :]) <= {1}
         free[bucket["split"]] += 2048 - edges[count]
-    # at best less than one bucket; one more where six sequences to a bucket do not fit
+    # a split needs less than one bucket of free space, or one bucket more if its sequences do not
+    # fit at six per bucket
     assert all(tokens < 2 * 2048 for tokens in free.values()), free
 
 
@@ -152,7 +153,7 @@ def test_same_inputs_and_options_give_the_same_bytes_with_any_number_of_workers(
     corpus: Path,
     compression: str,
 ) -> None:
-    """Most tests build in one process, which is one of these numbers."""
+    """The first build runs in this process, as most tests do. The others have worker processes."""
     sizes = {"task_bytes": 25_000, "partition_bytes": 30_000}
     build(run, corpus, tmp_path / "here", "--compression", compression, **sizes)
     expected = digest(tmp_path / "here")
@@ -267,7 +268,8 @@ def test_a_finished_dataset_is_recognized_and_a_different_one_is_refused(
 def test_changes_that_keep_the_modification_time_are_noticed(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
-    """An unfinished build reads an input again that changed but kept its size and mtime."""
+    """When a build is resumed, it reads a changed input again, even if the input's size and
+    modification time are the same."""
     out, sizes = tmp_path / "out", {"task_bytes": 25_000, "partition_bytes": 30_000}
     stat = corpus.stat()
     corpus_before = corpus.read_bytes()

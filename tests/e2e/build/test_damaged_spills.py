@@ -129,7 +129,7 @@ def test_a_flipped_bit_in_a_work_file_does_not_change_the_dataset(
         found += "is not what was written" in capsys.readouterr().err
         clear(place)
     assert found >= FLIPS // 2, (
-        "most bits are read: others are padding, or of a partition that was reduced before"
+        "most flipped bits must be found; the others are padding, or in partitions already reduced"
     )
 
 

@@ -84,7 +84,7 @@ def write_copies(path: Path, copies: int, *, id_bytes: int = 0) -> None:
 
 
 def test_copies_of_one_sequence_take_little_memory(tmp_path: Path) -> None:
-    """200,000 more copies, 60 MB of residues, take less than a fourth of that."""
+    """200,000 more copies have 60 MB of residues, but need less than 15 MB more memory."""
     peaks = []
     for copies in (40_000, 240_000):
         write_copies(tmp_path / "copies.fasta", copies)

@@ -251,7 +251,7 @@ def test_an_error_in_a_worker_reads_like_one_in_the_driver(
     run_process: Run,
     tmp_path: Path,
 ) -> None:
-    """It crosses a process boundary and keeps its file and line."""
+    """A worker's error reaches the driver, another process, with its file and line."""
     for name, content in (
         ("cut.fasta.gz", gzip.compress(TEXT)[:-2000]),
         ("binary.fasta", b">a\nMK\nM\x00K\n"),

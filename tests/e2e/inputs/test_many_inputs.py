@@ -175,7 +175,8 @@ def test_large_objects_are_uploaded_in_parts_and_failed_uploads_leave_nothing(
     with faulty_proxy(store.endpoint) as (address, faults):
         point_s3_at(address, monkeypatch)
         faults.rate, faults.kinds = 0.3, ("error", "cut", "lost")
-        # with this seed parts fail, not the request before them: AWS's library then waits long
+        # with this seed, faults hit parts of the upload, but not the request before the parts:
+        # AWS's library waits long after a fault in that request
         faults.rng.seed(2)
         folder = ObjectFolder("s3://bucket/set")
         with folder.written("train/x.arrow") as file:

@@ -1,6 +1,6 @@
 """Every number of a report equals that of a slow, plain script that uses Biopython.
 
-By default the real corpora are their first records; THDPACK_LONG takes all of them.
+By default, only the first records of the real corpora are used; with THDPACK_LONG, all records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Hugging Face datasets, both ways: theirs as inputs, our shards as theirs."""
+"""The library datasets in both directions: its datasets as our inputs, and our shards loaded by
+it."""
 
 from __future__ import annotations
 

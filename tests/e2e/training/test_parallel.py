@@ -100,7 +100,7 @@ def test_the_exchange_of_slices_and_heads_is_exact_also_for_uneven_heads() -> No
 def arranged(
     data: Path, out: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
 ) -> list[Path]:
-    """Run each topology of so many ranks in the same processes."""
+    """Run each topology of `ranks` ranks, one after another in the same processes."""
     runs = [out / str(number) for number in range(len(arrangements))]
     each = [
         arguments(data, run, *flags, *WARM, steps=SHORT)
@@ -121,7 +121,8 @@ def check_equal(run: Path, whole: Path) -> None:
 def test_all_topologies_give_the_same_losses(
     many_shards: Path, tmp_path: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
 ) -> None:
-    """Sharded, replicated and context-parallel runs have buckets, masks and losses of one rank."""
+    """Sharded, replicated and context-parallel runs have the buckets, masks and losses of a run on
+    one rank."""
     one = train(many_shards, tmp_path / "one", *WARM, steps=SHORT)
     alone = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
     for run, flags in zip(

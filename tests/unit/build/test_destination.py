@@ -157,7 +157,11 @@ def listed(corpus: Path, out: str, **options: Any) -> TaskList:
 
 
 def work_off(out: str, digest: str, *, commits: bool = True) -> Manifest | None:
-    """Run the tasks of an array one after another; return None if all were finished."""
+    """Run all tasks of a list one after another, and commit unless told otherwise.
+
+    Returns:
+        The committed manifest; None without a commit, or if the plan was committed before.
+    """
     with reporter(as_json=False) as report:
         for stage in STAGES:
             found = load_task_list(out, digest)

@@ -90,6 +90,7 @@ def test_shuffle_keys_depend_on_each_of_their_inputs() -> None:
         shuffle_keys(hashes, zeros, zeros + 1, 0),
     ):
         assert (keys != other).all()
-    # the hash's order must not show: ranks of 1,000 independent pairs correlate by 1 / √999
+    # the order by key must not resemble the order by hash: the rank correlation of 1,000
+    # independent pairs has a standard deviation of 1 / √999
     ranks = [np.argsort(np.argsort(values)) for values in (hashes["high"], keys)]
     assert abs(np.corrcoef(*ranks)[0, 1]) < 6 / 999**0.5

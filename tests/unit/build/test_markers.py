@@ -148,7 +148,7 @@ def test_a_changed_marker_is_ignored_or_says_the_same_and_names_no_file_outside(
     assert seen.paths == []
     assert (place.parents[1] / "precious").read_text() == "mine"
     assert believed < MUTATIONS / 4, (
-        "what is believed differs in counts only, whose hash agrees: nobody but a liar writes that"
+        "only a marker with other counts and a matching hash, which no fault produces, is believed"
     )
 
 

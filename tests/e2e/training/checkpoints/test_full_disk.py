@@ -1,4 +1,5 @@
-"""A checkpoint that does not fit on the disk: one line, which names the last one, if any."""
+"""If a checkpoint does not fit on the disk, the error is one line, which names the last complete
+checkpoint, if there is one."""
 
 from __future__ import annotations
 
