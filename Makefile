@@ -25,7 +25,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --progress-
 PIP_PINNED := $(PIP) --constraint constraints.txt
 PIP_THDPACK := $(PIP_PINNED) --no-build-isolation --editable
 BUILD_TOOLS := setuptools Cython pyarrow
-# pip's progress is written to a log; its warnings and errors are shown. The only exception are
+# pip's progress is written to a log; its warnings and errors are shown. The only exceptions are
 # warnings that a package is missing from a local folder named in the machine's pip configuration.
 LOG := $(VENV)/install.log
 MISSING_FOLDER := ^WARNING: Location 'file:.* is ignored: it is neither a file nor a directory\.

@@ -43,7 +43,7 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 
 
 # presets have 20 heads of size 16, 24, 32 or 64, and 40 of 64 or 128;
-# 3, 5, 13, 31 and 63 are odd halves of a head size, and no power of two
+# 3, 5, 13, 31 and 63 are halves of head sizes that are neither even nor powers of two
 @pytest.mark.parametrize(
     ("heads", "size"),
     [

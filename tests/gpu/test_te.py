@@ -82,7 +82,8 @@ def test_te_in_fp8_is_within_a_quarter_of_fp32(numbers: str) -> None:
     print(
         numbers, error(found, exact), max(error(grads[name], exact_grads[name]) for name in grads)
     )
-    # e4m3 rounds to 3.6 % (rms); eight products follow each other, of weights thrice the usual
+    # e4m3 rounds to 3.6 % (rms). The model has eight products in a row, and weights three times as
+    # large as usual.
     assert error(found, exact) < 0.25
 
 

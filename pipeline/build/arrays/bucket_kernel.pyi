@@ -73,8 +73,9 @@ def check_buckets(
 
     Args:
         ids: uint8[B · capacity], token ids.
-        cu, start: values of the list columns of cu_seqlens and of sequence starts in their records.
-        cu_at, record_at, start_at: int32[B + 1], offsets of the list columns.
+        cu, start: all values of the list columns `cu_seqlens` and `start`.
+        cu_at, record_at, start_at: int32[B + 1], offsets of the buckets' lists in the columns
+            `cu_seqlens`, `record` and `start`.
         limits: capacity, longest span, length multiple, maximum number of sequences, slots.
         specials: ids of <cls>, <pad> and <eos>, and the lowest and highest id allowed inside a
             sequence.

@@ -137,7 +137,7 @@ class ObjectDestination:
         """Remove the work folder, the task list, spooled input and obsolete files.
 
         Raises:
-            BuildError: meanwhile another build committed a dataset that needs a file removed here.
+            BuildError: another build has meanwhile committed a dataset that needs a removed file.
         """
         ours = manifest.to_json().encode()
         obsolete = self._replaced - {entry.name for entry in manifest.files()}

@@ -13,8 +13,8 @@ def pack(
 
     Args:
         tokens: uint8[T], ids below 32.
-        out: at least uint8[Σ ceil(5 · (end - begin) / 8) + 3], the output. The bytes after the sum
-            may have any value afterwards.
+        out: uint8[n], the output. n is at least Σ ceil(5 · (end - begin) / 8) + 3. The bytes after
+            the packed runs have arbitrary values afterwards.
     """
 
 def unpack(packed: NDArray[np.uint8], sizes: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
