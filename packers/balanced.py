@@ -3,7 +3,7 @@
 A bucket is one row of exactly `capacity` tokens. Its attention cost is Σ length² over its
 sequences. Its gap is the number of its free tokens. A sequence without a bucket is called waiting.
 
-1. Read a window: the sequences that fill 512 buckets, and 512 more, the reserve.
+1. Read a window: the sequences that fill 512 buckets, and 512 further sequences, the reserve.
 2. Take the sequences of the window from long to short. Give each to the bucket with the least
    Σ length² that has room (LPT, longest processing time first, with a capacity).
 3. Close the gaps. Add a waiting sequence that fits a gap exactly, or exchange a packed sequence for

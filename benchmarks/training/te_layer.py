@@ -104,8 +104,9 @@ class Problem:
     def errors(self, found: dict[str, Tensor], reference: dict[str, Tensor]) -> tuple[float, float]:
         """Return the error of the output, and the largest error of a gradient.
 
-        The layer adds its result to its input, so the input is subtracted from the reference
-        output, and the output gradient from the reference gradient of the input.
+        The layer adds its result to its input. The error is relative to this result, so the
+        reference output is reduced by the input, and the reference gradient of the input by the
+        output gradient.
         """
         past = {"output": self.x.float(), "input": self.gradient.float()}
         relative = {
