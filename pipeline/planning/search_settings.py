@@ -1,7 +1,7 @@
 """Search for settings of a training run that fit into a cluster's memory, and sort them by speed.
 
 1. List context-parallel sizes that divide the GPUs of a node, the model's heads and the buckets.
-2. For each size, list combinations of micro-batch, recomputation, resharding and replication whose
+2. For each size, list combinations of micro-batch, recomputation, sharding and replication whose
    batch is within 15 % of the batch of the model's published run.
 3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, get_args
 
+from pipeline.planning.choices import choose_buckets, choose_shard
 from pipeline.planning.cluster import GPU_GIB, Cluster
-from pipeline.planning.estimate import ROOM, Reshard, Setting, memory, seconds
+from pipeline.planning.estimate import ROOM, Reshard, Setting, Shard, memory, seconds
 from schemas.manifest import Manifest
 from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, Recompute, longest_of_our_attention
 
@@ -28,19 +29,24 @@ _RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 _RESHARD: Final[tuple[Reshard, ...]] = ("step", "layer")
 _BATCH_TOLERANCE: Final = 0.15
 """Largest difference between a batch and the published batch, as a share of the published batch."""
+_WORTH_NO_FLAGS: Final = 1.03
+"""Ratio of speeds up to which the trainer's own choice is preferred to a faster setting, because
+the command then needs no flags for speed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
     """Settings of a training run, with the trainer's flags for them.
 
-    buckets:   number of buckets in a micro-batch
-    replicate: number of copies of the parameters
+    buckets:    number of buckets in a micro-batch
+    replicate:  number of copies of the parameters, if `shard` is full
+    is_default: whether the trainer chooses the same --shard and --buckets-per-micro-batch by itself
     """
 
     setting: Setting
     buckets: int
     replicate: int
+    is_default: bool = False
 
     @property
     def tokens_per_second(self) -> float:
@@ -56,13 +62,12 @@ class Candidate:
         """Return the flags of `thdpack train`; default values are left out."""
         setting = self.setting
         data_ranks = setting.ranks // setting.context_parallel
-        flags = [
-            "--buckets-per-step",
-            str(self.buckets * setting.micro_batches * data_ranks),
-            "--buckets-per-micro-batch",
-            str(self.buckets),
-        ]
-        if setting.ranks > 1:
+        buckets_per_step = self.buckets * setting.micro_batches * data_ranks
+        flags = ["--buckets-per-step", str(buckets_per_step)]
+        if not self.is_default:
+            flags += ["--buckets-per-micro-batch", str(self.buckets)]
+            flags += ["--shard", setting.shard] if setting.ranks > 1 else []
+        if setting.shard == "full" and setting.ranks > 1:
             flags += ["--reshard", setting.reshard]
         if self.replicate > 1:
             flags += ["--replicate", str(self.replicate)]
@@ -70,7 +75,7 @@ class Candidate:
             flags += ["--context-parallel", str(setting.context_parallel)]
         if setting.recompute != "none":
             flags += ["--recompute", setting.recompute]
-        return [*flags, "--cuda-graph"] if setting.captured else flags
+        return flags
 
 
 def search_settings(
@@ -103,8 +108,8 @@ def search_settings(
         (candidate for candidate in candidates if candidate.gib <= room),
         key=lambda candidate: (
             candidate.setting.context_parallel,
-            candidate.replicate != cluster.nodes,
-            -candidate.tokens_per_second,
+            candidate.setting.shard == "full" and candidate.replicate != cluster.nodes,
+            -candidate.tokens_per_second * (_WORTH_NO_FLAGS if candidate.is_default else 1),
         ),
     )
     if not fitting:
@@ -127,31 +132,58 @@ def _candidates(
 ) -> Iterator[Candidate]:
     """Yield settings of one context-parallel size whose batch is close to the published one."""
     number = cluster.number
-    reshards = _RESHARD if number > 1 else _RESHARD[:1]
+    available = GPU_GIB[cluster.gpu] * 2**30
     published_buckets = PUBLISHED_RUNS[model].tokens_per_step / manifest.capacity
-    for buckets, recompute, reshard, replicate in product(
-        _BUCKETS_PER_MICRO_BATCH, _RECOMPUTE, reshards, {1, cluster.nodes}
+    for buckets, recompute, (shard, reshard, replicate) in product(
+        _BUCKETS_PER_MICRO_BATCH, _RECOMPUTE, _divisions(cluster, context_parallel)
     ):
         buckets_at_once = buckets * number // context_parallel
         micro_batches = max(1, round(published_buckets / buckets_at_once))
         if abs(micro_batches * buckets_at_once / published_buckets - 1) > _BATCH_TOLERANCE:
             continue
-        setting = Setting.on(
+        captured = (
+            shard != "full"
+            and recompute == "none"
+            and manifest.max_seq_len <= longest_of_our_attention(ESM2_MODELS[model].head_size)
+        )
+        single = Setting.on(
             manifest,
-            buckets,
+            1,
             model=ESM2_MODELS[model],
             fp8=fp8,
-            micro_batches=micro_batches,
+            micro_batches=micro_batches * buckets,
             recompute=recompute,
             ranks=number,
+            shard=shard,
             shards=number // replicate,
             context_parallel=context_parallel,
             reshard=reshard,
-            captured=number == 1
-            and recompute == "none"
-            and manifest.max_seq_len <= longest_of_our_attention(ESM2_MODELS[model].head_size),
+            captured=captured,
         )
-        yield Candidate(setting=setting, buckets=buckets, replicate=replicate)
+        is_default = (
+            recompute == "none"
+            and context_parallel == replicate == 1
+            and shard == (choose_shard(single, available=available) if number > 1 else "none")
+            and buckets == choose_buckets(single, available=available)
+        )
+        yield Candidate(
+            setting=single.merged(buckets),
+            buckets=buckets,
+            replicate=replicate,
+            is_default=is_default,
+        )
+
+
+def _divisions(cluster: Cluster, context_parallel: int) -> Iterator[tuple[Shard, Reshard, int]]:
+    """Yield values of --shard, --reshard and --replicate."""
+    if cluster.number == 1:
+        yield "none", "step", 1
+        return
+    if context_parallel == 1:
+        yield "none", "step", 1
+        yield "optimizer", "step", 1
+    for reshard, replicate in product(_RESHARD, {1, cluster.nodes}):
+        yield "full", reshard, replicate
 
 
 def _does_not_fit(candidates: list[Candidate], cluster: Cluster, model: str, room: float) -> str:

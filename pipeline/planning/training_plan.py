@@ -22,8 +22,6 @@ from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, check_length_multiple, p
 
 CACHE: Final = "/tmp/thdpack-cache"
 """Value of --cache-dir in the command for a remote dataset, for the user to replace."""
-_SHORT_RUN: Final = 20_000
-"""Number of steps below which the command limits the warm-up to a tenth of the run."""
 _SHOWN: Final = 5
 _TINY: Final = "esm2-tiny"
 """Preset of the trainer that is no published model."""
@@ -66,8 +64,6 @@ class TrainingPlan:
         if is_url(self.data):
             flags += ["--cache-dir", CACHE]
         flags += [*self.best.flags(), "--steps", str(self.steps)]
-        if self.steps < _SHORT_RUN:
-            flags += ["--warmup-steps", str(self.steps // 10)]
         return f"{self._launcher} train {self.model} {shlex.join(flags)}"
 
     @property

@@ -15,8 +15,8 @@ from torch import Tensor
 
 import trainer.run
 from schemas.manifest import Manifest
+from trainer.distributed.gradients import Gradients
 from trainer.model.initialize import fill
-from trainer.optimizer import Optimizer
 from trainer.train import main
 
 EXPECTED = json.loads((Path(__file__).parent / "losses.json").read_text())
@@ -45,11 +45,11 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
         # fused AdamW takes float32 scalars only
         return tensor.double() if tensor.ndim else tensor.to(torch.float32)
 
-    def gradient_square(optimizer: Optimizer) -> Tensor:
-        return torch.stack(torch._foreach_norm(optimizer._gradients())).square().sum()
+    def square(gradients: Gradients) -> Tensor:
+        return torch.stack(torch._foreach_norm(gradients.own())).square().sum()
 
     monkeypatch.setattr(trainer.run, "fill", filled)
-    monkeypatch.setattr(Optimizer, "gradient_square", gradient_square)
+    monkeypatch.setattr(Gradients, "square", square)
     monkeypatch.setattr(trainer.run.precision, "stored_dtype", lambda options: torch.float64)
     monkeypatch.setattr(Tensor, "float", to_double)
 

@@ -105,7 +105,7 @@ def test_fp8_weights_follow_their_masters() -> None:
         torch.tensor(1e-2, device=GPU),
         loss_sum=loss.detach().double(),
         count=count,
-        gradient_square=optimizer.gradient_square().double(),
+        gradient_square=optimizer.gradients.square().double(),
     )
     assert int(optimizer.applied) == 1
     saved = dict(optimizer.named_tensors())

@@ -252,8 +252,8 @@ def test_master_weights_step_as_adamw_and_a_bad_step_is_skipped() -> None:
         for i in range(2):
             for name, tensor in built.named_weights():
                 tensor.grad = gradients[name][i]
-            ours.accumulate()
-        square = ours.gradient_square().double()
+            ours.gradients.add()
+        square = ours.gradients.square().double()
         _, norm = ours.step(
             torch.full_like(count, 1e-3),
             loss_sum=torch.full_like(count, math.nan if bad else 300.0),

@@ -14,7 +14,9 @@ from schemas.untrusted_json import Count, decoded
 from trainer.config import TrainOptions
 
 STATE: Final = "state.json"
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
+_READABLE: Final = (1, STATE_VERSION)
+"""Version 1 has true or false as the value of --cuda-graph."""
 
 
 class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,11 +66,25 @@ def read_state(checkpoint: Path) -> RunState:
     path = checkpoint / STATE
     try:
         raw: Any = decoded(path.read_bytes(), object)
-        if isinstance(raw, dict) and raw.get("version") != STATE_VERSION:
+        if isinstance(raw, dict) and raw.get("version") not in _READABLE:
             raise CheckpointError(
-                f"{path} has version {raw.get('version')!r}, but this thdpack reads version "
+                f"{path} has version {raw.get('version')!r}, but this thdpack reads versions up to "
                 f"{STATE_VERSION}: resume with the thdpack that wrote it"
             )
-        return msgspec.convert(raw, RunState)
+        return msgspec.convert(_upgraded(raw), RunState)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def _upgraded(raw: Any) -> Any:
+    """Return the content of state.json in the present version. Fields of a wrong type stay as they
+    are, and are refused later.
+    """
+    if not isinstance(raw, dict) or raw.get("version") != 1:
+        return raw
+    options = raw.get("options")
+    compute = options.get("compute") if isinstance(options, dict) else None
+    if isinstance(compute, dict) and isinstance(compute.get("cuda_graph"), bool):
+        graph = "on" if compute["cuda_graph"] else "off"
+        options = {**options, "compute": {**compute, "cuda_graph": graph}}
+    return {**raw, "version": STATE_VERSION, "options": options}

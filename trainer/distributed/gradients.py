@@ -29,12 +29,12 @@ class Gradients:
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, copies: int = 1) -> None:
         """Args:
-        parameters: all fp32, or none of them.
+        parameters: all fp32, or all bf16 or FP8.
         copies: number of ranks that hold the same shard.
         """
         self._copies = copies
         self._parameters = list(parameters)
-        self.in_place = all(parameter.dtype == torch.float32 for parameter in parameters)
+        self.in_place = all(parameter.dtype.itemsize >= 4 for parameter in parameters)
         self._sums: list[Tensor] = []
 
     def add(self) -> None:

@@ -20,7 +20,13 @@ from tests.helpers.processes.runs import await_step, start
 
 HANGS = "0.25" if "THDPACK_LONG" in os.environ else "0.1"
 """Minutes without an answer after which a rank counts as lost; more on a busy machine."""
-ARRANGEMENTS = ((), ("--replicate", "2"), ("--context-parallel", "2"), ("--reshard", "step"))
+ARRANGEMENTS = (
+    (),
+    ("--shard", "full"),
+    ("--replicate", "2"),
+    ("--context-parallel", "2"),
+    ("--reshard", "step"),
+)
 SAVING = ("--checkpoint-every", "1", "--validate-every", "0")
 """Write checkpoints nearly all the time, so that their collectives break too."""
 

@@ -31,6 +31,8 @@ ON_TWO: tuple[tuple[str, ...], ...] = (
     ("--reshard", "micro-batch", "--gather-ahead", "2"),
     ("--reshard", "step"),
     ("--replicate", "2"),
+    ("--shard", "none"),
+    ("--shard", "optimizer"),
     *((("--reshard", "layer"), ("--context-parallel", "2")) if LONG else ()),
 )
 ON_FOUR: tuple[tuple[str, ...], ...] = (
@@ -38,6 +40,8 @@ ON_FOUR: tuple[tuple[str, ...], ...] = (
     *(
         (
             (),
+            ("--shard", "optimizer"),
+            ("--shard", "full"),
             ("--replicate", "2"),
             ("--replicate", "4"),
             ("--context-parallel", "4", "--recompute", "full"),
@@ -139,15 +143,20 @@ def test_all_topologies_give_the_same_losses(
 
 
 def test_a_run_resumes_in_any_topology(many_shards: Path, whole: Path, tmp_path: Path) -> None:
-    four = cut(whole, tmp_path / "four", 8)
-    start(
-        many_shards, four, "--replicate", "2", "--context-parallel", "2", ranks=4
-    ).finish()  # 8 steps on one rank, the rest on four
-    check_equal(four, whole)
-    two = cut(four, tmp_path / "two", 12)
-    start(many_shards, two, ranks=2).finish()
-    check_equal(two, whole)
-    check_equal(train(many_shards, cut(two, tmp_path / "one", 12)), whole)
+    """Each run resumes from a checkpoint of the one before."""
+    before = whole
+    for step, ranks, flags in (
+        (4, 2, ("--shard", "optimizer")),
+        (6, 4, ("--replicate", "2", "--context-parallel", "2")),
+        (8, 2, ("--shard", "none")),
+        (10, 2, ("--shard", "full")),
+        (12, 2, ("--shard", "optimizer")),
+        (14, 1, ()),
+    ):
+        out = cut(before, tmp_path / str(step), step)
+        start(many_shards, out, *flags, "--checkpoint-every", "2", ranks=ranks).finish()
+        check_equal(out, whole)
+        before = out
 
 
 @pytest.mark.parametrize(

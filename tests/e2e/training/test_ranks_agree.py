@@ -27,8 +27,8 @@ from trainer.train import main
 main(sys.argv[1:])
 """
 WITH_LESS_MEMORY = """
-import os, sys, trainer.run
-trainer.run.available_memory = lambda device: [float("inf"), 1e3][int(os.environ["RANK"])]
+import os, sys, trainer.fit
+trainer.fit.available_memory = lambda device: [float("inf"), 1e3][int(os.environ["RANK"])]
 from trainer.train import main
 main(sys.argv[1:])
 """
@@ -88,14 +88,13 @@ def test_copies_of_one_dataset_at_different_paths_are_accepted(
     assert set(losses(tmp_path / "run")) == {1, 2}
 
 
-def test_reshard_auto_is_one_choice_for_all_ranks_by_the_smallest_memory(
+def test_shard_and_reshard_auto_follow_the_smallest_memory_of_all_ranks(
     many_shards: Path, tmp_path: Path
 ) -> None:
     Job(
         WITH_LESS_MEMORY,
-        arguments(many_shards, tmp_path / "run", "--warmup-steps", "0", steps=2),
+        arguments(many_shards, tmp_path / "run", steps=2),
         ranks=2,
     ).finish()
-    assert (
-        json.loads((tmp_path / "run" / "options.json").read_text())["compute"]["reshard"] == "layer"
-    )
+    chosen = json.loads((tmp_path / "run" / "options.json").read_text())["compute"]
+    assert (chosen["shard"], chosen["reshard"]) == ("full", "layer")

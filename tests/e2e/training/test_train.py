@@ -183,12 +183,24 @@ def test_validation_covers_the_split_exactly(many_shards: Path, whole: Path) -> 
     assert found["accuracy"] == pytest.approx(correct / tokens, rel=1e-9)
 
 
-def test_without_a_gpu_the_cuda_graph_is_left_out_with_a_message(
+def test_without_a_gpu_a_demanded_cuda_graph_is_an_error_with_the_reason(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = train(many_shards, tmp_path / "run", "--cuda-graph", "--warmup-steps", "1", steps=2)
-    assert "no CUDA graph, because there is no NVIDIA GPU" in capsys.readouterr().err
-    assert set(losses(out)) == {1, 2}
+    with pytest.raises(SystemExit):
+        train(many_shards, tmp_path / "run", "--cuda-graph", "on", steps=2)
+    assert "--cuda-graph on is impossible: there is no NVIDIA GPU" in capsys.readouterr().err
+
+
+def test_choices_of_auto_are_in_options_json_and_a_short_run_announces_its_warm_up(
+    many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = train(many_shards, tmp_path / "run", steps=20)
+    said = json.loads((out / "options.json").read_text())
+    assert said["compute"]["cuda_graph"] == "off"
+    assert said["compute"]["shard"] == "none"
+    assert said["data"]["buckets_per_micro_batch"] == 1
+    assert said["optimizer"]["warmup_steps"] == 2
+    assert "warm-up of 2 steps instead of 2,000" in capsys.readouterr().err
 
 
 def test_a_profile_is_written(many_shards: Path, tmp_path: Path) -> None:

@@ -66,13 +66,13 @@ def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:
 
 def test_many_epochs_are_announced_with_a_remedy() -> None:
     run: Any = SimpleNamespace(
-        batch_note="", reader=range(47), options=parse(["esm2-8m", "--data", "d"])
+        notes=[], reader=range(47), options=parse(["esm2-8m", "--data", "d"])
     )
     run.options = replace(run.options, data=replace(DEFAULT, buckets_per_step=4))
     [said] = notes(run)
     assert "500,000 steps are 42,553 epochs of this dataset" in said
-    assert "--steps 235 --warmup-steps 23 is 20 epochs, and --init-from FOLDER" in said
+    assert "--steps 235 is 20 epochs, and --init-from FOLDER" in said
     run.options = replace(run.options, output=OutputOptions(init_from="esm2"))
     assert "--init-from" not in notes(run)[0]
-    run.options = replace(run.options, optimizer=OptimizerOptions(steps=235, warmup_steps=23))
+    run.options = replace(run.options, optimizer=OptimizerOptions(steps=235))
     assert notes(run) == []

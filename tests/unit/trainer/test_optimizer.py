@@ -74,14 +74,14 @@ def test_steps_are_adamw_on_normalized_clipped_gradients_and_bad_steps_are_skipp
                     parameter.grad += halves[name][i]  # accumulates like autograd
                 else:
                     parameter.grad = halves[name][i].clone()
-            ours.accumulate()
+            ours.gradients.add()
         for name, value in reference.items():
             value.grad = (halves[name][0].double() + halves[name][1].double()) / 100
         bad = step == 2
         before = {name: p.detach().clone() for name, p in built.named_weights()}
         loss_sum, count = torch.tensor(math.nan if bad else 300.0), torch.tensor(100.0)
         loss, norm = ours.step(
-            rate, loss_sum=loss_sum, count=count, gradient_square=ours.gradient_square()
+            rate, loss_sum=loss_sum, count=count, gradient_square=ours.gradients.square()
         )
         if bad:
             assert int(ours.bad) == 1
@@ -116,7 +116,7 @@ def test_a_step_with_a_gradient_that_is_not_finite_is_skipped() -> None:
         1e-3,
         loss_sum=torch.tensor(1.0),
         count=torch.tensor(1.0),
-        gradient_square=ours.gradient_square(),
+        gradient_square=ours.gradients.square(),
     )
     assert torch.equal(built.embedding, before)
     assert int(ours.bad) == 1

@@ -38,7 +38,11 @@ SMALL = ModelOptions(layers=1, hidden_size=32, heads=2, ffn_size=64)
         ({"precision": "fp32"}, "cuda", 1, 1, ""),
         ({"precision": "fp32"}, "cuda", 1, 2, "fp32 gradients of several micro-batches"),
         ({}, "cpu", 1, 1, "there is no NVIDIA GPU"),
-        ({}, "cuda", 2, 1, "sharded over several ranks"),
+        ({"shard": "full"}, "cuda", 2, 1, "FSDP2 launches its collectives from the host"),
+        ({"shard": "none"}, "cuda", 2, 1, ""),
+        ({"shard": "optimizer"}, "cuda", 2, 1, ""),
+        ({"precision": "fp32", "shard": "none"}, "cuda", 2, 2, ""),
+        ({"quantized_init": True}, "cuda", 1, 1, "--quantized-init writes FP8 weights"),
         ({"backend": "torch"}, "cuda", 1, 1, "backend torch"),
         ({"recompute": "full"}, "cuda", 1, 1, "recomputation"),
     ],
@@ -46,12 +50,10 @@ SMALL = ModelOptions(layers=1, hidden_size=32, heads=2, ffn_size=64)
 def test_a_step_is_captured_or_the_reason_is_given(
     changes: dict[str, Any], device: str, ranks: int, micro_batches: int, reason: str
 ) -> None:
-    options = ComputeOptions(
-        **{"backend": "te", "precision": "bf16", "cuda_graph": True, **changes}
-    )
-    found = why_not_captured(
-        options, replace(single_process(torch.device(device)), world_size=ranks), micro_batches
-    )
+    options = ComputeOptions(**{"backend": "te", "precision": "bf16", **changes})
+    one = single_process(torch.device(device))
+    topology = replace(one, world_size=ranks, shard=changes.get("shard", "none"))
+    found = why_not_captured(options, topology, micro_batches)
     assert reason in found
     assert bool(found) is bool(reason)
 
@@ -100,7 +102,7 @@ def test_a_failed_capture_is_an_error_that_names_the_flag(
     replayed = GraphReplay(step, None)
     for _ in range(WARM_UP):
         replayed()
-    with pytest.raises(ThdpackError, match="without --cuda-graph") as raised:
+    with pytest.raises(ThdpackError, match="with --cuda-graph off") as raised:
         replayed()
     assert isinstance(raised.value, CaptureError)
     assert str(error).partition("\n")[0] in str(raised.value)

@@ -90,7 +90,7 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["esm2-8m", "--data", "d", "--steps", "5"], "train: warmup-steps is 2000, too long"),
+        (["esm2-8m", "--data", "d", "--steps", "5", "--warmup-steps", "9"], "is 9, too long"),
         (["esm2-8m", "--data", "d", "--batch-size", "4"], "use --tokens-per-step or"),
         (["esm2-8m", "--data", "d", "--lr", "1", "--learning-rate", "1"], "more than once"),
         (["esm2-8m", "--data", "d", "--lerning-rate", "1"], "meant: --lr, --learning-rate FLOAT"),

@@ -92,11 +92,6 @@ def test_fp8_weights_have_no_statistics_that_need_higher_precision() -> None:
     ("changes", "installed", "message"),
     [
         ({"backend": "torch"}, True, "but --backend is torch"),
-        (
-            {"backend": "te", "cuda_graph": True},
-            True,
-            "--tensor-statistics and --cuda-graph cannot be combined",
-        ),
         ({"backend": "te"}, False, "pip install nvdlfw-inspect"),
     ],
 )

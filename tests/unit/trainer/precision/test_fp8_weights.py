@@ -75,7 +75,7 @@ def test_fp8_weights_are_quantized_from_their_masters_after_a_step_and_after_loa
         parameter.grad = torch.ones_like(parameter)
     one = torch.tensor(1.0)
     optimizer.step(
-        torch.tensor(1e-3), loss_sum=one, count=one, gradient_square=optimizer.gradient_square()
+        torch.tensor(1e-3), loss_sum=one, count=one, gradient_square=optimizer.gradients.square()
     )
     saved = dict(optimizer.named_tensors())
     assert not torch.equal(weight.source, before)

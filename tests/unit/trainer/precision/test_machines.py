@@ -101,11 +101,6 @@ def test_auto_picks_the_best_backend_and_precision_of_the_machine(
             "--precision is bf16: remove --quantized-init, or use a --precision of fp8-delayed",
         ),
         ({"quantized_init": True, "backend": "torch"}, True, "but --precision is"),
-        (
-            {"quantized_init": True, "cuda_graph": True, "precision": "fp8-current"},
-            True,
-            "--quantized-init and --cuda-graph cannot be combined, because FP8 weights",
-        ),
     ],
 )
 def test_incompatible_options_are_refused(
@@ -138,7 +133,6 @@ def test_sizes_must_be_multiples_that_the_precision_requires(numbers: str, multi
             model,
             data="d",
             slice_tokens=slice_tokens,
-            world_size=1,
         )
 
     say()
@@ -166,17 +160,7 @@ def test_fp32_and_bf16_accept_any_size(numbers: str) -> None:
         ModelOptions(hidden_size=6, heads=3),
         data="d",
         slice_tokens=101,
-        world_size=8,
     )
-
-
-def test_fp8_weights_are_refused_for_several_processes() -> None:
-    options = ComputeOptions(precision="fp8-current", quantized_init=True)
-    precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=1)
-    with pytest.raises(
-        ValueError, match="--quantized-init supports one process only, but this job has 2"
-    ):
-        precision.check_model(options, SMALL, data="d", slice_tokens=64, world_size=2)
 
 
 def test_precision_options_are_command_line_flags() -> None:
@@ -187,12 +171,13 @@ def test_precision_options_are_command_line_flags() -> None:
         "inner:2",
         "--quantized-init",
         "--cuda-graph",
+        "off",
         "--tensor-statistics",
         "5",
     ]
     options = parse(["esm2-650m", "--data", "d", *flags])
     expected = ComputeOptions(
-        precision="mxfp8", precision_layers="inner:2", quantized_init=True, cuda_graph=True
+        precision="mxfp8", precision_layers="inner:2", quantized_init=True, cuda_graph="off"
     )
     assert options.compute == expected
     assert options.output.tensor_statistics == 5

@@ -1,0 +1,83 @@
+"""Choices of `auto`: how ranks divide a model, and how many buckets a micro-batch has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.planning.choices import GAIN, ROOM_OF_MERGED, choose_buckets, choose_shard
+from pipeline.planning.estimate import ROOM, Setting, Shard, memory, seconds
+from schemas.models import ESM2_MODELS
+
+H200, H100 = 139.8 * 2**30, 79.2 * 2**30
+
+
+def setting(model: str, *, ranks: int = 1, micro_batches: int = 128) -> Setting:
+    return Setting(
+        model=ESM2_MODELS[model],
+        tokens=16384,
+        real_tokens=16300.0,
+        squares=8e6,
+        max_seqlen=1024,
+        fp8=False,
+        micro_batches=micro_batches,
+        ranks=ranks,
+        shard="none",
+        shards=ranks,
+        captured=True,
+    )
+
+
+def size(each: Setting) -> float:
+    return sum(memory(each).values())
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "expected"),
+    [
+        ("esm2-8m", H100, "none"),
+        ("esm2-650m", H100, "none"),
+        ("esm2-3b", H200, "none"),
+        ("esm2-3b", H100, "optimizer"),
+        ("esm2-15b", H200, "full"),
+        ("esm2-15b", H100, "full"),
+    ],
+)
+def test_ranks_divide_as_little_as_fits(model: str, gpu: float, expected: Shard) -> None:
+    asked = setting(model, ranks=4, micro_batches=32)
+    assert choose_shard(asked, available=gpu) == expected
+    if expected != "full":
+        assert size(replace(asked, shard=expected)) <= ROOM * gpu
+    if expected != "none":
+        assert size(replace(asked, shard="none")) > ROOM * gpu
+
+
+@pytest.mark.parametrize("model", list(ESM2_MODELS))
+@pytest.mark.parametrize("micro_batches", [1, 6, 7, 32, 128])
+@pytest.mark.parametrize("gpu", [H100, H200])
+def test_merged_buckets_divide_fit_and_are_nearly_the_fastest(
+    model: str, micro_batches: int, gpu: float
+) -> None:
+    asked = setting(model, micro_batches=micro_batches)
+    found = choose_buckets(asked, available=gpu)
+    assert micro_batches % found == 0
+    if found > 1:
+        assert size(asked.merged(found)) <= ROOM_OF_MERGED * gpu
+        assert seconds(asked.merged(found)) < seconds(asked) / (1 + GAIN)
+    for other in range(1, 17):
+        if micro_batches % other == 0 and size(asked.merged(other)) <= ROOM_OF_MERGED * gpu:
+            assert seconds(asked.merged(found)) <= (1 + GAIN) * seconds(asked.merged(other))
+
+
+def test_small_models_merge_more_buckets_than_large_ones() -> None:
+    numbers = [choose_buckets(setting(model), available=H200) for model in ESM2_MODELS]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] >= 8
+    assert numbers[-1] == 1
+
+
+def test_a_merged_setting_is_the_same_step() -> None:
+    asked = setting("esm2-8m", ranks=4, micro_batches=32)
+    assert asked.merged(8).step_tokens == asked.step_tokens
+    assert asked.merged(8).micro_batches == 4
