@@ -109,4 +109,4 @@ def _server() -> Server:
 
 @functools.cache
 def _only_server() -> Server:
-    return Server("trainer.model.layer_torch", "trainer.train")
+    return Server("trainer.model.layer_torch", "tests.helpers.processes.warm_trainer")
