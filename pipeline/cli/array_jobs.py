@@ -31,7 +31,7 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
         return 0
     print(f"{'plan':>16}  {digest}")
     for name, count in counts.items():
-        print(f"{name:>16}  {count} tasks")
+        print(f"{name:>16}  {count} {'task' if count == 1 else 'tasks'}")  # sbatch reads it
     dataset = shlex.quote(without_credentials(out))
     for stage, count in counts.items():
         task = f"thdpack run-task {dataset} --plan {digest} --stage {stage} --index"

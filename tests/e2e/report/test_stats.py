@@ -282,7 +282,7 @@ def test_without_polars_or_jinja_the_message_names_the_extra(
 ) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     options = PreprocessOptions(inputs=(str(built),), out="")
-    with pytest.raises(ThdpackError, match=r"polars.*thdpack\[report\]"):
+    with pytest.raises(ThdpackError, match=r"polars.*pip install -e .*\[report\]"):
         command.report_of(options)
-    with pytest.raises(ThdpackError, match=r"--html needs jinja2.*thdpack\[report\]"):
+    with pytest.raises(ThdpackError, match=r"--html needs jinja2.*pip install -e .*\[report\]"):
         command.stats(options, command.Outputs(json=None, csv=None, html="report.html"))
