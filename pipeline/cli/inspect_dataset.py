@@ -161,6 +161,11 @@ def show_record(dataset: str | Path, name: str) -> None:
         .to_pylist()
     )
     if not found:
+        if not _records(dataset, manifest).head(1, filter=ds.field("id") != "").num_rows:
+            raise DatasetError(
+                f"{dataset}: its records have no ids; for tables, --id-column of "
+                "`thdpack preprocess` names the column of ids"
+            )
         raise DatasetError(
             f"{dataset}: no record has the id {name!r}; an id is the header up to its first blank"
         )

@@ -41,6 +41,10 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
             text = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
         raise _no_manifest(url) from error
+    except NotADirectoryError as error:
+        raise ManifestError(
+            f"{url}: a file, not a dataset: build one with `thdpack preprocess {url} --out DATASET`"
+        ) from error
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
     return Manifest.from_json(text, where=str(path))

@@ -60,6 +60,13 @@ def test_column_names_may_differ_in_case(run: Run, tmp_path: Path) -> None:
     assert "no column 'sequence' in the header line, which has Sequence, SEQUENCE; name one" in said
 
 
+def test_records_without_ids_are_explained(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("Entry,sequence\nP1,MKTAY\n")
+    assert run("preprocess", tmp_path / "x.csv", "--out", tmp_path / "out").returncode == 0
+    said = run("inspect", tmp_path / "out", "--record", "P1").stderr
+    assert "its records have no ids; for tables, --id-column of `thdpack preprocess` names" in said
+
+
 def test_blocks_of_a_csv_file_do_not_change_the_dataset(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
