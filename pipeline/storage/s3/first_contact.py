@@ -62,9 +62,16 @@ def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
             continue
         seen.add(tuple(place))
         refuse_closed_endpoint(url)
-        said = None if url.startswith(_WEB) else _fault_of_store(url, None)
+        said = None if url.startswith(_WEB) else _fault_of_input_store(url)
         if said is not None:
             raise InputError(said, source=url)
+
+
+def _fault_of_input_store(url: str) -> str | None:
+    """Return a permanent fault of an input's store, or None. Only a whole bucket is listed: users
+    may have the right to read an object and no right to list."""
+    folder, _, name = url.rstrip("/").rpartition("/")
+    return _fault_of_store(url, None) if folder.endswith("/") else _fault_of_store(folder, name)
 
 
 def _fault_of_store(url: str, reading: str | None) -> str | None:
