@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline.reader import ShardReader
+from pipeline.reader import Mixture, ShardReader
 from schemas.shard import Bucket
 from schemas.vocabulary import ESM2
 from trainer.model.esm2 import SequenceLayout
@@ -58,7 +58,7 @@ class Feed:
     """
 
     def __init__(
-        self, reader: ShardReader, *, buckets: int, stride: int, device: torch.device
+        self, reader: ShardReader | Mixture, *, buckets: int, stride: int, device: torch.device
     ) -> None:
         """Args:
         buckets: number of buckets to merge into one row.

@@ -1,14 +1,20 @@
-"""Open readers of a dataset's splits, and check that the run can train on the dataset."""
+"""Open readers of one dataset or of a mixture, and check that the run can train on them."""
 
 from __future__ import annotations
 
+import bisect
+import itertools
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
-from pipeline.reader import ShardReader
+from pipeline.reader import Mixture, ShardReader
 from schemas.manifest import Manifest
 from schemas.models import check_length_multiple
+from schemas.redact import without_credentials
+from schemas.shard import Bucket
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.batch import choose_batch
@@ -17,65 +23,177 @@ from trainer.distributed.agreement import check_same
 from trainer.distributed.topology import Topology
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Readers:
+    """Readers of a run.
+
+    train: endless reader of this rank's training buckets.
+    valid: buckets of all valid splits; empty if there are none.
+    manifest: manifest of the dataset. For a mixture, see `mixed`.
+    """
+
+    train: ShardReader | Mixture
+    valid: Buckets
+    manifest: Manifest
+
+
+class Buckets:
+    """Buckets of the same split of several datasets, one after the other."""
+
+    def __init__(self, readers: Sequence[ShardReader]) -> None:
+        self._readers = readers
+        self._ends = list(itertools.accumulate(len(reader) for reader in readers))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, number: int) -> Bucket:
+        which = bisect.bisect_right(self._ends, number)
+        begin = self._ends[which - 1] if which else 0
+        return self._readers[which][number - begin]
+
+
 def open_readers(
     options: TrainOptions, topology: Topology, stack: ExitStack
-) -> tuple[ShardReader, ShardReader | None, TrainOptions, str]:
+) -> tuple[Readers, TrainOptions, str]:
     """Open the readers, and choose the batch.
 
     Returns:
-        Reader of the train split.
-        Reader of the valid split; None if that split is empty or missing.
+        The readers.
         The options, with the size of the batch in buckets.
         Reason why the batch differs from the preset's; "" if it does not differ.
 
     Raises:
-        ValueError: the batch does not divide evenly among the ranks, or the model cannot be trained
-            on this dataset.
+        ValueError: the batch does not divide evenly among the ranks, the datasets of a mixture
+            differ in their buckets, or the model cannot be trained on a dataset.
     """
     data = options.data
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
-    with ShardReader(data.data, prefetch=0, **storage) as first:
-        manifest = first.manifest
-    _check_dataset(options, manifest, topology)
+    weights = datasets_of(data.data)
+    manifests = []
+    for url in weights:
+        with ShardReader(url, prefetch=0, **storage) as first:
+            manifests.append(first.manifest)
+        _check_dataset(options, url, manifests[-1])
+    digests = ", ".join(manifest.digest for manifest in manifests)
+    check_same(topology, {"a dataset whose manifest has digest": digests})
+    manifest = mixed(manifests, list(weights.values()))
     batch = choose_batch(data, manifest, topology)
-    reader = stack.enter_context(
-        ShardReader(
-            data.data,
-            rank=topology.data_rank,
-            world_size=topology.data_ranks,
-            seed=data.seed,
-            buckets_per_step=batch.data.buckets_per_step,
-            prefetch=data.prefetch,
-            **storage,
-        )
+    ranks: dict[str, Any] = {
+        "rank": topology.data_rank,
+        "world_size": topology.data_ranks,
+        "seed": data.seed,
+        "buckets_per_step": batch.data.buckets_per_step,
+        "prefetch": data.prefetch,
+        **storage,
+    }
+    train = (
+        ShardReader(next(iter(weights)), **ranks)
+        if len(weights) == 1
+        else Mixture(list(weights.items()), **ranks)
     )
-    valid = None
-    if "valid" in manifest.splits and manifest.splits["valid"].buckets:
-        valid = stack.enter_context(ShardReader(data.data, split="valid", prefetch=0, **storage))
-    return reader, valid, replace(options, data=batch.data), batch.note
+    stack.enter_context(train)
+    valid = Buckets(
+        [
+            stack.enter_context(ShardReader(url, split="valid", prefetch=0, **storage))
+            for url, each in zip(weights, manifests, strict=True)
+            if "valid" in each.splits and each.splits["valid"].buckets
+        ]
+    )
+    readers = Readers(train=train, valid=valid, manifest=manifest)
+    return readers, replace(options, data=batch.data), batch.note
 
 
-def _check_dataset(options: TrainOptions, manifest: Manifest, topology: Topology) -> None:
-    """Check that all ranks read the same dataset, and that the model can be trained on it.
+def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
+    """Return the weight of each dataset of --data, by URL.
+
+    Args:
+        data: one URL, or several texts URL=WEIGHT.
+    Raises:
+        ValueError: one of several datasets has no weight, or is named twice.
+    """
+    if len(data) == 1:
+        return {data[0]: Fraction(1)}
+    found: dict[str, Fraction] = {}
+    for text in data:
+        url, _, weight = text.rpartition("=")
+        shown = without_credentials(text)
+        try:
+            share = Fraction(weight)
+        except (ValueError, ZeroDivisionError):
+            share = Fraction(0)
+        if not url or share <= 0:
+            raise ValueError(
+                f"--data {shown} has no weight above 0: several datasets are written as "
+                "--data A=0.7 --data B=0.3"
+            )
+        if url in found:
+            raise ValueError(f"--data names {without_credentials(url)} twice: remove one of them")
+        found[url] = share
+    return found
+
+
+def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifest:
+    """Return a manifest whose train split has the average buckets of a mixture.
+
+    Its number of buckets is that of an epoch: after so many buckets of the mixture, the first
+    dataset begins to repeat.
 
     Raises:
-        ValueError: ranks read different datasets, or the model cannot be trained on this dataset.
+        ValueError: the buckets of the datasets differ in size.
     """
-    check_same(topology, {"a dataset whose manifest has digest": manifest.digest})
-    data = options.data.data
+    if len(manifests) == 1:
+        return manifests[0]
+    capacities = {manifest.capacity for manifest in manifests}
+    if len(capacities) > 1:
+        raise ValueError(
+            f"the datasets of --data have buckets of {sorted(capacities)} tokens: build them with "
+            "the same --capacity"
+        )
+    trains = [manifest.splits["train"] for manifest in manifests]
+    total = sum(weights)
+    shares = [weight / total for weight in weights]
+    buckets = min(int(train.buckets / share) for train, share in zip(trains, shares, strict=True))
+
+    def average(field: str) -> int:
+        each = (
+            share * getattr(train, field) / train.buckets
+            for train, share in zip(trains, shares, strict=True)
+        )
+        return int(buckets * sum(each))
+
+    names = ("sequences", "tokens", "cost_sum", "cost_square_sum")
+    split = replace(trains[0], buckets=buckets, **{name: average(name) for name in names})
+    return replace(
+        manifests[0],
+        max_seq_len=max(manifest.max_seq_len for manifest in manifests),
+        slots=max(manifest.slots for manifest in manifests),
+        splits={**manifests[0].splits, "train": split},
+    )
+
+
+def _check_dataset(options: TrainOptions, url: str, manifest: Manifest) -> None:
+    """Check that the model can be trained on a dataset.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    shown = without_credentials(url)
     if manifest.vocabulary != ESM2.name:
-        raise ValueError(f"{data} has vocabulary {manifest.vocabulary}, this model has {ESM2.name}")
-    check_length_multiple(data, manifest.length_multiple)
-    _check_slices(options, manifest)
+        raise ValueError(
+            f"{shown} has vocabulary {manifest.vocabulary}, this model has {ESM2.name}"
+        )
+    check_length_multiple(shown, manifest.length_multiple)
+    _check_slices(options, shown, manifest)
     precision.check_model(
         options.compute,
         options.model,
-        data=data,
+        data=shown,
         slice_tokens=manifest.capacity // options.compute.context_parallel,
     )
 
 
-def _check_slices(options: TrainOptions, manifest: Manifest) -> None:
+def _check_slices(options: TrainOptions, data: str, manifest: Manifest) -> None:
     """Check that --context-parallel divides the buckets evenly, and that each of its ranks gets an
     attention head.
 
@@ -85,7 +203,7 @@ def _check_slices(options: TrainOptions, manifest: Manifest) -> None:
     ranks, heads = options.compute.context_parallel, options.model.heads
     if manifest.capacity % ranks:
         raise ValueError(
-            f"{options.data.data} has buckets of {manifest.capacity} tokens, which "
+            f"{data} has buckets of {manifest.capacity} tokens, which "
             f"--context-parallel {ranks} does not divide: change --context-parallel, "
             f"or build the dataset with a --capacity that is a multiple of {ranks}"
         )

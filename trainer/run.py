@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipeline.reader import ShardReader
 from schemas.errors import CheckpointError, ThdpackError
 from schemas.vocabulary import ESM2
 from trainer import precision
@@ -33,7 +32,7 @@ from trainer.model import huggingface
 from trainer.model.initialize import build, fill
 from trainer.monitoring.layer_statistics import layer_statistics
 from trainer.monitoring.run_log import RunLog
-from trainer.open_readers import open_readers
+from trainer.open_readers import Buckets, open_readers
 from trainer.optimizer import Optimizer, with_warmup
 from trainer.precision import preserve_scaling
 from trainer.resume_options import changes, resumed
@@ -81,15 +80,16 @@ class TrainingRun:
             options = resumed(options, before.options)
         elif options.output.init_from:
             options, initial = from_hugging_face(options, topology)
-        self.reader, self.valid, options, batch_note = open_readers(options, topology, stack)
+        readers, options, batch_note = open_readers(options, topology, stack)
+        self.reader, self.valid, self.manifest = readers.train, readers.valid, readers.manifest
         options, warmup_note = with_warmup(options)
         self.notes = [note for note in (batch_note, warmup_note) if note]
-        options, topology, self.not_captured = fitted(options, self.reader.manifest, topology)
+        options, topology, self.not_captured = fitted(options, self.manifest, topology)
         self.options, self.topology = options, topology
         # checked again, because `auto` may have resolved differently on other hardware or packages
         check_same(topology, options_of(options))
         self.changes = changes(options, before.options) if before else ""
-        self.memory = memory_of(options, self.reader.manifest, topology)
+        self.memory = memory_of(options, self.manifest, topology)
 
         # Created before the model: Transformer Engine's modules look up the debug configuration
         # when they are constructed.
@@ -142,9 +142,7 @@ class TrainingRun:
         data, compute, topology = self.options.data, self.options.compute, self.topology
         masker = partial(Masker, ESM2, device=topology.device, slices=topology.slices)
         self.valid_masker = masker(
-            seed=MASK_SEED,
-            probability=MASK_PROBABILITY,
-            epoch_buckets=len(self.valid) if self.valid else 1,
+            seed=MASK_SEED, probability=MASK_PROBABILITY, epoch_buckets=max(len(self.valid), 1)
         )
         self.autocast = partial(
             precision.autocast, compute, topology.device, sharded=topology.is_sharded
@@ -155,14 +153,13 @@ class TrainingRun:
             stride=topology.data_ranks,
             device=topology.device,
         )
+        train_masker = masker(
+            seed=data.seed, probability=data.mask_probability, epoch_buckets=self.epoch_buckets
+        )
         self.step_once = Step(
             self.model,
             self.optimizer,
-            masker(
-                seed=data.seed,
-                probability=data.mask_probability,
-                epoch_buckets=len(self.reader),
-            ),
+            train_masker,
             self.autocast,
             topology,
             micro_batches=self.micro_batches,
@@ -179,9 +176,14 @@ class TrainingRun:
     @property
     def tokens_per_micro_batch(self) -> float:
         """Average number of tokens in a micro-batch, over all ranks."""
-        train = self.reader.manifest.splits["train"]
+        train = self.manifest.splits["train"]
         buckets = self.options.data.buckets_per_micro_batch * self.topology.data_ranks
         return train.tokens / train.buckets * buckets
+
+    @property
+    def epoch_buckets(self) -> int:
+        """Number of buckets after which the dataset, or the first of a mixture, repeats."""
+        return self.manifest.splits["train"].buckets
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
@@ -190,7 +192,7 @@ class TrainingRun:
         """Validate on the valid split, if the dataset has one. Return True if the loss is the
         lowest so far.
         """
-        if self.valid is None:
+        if not self.valid:
             return False
         found = self._validated(self.valid, log)
         self.sound = math.isfinite(found.loss)
@@ -207,11 +209,11 @@ class TrainingRun:
         """Validate the weights of --init-from before the first step. Later validations can then be
         compared with this one.
         """
-        if self.valid is not None:
+        if self.valid:
             log.say(f"validating the weights of --init-from on {len(self.valid):,} buckets first")
             self._validated(self.valid, log)
 
-    def _validated(self, valid: ShardReader, log: RunLog) -> Validation:
+    def _validated(self, valid: Buckets, log: RunLog) -> Validation:
         with self.statistics.paused(), preserve_scaling(self.model):
             found = validate(self.model, valid, self.valid_masker, self.topology, self.autocast)
         log.validation(self.step, found)
@@ -253,7 +255,7 @@ class TrainingRun:
                 self.out / "export",
                 tensors,
                 self.options.model,
-                max_seq_len=self.reader.manifest.max_seq_len,
+                max_seq_len=self.manifest.max_seq_len,
             )
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -276,8 +278,8 @@ class TrainingRun:
         return tensors
 
     def _load(self, state: RunState) -> None:
-        data = state.options.data.data
-        if state.reader.get("manifest", self.reader.manifest.digest) != self.reader.manifest.digest:
+        data, digest = " ".join(state.options.data.data), self.reader.state_dict()["manifest"]
+        if state.reader.get("manifest", digest) != digest:
             raise CheckpointError(
                 f"{self.out} holds the state of a run on another dataset, {data}: use the --data "
                 "of that run, or choose another --out"

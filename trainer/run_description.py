@@ -12,7 +12,7 @@ from trainer.run import TrainingRun
 def describe(run: TrainingRun) -> str:
     """Return one sentence about the run: first step, model, devices, batch, data and folder."""
     model, data, compute = run.options.model, run.options.data, run.options.compute
-    capacity = run.reader.manifest.capacity
+    capacity = run.manifest.capacity
     start = f"resuming from step {run.step:,}" if run.step else "starting"
     if run.changes:
         start += f", changed from here: {run.changes}"
@@ -26,7 +26,7 @@ def describe(run: TrainingRun) -> str:
         f"{_precision(run)}, {_arrangement(run)}{memory} · {_graph(run)}"
         f"{data.buckets_per_step} buckets of {capacity:,} tokens per step, "
         f"{run.micro_batches} micro-batches per rank{_merged(run)} · "
-        f"{len(run.reader):,} buckets per epoch, {valid} · {run.out}"
+        f"{run.epoch_buckets:,} buckets per epoch, {valid} · {run.out}"
     )
 
 
@@ -35,7 +35,7 @@ def notes(run: TrainingRun) -> list[str]:
     and that the run has too many epochs.
     """
     found = list(run.notes)
-    buckets, epoch = run.options.data.buckets_per_step, len(run.reader)
+    buckets, epoch = run.options.data.buckets_per_step, run.epoch_buckets
     steps = run.options.optimizer.steps
     epochs = steps * buckets / epoch
     if epochs > MOST_EPOCHS:

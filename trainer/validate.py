@@ -15,13 +15,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from pipeline.reader import ShardReader
 from trainer.checkpoints.latest import KEPT
 from trainer.checkpoints.run_state import BestValidation
 from trainer.distributed.topology import Topology
 from trainer.feed import RowCopier
 from trainer.masking import Masker
 from trainer.model.esm2 import Esm2
+from trainer.open_readers import Buckets
 
 MASK_PROBABILITY: Final = 0.15
 """Share of residues to predict. It does not depend on --mask-probability, so that runs are
@@ -57,7 +57,7 @@ def perplexity(loss: float) -> float:
 @torch.no_grad()
 def validate(
     model: Esm2,
-    reader: ShardReader,
+    buckets: Buckets,
     masker: Masker,
     topology: Topology,
     autocast: Callable[[], AbstractContextManager[Any]],
@@ -70,12 +70,12 @@ def validate(
     """
     sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
     copier = RowCopier(topology.device)
-    for first in range(0, len(reader), topology.data_ranks):
+    for first in range(0, len(buckets), topology.data_ranks):
         # All ranks must run the model equally often, because each layer is gathered from all
         # ranks. In the last round, a rank without a bucket runs the last bucket without counting.
-        number = min(first + topology.data_rank, len(reader) - 1)
+        number = min(first + topology.data_rank, len(buckets) - 1)
         copier.wait()
-        row = copier.copy(reader[number], np.array([number], dtype=np.int64))
+        row = copier.copy(buckets[number], np.array([number], dtype=np.int64))
         masked = masker(row.input_ids, row.positions)
         with autocast():
             logits = model(masked.input_ids, row.sequences, masked.index)

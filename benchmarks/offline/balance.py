@@ -54,7 +54,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
                 options = PRESETS[arguments.preset][1]
                 data = replace(
-                    options.data, data=dataset, buckets_per_step=1, buckets_per_micro_batch=1
+                    options.data, data=(dataset,), buckets_per_step=1, buckets_per_micro_batch=1
                 )
                 output = replace(options.output, out=folder)
                 run = TrainingRun(replace(options, data=data, output=output), topology, stack)

@@ -58,7 +58,7 @@ def main() -> None:
             options,
             data=replace(
                 options.data,
-                data=arguments.dataset,
+                data=(arguments.dataset,),
                 buckets_per_step=step,
                 buckets_per_micro_batch=arguments.buckets,
             ),

@@ -117,7 +117,7 @@ def options_of(arguments: argparse.Namespace, setting: Setting, world_size: int)
         model=replace(options.model, gelu=setting.gelu),
         data=replace(
             options.data,
-            data=arguments.dataset,
+            data=(arguments.dataset,),
             buckets_per_step=step,
             buckets_per_micro_batch=setting.buckets or AUTO,
         ),
@@ -190,7 +190,7 @@ def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -
         found = measured(
             run, blocks=arguments.blocks, steps=arguments.steps, profile=arguments.profile
         )
-        estimate = memory(setting_of(run.options, run.reader.manifest, run.topology))
+        estimate = memory(setting_of(run.options, run.manifest, run.topology))
         compute = run.options.compute
         return {
             "preset": setting.preset,

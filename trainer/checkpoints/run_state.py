@@ -16,7 +16,7 @@ from trainer.config import TrainOptions
 STATE: Final = "state.json"
 STATE_VERSION: Final = 2
 _READABLE: Final = (1, STATE_VERSION)
-"""Version 1 has true or false as the value of --cuda-graph."""
+"""Version 1 has true or false as the value of --cuda-graph, and one text as that of --data."""
 
 
 class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,8 +83,11 @@ def _upgraded(raw: Any) -> Any:
     if not isinstance(raw, dict) or raw.get("version") != 1:
         return raw
     options = raw.get("options")
-    compute = options.get("compute") if isinstance(options, dict) else None
-    if isinstance(compute, dict) and isinstance(compute.get("cuda_graph"), bool):
-        graph = "on" if compute["cuda_graph"] else "off"
-        options = {**options, "compute": {**compute, "cuda_graph": graph}}
+    if isinstance(options, dict):
+        compute, data = options.get("compute"), options.get("data")
+        if isinstance(compute, dict) and isinstance(compute.get("cuda_graph"), bool):
+            graph = "on" if compute["cuda_graph"] else "off"
+            options = {**options, "compute": {**compute, "cuda_graph": graph}}
+        if isinstance(data, dict) and isinstance(data.get("data"), str):
+            options = {**options, "data": {**data, "data": [data["data"]]}}
     return {**raw, "version": STATE_VERSION, "options": options}

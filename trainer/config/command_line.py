@@ -120,7 +120,7 @@ def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
         refuse_foreign_options(words, _OTHERS, takes_files=False)
     except InvalidOptionError as error:
         _refuse(str(error))
-    names = [ALIASES.get(flag, flag) for flag in flags]
+    names = [ALIASES.get(flag, flag) for flag in flags if flag != "--data"]
     repeated = next((name for number, name in enumerate(names) if name in names[:number]), "")
     if repeated:
         _refuse(f"{repeated} is given more than once: remove all but one")

@@ -30,8 +30,9 @@ ALIASES: Final = {
 class DataOptions:
     """Dataset, batch and masks."""
 
-    data: str = ""
-    """Dataset: folder or URL that `thdpack preprocess` wrote. Required."""
+    data: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Dataset: folder or URL that `thdpack preprocess` wrote. Required. Several datasets are mixed
+    in exact proportions: --data A=0.7 --data B=0.3."""
     tokens_per_step: int = 2_097_152
     """Number of tokens in the global batch, over all ranks. It is rounded so that each rank gets
     the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The default
@@ -236,12 +237,13 @@ class TrainOptions:
         """
 
         def cleaned(section: Any) -> Any:
-            texts = {
-                name: value for name, value in asdict(section).items() if isinstance(value, str)
-            }
-            return replace(
-                section, **{name: without_credentials(text) for name, text in texts.items()}
-            )
+            clean: dict[str, Any] = {}
+            for name, value in asdict(section).items():
+                if isinstance(value, str):
+                    clean[name] = without_credentials(value)
+                elif isinstance(value, tuple):
+                    clean[name] = tuple(without_credentials(text) for text in value)
+            return replace(section, **clean)
 
         return TrainOptions(
             **{section.name: cleaned(getattr(self, section.name)) for section in fields(self)}

@@ -101,7 +101,7 @@ def results(arguments: argparse.Namespace, topology: Topology) -> Iterator[Resul
                 options,
                 data=replace(
                     options.data,
-                    data=arguments.dataset,
+                    data=(arguments.dataset,),
                     buckets_per_step=1,
                     buckets_per_micro_batch=1,
                 ),

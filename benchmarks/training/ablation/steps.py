@@ -132,9 +132,8 @@ def prepared(
     if variant.backend == "hugging face":
         return hugging_face_step(options, on_device(batches("padded"), device), device)
     if variant.rows != "shards":
-        rows = rows_of(
-            on_device(batches(variant.rows), device), read_manifest(options.data.data).max_seq_len
-        )
+        longest = read_manifest(options.data.data[0]).max_seq_len
+        rows = rows_of(on_device(batches(variant.rows), device), longest)
     compute = replace(
         options.compute,
         backend=variant.backend,

@@ -73,7 +73,7 @@ def arguments(data: Path | str, out: Path, *options: str, steps: int = STEPS) ->
     kept = [
         word
         for flag, value in zip(common[::2], common[1::2], strict=True)
-        if flag not in options
+        if flag not in options or flag == "--data"
         for word in (flag, value)
     ]
     return ["esm2-tiny", *kept, *options]
@@ -90,7 +90,7 @@ def train(data: Path | str, out: Path, *options: str, steps: int = STEPS) -> Pat
     return out
 
 
-def start(data: Path, out: Path, *options: str, ranks: int = 1, steps: int = STEPS) -> Job:
+def start(data: Path | str, out: Path, *options: str, ranks: int = 1, steps: int = STEPS) -> Job:
     """Start a run in forked processes, one per rank."""
     return Job(TRAIN, arguments(data, out, *options, steps=steps), ranks=ranks)
 

@@ -155,7 +155,7 @@ def test_the_command_of_a_plan_names_its_folders(dataset: Path, tmp_path: Path) 
             fsspec.filesystem("memory").put(f"{dataset}/", f"/plan{dataset}", recursive=True)
         plan = plan_training(data, "esm2-8m", "1xH200", precision="bf16", tokens=10**9)
         options = parse(shlex.split(plan.command)[2:])
-        assert options.data.data == data
+        assert options.data.data == (data,)
         assert options.data.cache_dir == cache
         assert options.output.out == "runs/esm2-8m"
 

@@ -66,7 +66,7 @@ def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:
 
 def test_many_epochs_are_announced_with_a_remedy() -> None:
     run: Any = SimpleNamespace(
-        notes=[], reader=range(47), options=parse(["esm2-8m", "--data", "d"])
+        notes=[], epoch_buckets=47, options=parse(["esm2-8m", "--data", "d"])
     )
     run.options = replace(run.options, data=replace(DEFAULT, buckets_per_step=4))
     [said] = notes(run)

@@ -56,7 +56,7 @@ def topology() -> Iterator[Topology]:
 def options(many_shards: Path) -> TrainOptions:
     return TrainOptions(
         model=ModelOptions(layers=1, hidden_size=8, heads=2, ffn_size=8),
-        data=DataOptions(data=str(many_shards), prefetch=0, buckets_per_step=4),
+        data=DataOptions(data=(str(many_shards),), prefetch=0, buckets_per_step=4),
         compute=ComputeOptions(backend="torch", precision="fp32"),
     )
 
@@ -78,7 +78,7 @@ def checkpoints(
     tmp_path: Path, topology: Topology, options: TrainOptions, tensors: dict[str, Tensor]
 ) -> Checkpoints:
     """Start a run that writes one checkpoint."""
-    with ShardReader(options.data.data, prefetch=0) as reader:
+    with ShardReader(options.data.data[0], prefetch=0) as reader:
         position = reader.state_dict()
     best = BestValidation(loss=2.75, checkpoint=NAME)
     state = RunState(
@@ -123,11 +123,24 @@ def test_a_changed_state_loads_or_gives_our_own_error(
             ExitStack() as stack,
             suppress(ValueError, ThdpackError),
         ):
-            reader, _, found = open_readers(resumed(options, state.options), topology, stack)
+            readers, found, _ = open_readers(resumed(options, state.options), topology, stack)
             assert isinstance(changes(found, state.options), str)
-            reader.load_state_dict(state.reader)
-            next(reader)
+            readers.train.load_state_dict(state.reader)
+            next(readers.train)
     assert refused > TEXTS // 2
+
+
+def test_a_state_of_version_1_is_read(folder: Path) -> None:
+    now = read_state(folder)
+    raw = json.loads((folder / STATE).read_bytes())
+    raw["version"] = 1
+    raw["options"]["compute"]["cuda_graph"] = False
+    raw["options"]["data"]["data"] = raw["options"]["data"]["data"][0]
+    (folder / STATE).write_text(json.dumps(raw))
+    before = read_state(folder)
+    assert before.options.compute.cuda_graph == "off"
+    assert before.options.data == now.options.data
+    assert before.version == now.version
 
 
 @pytest.mark.parametrize(

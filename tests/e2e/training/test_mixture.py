@@ -1,0 +1,85 @@
+"""Training on a mixture of datasets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.reader import Mixture, ShardReader
+from tests.helpers.data.corpus import fasta, made_records
+from tests.helpers.data.many_shards import LONGEST, OPTIONS
+from tests.helpers.processes.command_line import preprocess
+from tests.helpers.processes.runs import ROUNDING, cut, losses, start, train
+from trainer.open_readers import datasets_of, mixed
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a second dataset of the same bucket size as `many_shards`."""
+    folder = tmp_path_factory.mktemp("other")
+    (folder / "other.fasta").write_bytes(fasta(made_records(200, longest=LONGEST, seed=5)))
+    return preprocess(folder / "other.fasta", folder / "dataset", *OPTIONS)
+
+
+def test_a_mixture_trains_and_resumes_on_two_ranks_as_on_one(
+    many_shards: Path, other: Path, tmp_path: Path
+) -> None:
+    first = f"{many_shards}=0.75"
+    flags = ("--data", f"{other}=0.25")
+    whole = train(first, tmp_path / "whole", *flags, steps=8)
+    resumed = cut(whole, tmp_path / "resumed", 4)
+    start(first, resumed, *flags, ranks=2, steps=8).finish()
+    for kind in ("train", "valid"):
+        expected, found = losses(whole, kind), losses(resumed, kind)
+        assert found.keys() == expected.keys()
+        assert max(abs(found[step] - expected[step]) for step in expected) < ROUNDING
+    said = json.loads((whole / "options.json").read_text())["data"]["data"]
+    assert said == [first, f"{other}=0.25"]
+
+
+def test_another_weight_is_another_run(
+    many_shards: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(f"{many_shards}=0.5", tmp_path / "run", "--data", f"{other}=0.5", steps=2)
+    with pytest.raises(SystemExit):
+        train(f"{many_shards}=0.6", run, "--data", f"{other}=0.4", steps=4)
+    assert "on another dataset" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ("--data={other}", "has no weight above 0"),
+        ("--data={other}=0", "has no weight above 0"),
+        ("--data={many}=1", "twice"),
+    ],
+)
+def test_datasets_without_a_weight_or_named_twice_are_refused(
+    many_shards: Path,
+    other: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    second: str,
+    said: str,
+) -> None:
+    words = second.format(other=other, many=many_shards)
+    with pytest.raises(SystemExit):
+        train(f"{many_shards}=1", tmp_path / "run", words, steps=2)
+    assert said in capsys.readouterr().err
+
+
+def test_the_average_bucket_of_a_mixture_is_that_of_its_buckets(
+    many_shards: Path, other: Path
+) -> None:
+    weights = datasets_of((f"{many_shards}=3", f"{other}=1"))
+    with ShardReader(many_shards) as one, ShardReader(other) as two:
+        manifest = mixed([one.manifest, two.manifest], list(weights.values()))
+        epoch = min(len(one) * 4 // 3, len(two) * 4)
+    train_split = manifest.splits["train"]
+    assert train_split.buckets == epoch
+    with Mixture(list(weights.items())) as reader:
+        tokens = [next(reader).num_tokens for _ in range(epoch)]
+    assert np.mean(tokens) == pytest.approx(train_split.tokens / epoch, rel=0.02)
