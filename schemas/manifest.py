@@ -18,7 +18,15 @@ from msgspec import Meta
 from schemas.errors import ManifestError
 from schemas.manifest_entries import Histogram, InputEntry, RecordsEntry, ShardEntry, SplitTotals
 from schemas.shard import FORMAT_VERSION, SPLITS, SequenceLimits, slots_for
-from schemas.untrusted_json import MOST_TOKENS, Count, Hash, Tokens, decoded, is_of_another_type
+from schemas.untrusted_json import (
+    MOST_TOKENS,
+    Count,
+    Hash,
+    Tokens,
+    decoded,
+    is_of_another_type,
+    prepared,
+)
 from schemas.vocabulary import VOCABULARIES, Vocabulary
 
 MANIFEST_NAME: Final = "manifest.json"
@@ -201,6 +209,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 
 def _options(manifest: Manifest) -> Iterator[str]:
     try:
+        prepared(_UsedOptions)  # several threads may read manifests
         used = msgspec.convert(dict(manifest.options), _UsedOptions)
     except msgspec.ValidationError as error:
         yield f"options: {error}"

@@ -6,7 +6,9 @@ memory.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeVar
+import functools
+import threading
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +39,8 @@ WorkName = Annotated[
 
 T = TypeVar("T")
 
+_preparing: Final = threading.Lock()
+
 
 def decoded(text: bytes | str, kind: type[T]) -> T:
     """Return a document as a value of type `kind`, such as a dataclass or a TypedDict.
@@ -50,9 +54,25 @@ def decoded(text: bytes | str, kind: type[T]) -> T:
     if len(text) > MOST_BYTES:
         raise ValueError(f"larger than {MOST_BYTES >> 20} MiB")
     try:
-        return msgspec.json.decode(text, type=kind)
+        decoder: msgspec.json.Decoder[T] = prepared(kind)
+        return decoder.decode(text)
     except RecursionError as error:
         raise ValueError(f"nested too deeply: {error}") from None
+
+
+def prepared(kind: Any) -> Any:
+    """Return a decoder of JSON for a type. It is created once, by one thread at a time.
+
+    msgspec examines a type when it is first used. If two threads do that at the same time, the
+    process may crash (msgspec 0.22, CPython 3.11).
+    """
+    with _preparing:
+        return _decoder(kind)
+
+
+@functools.cache
+def _decoder(kind: Any) -> Any:
+    return msgspec.json.Decoder(kind)
 
 
 def is_of_another_type(error: ValueError) -> bool:
