@@ -99,7 +99,7 @@ def _warning(plan: TrainingPlan) -> str:
 
 
 def _caveat(plan: TrainingPlan) -> str:
-    note = "Estimates, within 7 % of measurements on up to 4 H200 of one host (docs/benchmarks.md)"
+    note = "Estimates, within 9 % of measurements on up to 4 H200 of one host (docs/benchmarks.md)"
     if plan.best.setting.context_parallel > 1:
         note += (
             "; with --context-parallel only memory was measured, and estimated time "

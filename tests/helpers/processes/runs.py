@@ -73,7 +73,7 @@ def arguments(data: Path | str, out: Path, *options: str, steps: int = STEPS) ->
     kept = [
         word
         for flag, value in zip(common[::2], common[1::2], strict=True)
-        if flag not in options or flag == "--data"
+        if flag not in options or (flag == "--data" and "=" in str(data))
         for word in (flag, value)
     ]
     return ["esm2-tiny", *kept, *options]

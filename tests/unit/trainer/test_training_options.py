@@ -15,8 +15,8 @@ from trainer.config import parse
 @pytest.mark.parametrize(
     "words",
     [
-        ["--data", "a", "--data", "b"],
-        ["--data=a", "--data", "b"],
+        ["--data", "a", "--seed", "1", "--seed", "2"],
+        ["--data", "a", "--seed=1", "--seed", "2"],
         ["--data", "a", "--keep-last", "1", "--keep_last=2"],
     ],
 )
