@@ -70,6 +70,8 @@ def open_readers(
     data = options.data
     storage: dict[str, Any] = {"cache_bytes": data.cache_bytes, "cache_dir": data.cache_dir or None}
     weights = datasets_of(data.data)
+    if data.reweight and len(weights) == 1:
+        raise ValueError("--reweight is for several datasets: give --data A=0.7 --data B=0.3")
     manifests = []
     for url in weights:
         with ShardReader(url, prefetch=0, **storage) as first:
@@ -90,7 +92,11 @@ def open_readers(
     train = (
         ShardReader(next(iter(weights)), **ranks)
         if len(weights) == 1
-        else Mixture(list(weights.items()), **ranks)
+        else Mixture(
+            list(weights.items()),
+            changes=changes_of(data.reweight, batch.data.buckets_per_step),
+            **ranks,
+        )
     )
     stack.enter_context(train)
     valid = Buckets(
@@ -130,6 +136,26 @@ def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
         if url in found:
             raise ValueError(f"--data names {without_credentials(url)} twice: remove one of them")
         found[url] = share
+    return found
+
+
+def changes_of(reweight: Sequence[str], buckets_per_step: int) -> list[tuple[int, list[Fraction]]]:
+    """Return position and weights of each change of --reweight.
+
+    Raises:
+        ValueError: a text is not STEP=WEIGHT,WEIGHT,…
+    """
+    found = []
+    for text in reweight:
+        step, _, weights = text.partition("=")
+        try:
+            change = int(step) * buckets_per_step, [Fraction(each) for each in weights.split(",")]
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(
+                f"--reweight is {text!r}, expected a step and the weight of each dataset, such as "
+                "50000=0.5,0.5"
+            ) from None
+        found.append(change)
     return found
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.reader.adapters import merge
 from pipeline.reader.data_loader_guard import repeating_workers
 from pipeline.reader.fork_guard import call_after_fork, opened_elsewhere
-from pipeline.reader.global_order import POSITIONS
+from pipeline.reader.order.global_order import POSITIONS
 from pipeline.storage.retries import ClosedError
 from schemas.errors import StateError
 from schemas.redact import without_credentials

@@ -8,17 +8,16 @@
 Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 consecutive positions then
 holds exactly 7 buckets of the first dataset and 3 of the second. The datasets of a run are
 permuted, with a key made from the seed and the run's number. Without that, a rank could always read
-from the same dataset. Each dataset keeps its own order and its own epochs.
+from the same dataset. Each dataset keeps its own order and its own epochs, also if the weights
+change at a position (`changes`).
 """
 
 from __future__ import annotations
 
 import heapq
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,14 +28,10 @@ from numpy.typing import NDArray
 
 from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cursor import GlobalCursor
-from pipeline.reader.global_order import permuted
+from pipeline.reader.order.mixture_order import Phase, Weight, assigned_in_phases, phases_of
 from pipeline.reader.reader_options import ReaderOptions
 from pipeline.reader.split_reader import SplitReader
 from schemas.shard import Bucket
-from schemas.splitmix import mix_all
-
-MAX_RUN: Final = 10_000
-"""Maximum length of a run, the number of positions after which the proportions are exact."""
 
 _TABLE: Final = 1 << 16
 """Approximate number of positions, over all ranks, that are assigned to datasets at once."""
@@ -56,17 +51,19 @@ class Mixture(ReaderOptions, GlobalCursor):
             shards in use and the prefetched shards.
     """
 
-    datasets: (
-        Sequence[tuple[str | Path, float | str | Fraction]] | Mapping[str, float | str | Fraction]
-    )
+    datasets: Sequence[tuple[str | Path, Weight]] | Mapping[str, Weight]
     """(url, weight) of each dataset, or a dict of them. Weights are above 0 and need not sum to 1.
     0.1 means exactly a tenth, not the nearest float. For a third, give Fraction(1, 3) or "1/3"."""
     split: str = "train"
     """Split to read: train or valid."""
+    changes: Sequence[tuple[int, Sequence[Weight]]] = ()
+    """(position, weights) of each change: from this position on, the datasets have these weights.
+    Positions are ascending."""
 
     def __post_init__(self) -> None:
         datasets = _pairs(self.datasets)
-        self.shares = whole_shares([weight for _, weight in datasets])
+        phases = phases_of([weight for _, weight in datasets], self.changes, self.seed)
+        self.shares = phases[0].shares
         ranks = self.topology()
         splits: list[SplitReader] = []
         try:
@@ -87,10 +84,10 @@ class Mixture(ReaderOptions, GlobalCursor):
         GlobalCursor.__init__(
             self,
             ranks,
-            digest=_digest(splits, self.shares),
+            digest=_digest(splits, phases),
             split=self.split,
             seed=self.seed,
-            take=partial(_take, splits, self.shares, self.seed),
+            take=partial(_take, splits, phases, self.seed),
             stop=partial(_stop, splits),
             block=max(1, _TABLE // max(ranks.groups, 64)),
         )
@@ -100,7 +97,7 @@ class Mixture(ReaderOptions, GlobalCursor):
         return self.described(dict(zip(urls, self.shares, strict=True)), {})
 
 
-def _pairs(datasets: object) -> list[tuple[str | Path, float | str | Fraction]]:
+def _pairs(datasets: object) -> list[tuple[str | Path, Weight]]:
     """Return datasets as (url, weight) pairs.
 
     Raises:
@@ -117,67 +114,21 @@ def _pairs(datasets: object) -> list[tuple[str | Path, float | str | Fraction]]:
     return [(url, weight) for url, weight in pairs]
 
 
-def _digest(splits: Sequence[SplitReader], shares: Sequence[int]) -> str:
+def _digest(splits: Sequence[SplitReader], phases: Sequence[Phase]) -> str:
     """Return the xxh3_128 of everything that determines the order, except the seed."""
-    members = zip(splits, shares, strict=True)
-    identity = json.dumps([[member.manifest.digest, share] for member, share in members])
-    return xxhash.xxh3_128_hexdigest(identity.encode())
-
-
-def whole_shares(weights: Sequence[float | str | Fraction]) -> tuple[int, ...]:
-    """Return weights as the smallest whole numbers in the same proportions.
-
-    Raises:
-        ValueError: the list of weights is empty, a weight is not a number above 0, or the sum of
-            shares is above MAX_RUN.
-    """
-    exact = []
-    for weight in weights:
-        try:
-            # use the decimal that the user wrote, not the nearest float
-            exact.append(Fraction(str(weight)))
-        except (ValueError, ZeroDivisionError) as error:
-            raise ValueError(f"weight {weight!r} is not a number") from error
-        if exact[-1] <= 0:
-            raise ValueError(f"weight {weight!r} is not above 0")
-    if not exact:
-        raise ValueError("a mixture of no datasets")
-    common = math.lcm(*(weight.denominator for weight in exact))
-    shares = [int(weight * common) for weight in exact]
-    shares = [share // math.gcd(*shares) for share in shares]
-    if sum(shares) > MAX_RUN:
-        raise ValueError(
-            f"the proportions of weights {list(weights)} are exact only after {sum(shares)} "
-            f"buckets, and the limit is {MAX_RUN}: round the weights, or write 1/3 as '1/3'"
-        )
-    return tuple(shares)
-
-
-def assigned(
-    positions: NDArray[np.int64], shares: Sequence[int], seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the dataset of each position and the position in that dataset, int64[n] each.
-
-    `positions` must be ascending.
-    """
-    length = sum(shares)
-    first, last = int(positions[0]) // length, int(positions[-1]) // length
-    runs = np.arange(first, last + 1, dtype=np.uint64)
-    keys = np.repeat(runs ^ np.uint64(mix_all(seed, length)), length)
-    slots = permuted(np.tile(np.arange(length), runs.size), length, keys)
-    datasets = np.searchsorted(np.cumsum(shares), slots, side="right")
-    inside = np.empty_like(datasets)
-    for i, share in enumerate(shares):
-        mine = datasets == i
-        inside[mine] = np.arange(first * share, first * share + np.count_nonzero(mine))
-    at = positions - first * length
-    return datasets[at], inside[at]
+    members = zip(splits, phases[0].shares, strict=True)
+    identity: list[list[str | int]] = [[member.manifest.digest, share] for member, share in members]
+    identity += [[phase.begin, *phase.shares] for phase in phases[1:]]
+    return xxhash.xxh3_128_hexdigest(json.dumps(identity).encode())
 
 
 def _take(
-    splits: Sequence[SplitReader], shares: Sequence[int], seed: int, positions: NDArray[np.int64]
+    splits: Sequence[SplitReader],
+    phases: Sequence[Phase],
+    seed: int,
+    positions: NDArray[np.int64],
 ) -> Iterator[Bucket]:
-    datasets, inside = assigned(positions, shares, seed)
+    datasets, inside = assigned_in_phases(positions, phases, seed)
     streams = [
         splits[i].take(inside[datasets == i], positions[datasets == i]) for i in range(len(splits))
     ]
@@ -188,7 +139,8 @@ def _take(
 def _next_use(splits: Sequence[SplitReader], shares: Sequence[int]) -> Iterator[str]:
     """Yield hashes of all datasets' shards in the order of their next use.
 
-    The shards of a dataset with a smaller share are used later.
+    The shards of a dataset with a smaller share are used later. This is an estimate for the cache,
+    by the first weights.
     """
     ahead = [
         ((distance / share, digest) for distance, digest in member.uses())

@@ -20,8 +20,8 @@ from pipeline.reader.bucket_shape import BucketShape
 from pipeline.reader.cache.cache_folder import default_cache_dir
 from pipeline.reader.cache.shard_cache import ShardCache
 from pipeline.reader.fork_guard import call_after_fork
-from pipeline.reader.global_order import WINDOW_SHARDS, Order
 from pipeline.reader.mapped_shard import MappedShard
+from pipeline.reader.order.global_order import WINDOW_SHARDS, Order
 from pipeline.reader.prefetch import ShardLoader
 from pipeline.reader.reader_options import ReaderOptions
 from pipeline.storage.read_manifest import read_manifest

@@ -32,6 +32,7 @@ _BATCH: Final = (
     "a step is counted in tokens or buckets, over all ranks: use --tokens-per-step or "
     "--buckets-per-step"
 )
+_REPEATABLE: Final = ("--data", "--reweight")
 _OTHERS: Final = {
     "--batch-size": _BATCH,
     "--per-device-train-batch-size": _BATCH,
@@ -120,7 +121,7 @@ def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
         refuse_foreign_options(words, _OTHERS, takes_files=False)
     except InvalidOptionError as error:
         _refuse(str(error))
-    names = [ALIASES.get(flag, flag) for flag in flags if flag != "--data"]
+    names = [ALIASES.get(flag, flag) for flag in flags if flag not in _REPEATABLE]
     repeated = next((name for number, name in enumerate(names) if name in names[:number]), "")
     if repeated:
         _refuse(f"{repeated} is given more than once: remove all but one")

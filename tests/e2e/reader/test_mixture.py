@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 
 import tests.helpers.stores.stores  # noqa: F401 (registers troubled://)
 from pipeline.reader import Mixture, ShardReader
-from pipeline.reader.mixture import assigned, whole_shares
+from pipeline.reader.order.mixture_order import (
+    assigned,
+    assigned_in_phases,
+    phases_of,
+    whole_shares,
+)
 from schemas.errors import DatasetError, StateError
 from schemas.shard import Bucket
 from tests.helpers.data.corpus import fasta, made_records
@@ -65,6 +70,37 @@ def test_every_span_of_a_mixture_has_exact_proportions_and_keeps_each_order(
     some = np.arange(run * length, (run + 3) * length, 5)
     assert assigned(some, shares, seed)[0].tolist() == datasets[::5].tolist()
     assert assigned(some, shares, seed)[1].tolist() == inside[::5].tolist()
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda count: st.lists(
+            st.lists(st.integers(1, 9), min_size=count, max_size=count), min_size=1, max_size=4
+        )
+    ),
+    st.lists(st.integers(1, 200), min_size=3, max_size=3),
+    st.integers(0, 3),
+)
+def test_weights_that_change_keep_each_order_and_are_exact_in_each_phase(
+    weights: list[list[int]], lengths: list[int], seed: int
+) -> None:
+    begins = np.cumsum(lengths).tolist()
+    changes = list(zip(begins, weights[1:], strict=False))
+    phases = phases_of(weights[0], changes, seed)
+    count = begins[-1] + 100
+    datasets, inside = assigned_in_phases(np.arange(count), phases, seed)
+    for i in range(len(weights[0])):  # no bucket is lost or repeated where weights change
+        assert inside[datasets == i].tolist() == list(range(np.count_nonzero(datasets == i)))
+    ends = [*(phase.begin for phase in phases[1:]), count]
+    for phase, end in zip(phases, ends, strict=True):
+        length = sum(phase.shares)
+        for first in range(phase.begin, end - length + 1, length):
+            drawn = Counter(datasets[first : first + length].tolist())
+            assert [drawn[i] for i in range(len(phase.shares))] == list(phase.shares)
+    some = np.arange(0, count, 7)
+    found = assigned_in_phases(some, phases, seed)
+    assert found[0].tolist() == datasets[::7].tolist()
+    assert found[1].tolist() == inside[::7].tolist()
 
 
 def test_no_rank_always_draws_from_the_same_dataset() -> None:
@@ -124,19 +160,24 @@ def test_a_mixture_keeps_the_order_of_each_dataset_for_any_number_of_ranks(
             mixture.close()
 
 
-def test_a_mixture_resumes_at_any_step_with_any_number_of_ranks(datasets: list[Path]) -> None:
+@pytest.mark.parametrize("changes", [(), ((72, (1, 1, 1)), (120, (1, 5, 2)))])
+def test_a_mixture_resumes_at_any_step_with_any_number_of_ranks(
+    datasets: list[Path], changes: tuple[tuple[int, tuple[int, ...]], ...]
+) -> None:
     mix = list(zip(datasets, (3, 2, 1), strict=True))
-    with Mixture(mix, buckets_per_step=24) as mixture:
+    with Mixture(mix, buckets_per_step=24, changes=changes) as mixture:
         one = [seen(bucket) for bucket in islice(mixture, 240)]
     for stop, world in enumerate((1, 2, 3, 4, 6, 8, 12)):
-        with Mixture(mix, buckets_per_step=24, rank=1, world_size=4) as mixture:
+        with Mixture(mix, buckets_per_step=24, rank=1, world_size=4, changes=changes) as mixture:
             for _ in range(stop * 6 + stop % 3):
                 next(mixture)
             state = mixture.state_dict()
         assert state["position"] == stop * 24
         rest = []
         for rank in range(world):
-            with Mixture(mix, buckets_per_step=24, rank=rank, world_size=world) as mixture:
+            with Mixture(
+                mix, buckets_per_step=24, rank=rank, world_size=world, changes=changes
+            ) as mixture:
                 mixture.load_state_dict(state)
                 rest += [seen(bucket) for bucket in islice(mixture, (240 - stop * 24) // world)]
         assert sorted(rest) == one[stop * 24 :]
@@ -177,3 +218,19 @@ def test_invalid_mixtures_are_refused(datasets: list[Path], run: Run, tmp_path: 
             cache_dir=tmp_path / "cache",
             cache_bytes=10,
         )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (((10, (1,)),), "has 1 weights for 2 datasets"),
+        (((10, (1, 0)),), "is not above 0"),
+        (((0, (1, 1)),), "expected a position after 0"),
+        (((10, (1, 1)), (10, (1, 2))), "expected a position after 10"),
+    ],
+)
+def test_invalid_changes_of_weights_are_refused(
+    datasets: list[Path], changes: tuple[tuple[int, tuple[int, ...]], ...], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        Mixture([(datasets[0], 1), (datasets[1], 1)], changes=changes)

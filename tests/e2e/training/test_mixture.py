@@ -28,7 +28,7 @@ def test_a_mixture_trains_and_resumes_on_two_ranks_as_on_one(
     many_shards: Path, other: Path, tmp_path: Path
 ) -> None:
     first = f"{many_shards}=0.75"
-    flags = ("--data", f"{other}=0.25")
+    flags = ("--data", f"{other}=0.25", "--reweight", "6=0.5,0.5")
     whole = train(first, tmp_path / "whole", *flags, steps=8)
     resumed = cut(whole, tmp_path / "resumed", 4)
     start(first, resumed, *flags, ranks=2, steps=8).finish()
@@ -55,6 +55,7 @@ def test_another_weight_is_another_run(
         ("--data={other}", "has no weight above 0"),
         ("--data={other}=0", "has no weight above 0"),
         ("--data={many}=1", "twice"),
+        ("--reweight=3=1,1", "--reweight is for several datasets"),
     ],
 )
 def test_datasets_without_a_weight_or_named_twice_are_refused(

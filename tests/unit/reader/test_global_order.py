@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.reader.global_order import WINDOW_SHARDS, EpochOrder, Order, permuted
+from pipeline.reader.order.global_order import WINDOW_SHARDS, EpochOrder, Order, permuted
 from schemas.splitmix import mix, mix_all
 
 
@@ -119,8 +119,8 @@ def test_any_position_is_found_without_replay(monkeypatch: pytest.MonkeyPatch) -
         permuted_values.append(values.size)
         return permuted(values, size, key)
 
-    monkeypatch.setattr("pipeline.reader.global_order.EpochOrder", counted_epoch)
-    monkeypatch.setattr("pipeline.reader.global_order.permuted", counted_permuted)
+    monkeypatch.setattr("pipeline.reader.order.global_order.EpochOrder", counted_epoch)
+    monkeypatch.setattr("pipeline.reader.order.global_order.permuted", counted_permuted)
     order = Order([4000] * 10_000, 0)
     order.locate(10**9)
     order.locate(10**15 + 7)
