@@ -7,7 +7,7 @@
 | steps, learning rate, schedule, betas, weight decay, clipping | accepted and logged at the start |
 | backend, precision and its layers, --quantized-init | accepted and logged at the start |
 | URL of the dataset, cache, prefetch, outputs | accepted: results stay the same |
-| number and roles of ranks, --shard, --recompute, --cuda-graph | accepted: results differ by rounding |
+| number and roles of ranks, --shard, --recompute, --cuda-graph | accepted: rounding differs |
 """
 
 from __future__ import annotations
