@@ -7,8 +7,9 @@
 
 Peers are loaders of other libraries. They need `pip install torch litdata datasets
 mosaicml-streaming transformers` in a separate environment. In each round the loaders run one after
-the other, each for the same time. For each loader, the results are the median of its speeds, and
-the median over rounds of our speed divided by its speed. Every loader serves the same packed rows
+the other, each for the same time. Two results are printed for each loader: its median speed, and
+our speed relative to it (the ratio is taken in each round; the result is the median of the ratios).
+Every loader serves the same packed rows
 in one process without workers, and shuffles them. Files are in the page cache, and each row's
 tokens are copied into one buffer.
 """
@@ -54,9 +55,9 @@ class Options:
     folder: Path = Path(tempfile.gettempdir())
     """Folder for the peers' temporary copies of the dataset."""
     shards: int = 10_000
-    """Shards of the dataset to open and resume; all shards are hard links to one file."""
+    """Number of shards of the dataset to open and resume. All are hard links to one file."""
     buckets: int = 4_000
-    """Buckets in each of these shards."""
+    """Number of buckets in each of these shards."""
 
 
 def ours(options: Options) -> Rows:

@@ -47,7 +47,7 @@ def why_not_captured(options: ComputeOptions, topology: Topology, micro_batches:
     if topology.is_sharded:
         return "FSDP2 launches its collectives from the host"
     if topology.slices.ranks > 1:
-        return "ranks that share a bucket exchange heads, which the host launches"
+        return "the host launches the exchange of heads between ranks that share a bucket"
     if options.backend != "te":
         return "backend torch waits for the GPU in its attention"
     if options.recompute != "none":

@@ -1,4 +1,4 @@
-"""Measure the gain of equal attention costs: times of buckets, and the wait for the slowest rank.
+"""Measure how much time equal attention costs save: time per bucket, wait for the slowest rank.
 
     for packer in balanced best-fit next-fit; do
         thdpack preprocess FASTA --out data/$packer --packer $packer
@@ -80,8 +80,8 @@ def spread(run: TrainingRun, buckets: int) -> dict[str, Any]:
     """
     if run.not_captured:
         raise SystemExit(
-            "balance: the step cannot be captured in a CUDA graph, and an eager step would measure "
-            f"the host: {run.not_captured}"
+            f"balance: the step cannot be captured in a CUDA graph ({run.not_captured}), and the "
+            "time of an eager step would depend on the host"
         )
     passes, squares = [], []
     state = run.reader.state_dict()

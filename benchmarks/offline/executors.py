@@ -1,4 +1,4 @@
-"""Time a whole build with one worker and with two workers, then with two workers and with Ray.
+"""Time a whole build: first one worker against two workers, then two workers against Ray.
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 

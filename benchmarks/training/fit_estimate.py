@@ -8,7 +8,7 @@ benchmarks/training/measured.json, or fit its coefficients to some of them.
 
 The fit uses the rows of measured.json with "fit": true; the other rows check it. It minimises the
 squared relative error of time, with coefficients of at least 0. The few constants of the memory
-formula were found by hand, as slopes between rows. --fit needs scipy.
+formula were found by hand, from differences between rows. --fit needs scipy.
 """
 
 from __future__ import annotations

@@ -28,7 +28,10 @@ class Options:
 
 
 class Plain(nn.Module):
-    """The layer in plain torch. linear: class of the linear maps"""
+    """The layer in plain torch.
+
+    linear: class of the linear maps.
+    """
 
     def __init__(
         self, options: Options, linear: Callable[[int, int], nn.Module] = nn.Linear

@@ -202,7 +202,7 @@ class PreprocessOptions(DatasetOptions, _Places):
 
     @property
     def allowed(self) -> Allowed:
-        """Inputs to read although they do not look like unaligned proteins."""
+        """Suspicious kinds of input that the user allows: nucleotides, alignments."""
         return Allowed(nucleotides=self.allow_nucleotides, alignment=self.allow_alignment)
 
     @property

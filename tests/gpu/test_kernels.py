@@ -42,8 +42,8 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
 
-# presets have 20 heads of size 16, 24, 32 or 64, and 40 of 64 or 128;
-# 3, 5, 13, 31 and 63 are halves of head sizes that are neither even nor powers of two
+# Presets have 20 heads of size 16, 24, 32 or 64, or 40 heads of size 64 or 128.
+# Half of the sizes 6, 10, 26, 62 and 126 is an odd number: 3, 5, 13, 31 and 63.
 @pytest.mark.parametrize(
     ("heads", "size"),
     [

@@ -17,7 +17,8 @@ from tests.gpu.runs_8m import arguments_8m
 def statistics_of(dataset: Path, folder: Path, steps: int, *flags: str) -> list[dict[str, Any]]:
     """Return the statistics that a run writes.
 
-    It runs in its own process: Transformer Engine checks once a process whether statistics are on.
+    The run has its own process, because Transformer Engine checks only once per process whether
+    statistics are on.
     """
     if not find_spec("nvdlfw_inspect"):
         pytest.skip("nvdlfw_inspect is not installed")

@@ -94,7 +94,7 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         raise BuildError("only one process can read standard input: write it to a file first")
     destination = open_destination(options.out)
     with prepared(options, destination, report) as (planned, _):
-        _refuse_secrets(*(source.url for source in planned.sources))  # an @LIST file names some
+        _refuse_secrets(*(source.url for source in planned.sources))  # also those in an @LIST
         planned = replace(absolute(planned), passed_over=())
         listed = TaskList(options=options, plan=planned, destination=destination)
         with destination.out.written(PLAN) as file:

@@ -46,7 +46,7 @@ def test_a_run_killed_at_any_step_reaches_the_same_end(
     out = tmp_path / "run"
     for step in (3, 7, 12):
         with start(many_shards, out, "--checkpoint-every", "2") as job:
-            # then SIGKILL, perhaps during a checkpoint: each second step writes one
+            # The end of this block sends SIGKILL, perhaps while a checkpoint is written.
             await_step(job, out, step)
     start(many_shards, out, "--checkpoint-every", "2").finish()
     assert losses(out) == losses(whole)
@@ -100,7 +100,7 @@ def slow(rows):
 feed.Feed.__next__ = slow
 main(sys.argv[1:])
 """
-"""Program of a run whose steps last long after the first two."""
+"""Program of a run in which the first two steps are fast and the later steps are slow."""
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

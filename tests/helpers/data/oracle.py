@@ -1,4 +1,4 @@
-"""Slow parser of FASTA files from Biopython and simple code. Tests use its results as reference."""
+"""Slow FASTA parser, built on Biopython. Tests use its results as the reference."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def refused(data: Path, out: Path, capsys: pytest.CaptureFixture[str], *options:
 
 
 def rehashed(checkpoint: Path) -> None:
-    """Write hashes of the files as they are: forged, not damaged."""
+    """Write new hashes of all files, so that edited files do not count as damaged."""
     found = {}
     for path in checkpoint.iterdir():
         if path.name != HASHES:
@@ -267,8 +267,9 @@ def test_metadata_that_contains_a_program_is_refused_and_not_run(
 def test_an_older_checkpoint_is_removed_only_after_the_newer_one_is_on_the_disk(
     many_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files are synced, then their folder, the renamed folder and `latest`; exports likewise.
+    """A run syncs a checkpoint's files and folder, renames the folder, then replaces `latest`.
 
+    After each of these renames, the run syncs the parent folder. It writes exports in the same way.
     The test records the real system calls.
     """
     done: list[tuple[str, str]] = []

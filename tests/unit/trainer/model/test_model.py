@@ -116,7 +116,7 @@ def test_initial_values_depend_only_on_seed_and_name() -> None:
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    # 4,096 draws: their deviation is off by 0.02 / √8192 = 2.2e-4
+    # standard error of the standard deviation of 4,096 draws: 0.02 / √8192 = 2.2e-4
     assert abs(float(first.std()) - 0.02) < 6 * 2.2e-4
     embedding = draw("embedding", torch.Size([64, 64]), SMALL, seed=1, device=CPU)
     assert not embedding[33:].any()
@@ -146,7 +146,7 @@ def test_attention_scores_of_long_sequences_are_never_all_in_memory() -> None:
     qkv = torch.randn(tokens, 1, 3, 8, requires_grad=True)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         context.attend(qkv).sum().backward()
-    results = profiled.profiler.kineto_results  # type: ignore[union-attr] (it ran)
+    results = profiled.profiler.kineto_results  # type: ignore[union-attr] (set by the run)
     allocated = [event.nbytes() for event in results.events() if event.name() == "[memory]"]
     assert max(allocated) >= 4 * tokens * 8, "the profiler missed the output"
     assert max(allocated) < 4 * tokens**2 / 2

@@ -20,7 +20,10 @@ SMALL = ModelOptions(layers=3, hidden_size=64, heads=4, ffn_size=128)
 
 
 class Fp8Weight(nn.Parameter):
-    """Stand-in of an FP8 weight: records its quantized source; its bf16 values never change."""
+    """Stand-in for an FP8 weight. `source` is a copy of the tensor that was quantized last.
+
+    The bf16 values of the stand-in never change.
+    """
 
     def quantize_(self, tensor: Tensor) -> None:
         self.source = tensor.clone()
