@@ -60,6 +60,7 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     step = f"a step of {best.setting.step_tokens:,.0f} tokens takes {seconds(best.setting):,.2f} s"
     measured = "" if plan.cluster.gpu == MEASURED else f" of {MEASURED}"
     facts.add_row(f"tokens/s{measured}", f"{rate:,.0f}, {rate / number:,.0f} a GPU; {step}")
+    facts.add_row("settings", best.words)
     for name, tokens in (("an epoch", plan.epoch_tokens), ("the run", plan.tokens)):
         hours = plan.hours(tokens)
         steps = f"{_steps(tokens / best.setting.step_tokens)} steps"

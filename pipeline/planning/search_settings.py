@@ -58,6 +58,21 @@ class Candidate:
         """Estimated peak memory of one GPU, in GiB."""
         return sum(memory(self.setting).values()) / 2**30
 
+    @property
+    def words(self) -> str:
+        """How the GPUs are used, in words."""
+        setting = self.setting
+        held = {
+            "none": "the whole model",
+            "optimizer": "the whole model and a share of the optimizer state",
+            "full": "a share of the model (FSDP2)",
+        }[setting.shard if setting.ranks > 1 else "none"]
+        graph = "captured in a CUDA graph" if setting.captured else "not captured in a CUDA graph"
+        return (
+            f"each GPU holds {held}; {setting.micro_batches} micro-batches of {self.buckets} "
+            f"buckets, {graph}"
+        )
+
     def flags(self) -> list[str]:
         """Return the flags of `thdpack train`; default values are left out."""
         setting = self.setting

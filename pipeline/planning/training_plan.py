@@ -84,6 +84,12 @@ class TrainingPlan:
             "gpus": asdict(self.cluster),
             "precision": self.precision,
             "command": self.command,
+            "settings": {
+                "shard": best.setting.shard,
+                "buckets_per_micro_batch": best.buckets,
+                "micro_batches": best.setting.micro_batches,
+                "cuda_graph": best.setting.captured,
+            },
             "memory_bytes": memory(best.setting),
             "memory_gib": best.gib,
             "times_of": MEASURED,

@@ -119,6 +119,8 @@ def test_a_plan_names_flags_that_the_trainer_takes(
     assert options.model == PRESETS["esm2-3b"][1].model
     assert options.data.buckets_per_step % (4 * options.data.buckets_per_micro_batch) == 0
     assert options.data.buckets_per_step * 4096 == pytest.approx(2_097_152, rel=0.1)
+    assert said["settings"]["shard"] == "none"
+    assert said["settings"]["cuda_graph"]
     assert said["memory_gib"] == pytest.approx(sum(said["memory_bytes"].values()) / 2**30)
     assert said["epoch"]["gpu_hours"] == pytest.approx(4 * said["epoch"]["hours"])
     rates = [
