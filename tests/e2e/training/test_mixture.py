@@ -28,10 +28,11 @@ def test_a_mixture_trains_and_resumes_on_two_ranks_as_on_one(
     many_shards: Path, other: Path, tmp_path: Path
 ) -> None:
     first = f"{many_shards}=0.75"
-    flags = ("--data", f"{other}=0.25", "--reweight", "6=0.5,0.5")
-    whole = train(first, tmp_path / "whole", *flags, steps=8)
-    resumed = cut(whole, tmp_path / "resumed", 4)
-    start(first, resumed, *flags, ranks=2, steps=8).finish()
+    flags = ("--data", f"{other}=0.25", "--reweight", "3=0.5,0.5")
+    flags += ("--checkpoint-every", "2", "--validate-every", "2")
+    whole = train(first, tmp_path / "whole", *flags, steps=4)
+    resumed = cut(whole, tmp_path / "resumed", 2)
+    start(first, resumed, *flags, ranks=2, steps=4).finish()
     for kind in ("train", "valid"):
         expected, found = losses(whole, kind), losses(resumed, kind)
         assert found.keys() == expected.keys()
