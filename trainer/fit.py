@@ -139,7 +139,9 @@ def _check_shard(compute: ComputeOptions, topology: Topology) -> None:
     Raises:
         ValueError: an option has no effect or cannot work.
     """
-    if compute.quantized_init and topology.world_size > 1 and compute.shard != "none":
+    if topology.world_size == 1:
+        return  # the same command may run on one GPU and on many
+    if compute.quantized_init and compute.shard != "none":
         raise ValueError(
             "--quantized-init works only if each rank holds the whole model, but --shard is "
             f"{compute.shard}: remove --quantized-init, or use --shard none"

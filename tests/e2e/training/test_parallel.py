@@ -179,6 +179,17 @@ def test_invalid_topologies_are_refused(
     assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
+def test_sharding_options_contradict_whole_models_on_several_ranks_only(
+    many_shards: Path, tmp_path: Path
+) -> None:
+    flags = ("--reshard", "step", "--shard", "none")
+    with start(many_shards, tmp_path / "two", *flags, ranks=2, steps=1) as job:
+        assert job.wait() == 1
+    assert "--reshard is for sharded parameters, but --shard is none" in job.said
+    one = train(many_shards, tmp_path / "one", *flags, steps=1)
+    assert set(losses(one)) == {1}
+
+
 def workers(agent: Job) -> list[int]:
     """Return the processes that a torchrun started."""
     return [int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(agent.pid)]).split()]
