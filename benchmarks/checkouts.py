@@ -4,8 +4,8 @@
     python -m benchmarks.checkouts ../before . --fasta swissprot.fasta --rounds 6
 
 The same interpreter runs both checkouts; each needs its own compiled kernels. The checkouts build
-in turns, so a slow minute of the machine affects both. The ratio within a round is therefore more
-reliable than the two medians. CPU time is that of the build and all its processes.
+alternately, so a slow phase of the machine affects both. The ratio of the two times of a round is
+therefore more reliable than the ratio of the medians. CPU time includes all processes of a build.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Time the same build with two checkouts, in turns."""
+    """Time the same build alternately with two checkouts."""
 
     before: Annotated[Path, tyro.conf.Positional]
     """Folder of the older checkout."""
@@ -41,15 +41,15 @@ class Options:
     fasta: Path
     """Input of the build."""
     workers: int = 2
-    """Worker processes."""
+    """Number of worker processes."""
     rounds: int = 6
-    """Timed builds of each checkout, after one warm-up."""
+    """Number of timed builds of each checkout, after one warm-up build."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
 
 
 def environment(checkout: Path) -> dict[str, str]:
-    """Return the environment in which Python imports a checkout's packages and no others.
+    """Return environment variables with which Python imports the packages of this checkout.
 
     Raises:
         SystemExit: Python imports packages from elsewhere, or the kernels are not compiled.

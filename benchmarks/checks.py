@@ -1,10 +1,10 @@
-"""Measure the checks that precede reading: hashes of a checkpoint, hash and buckets of a shard.
+"""Measure the time of integrity checks: hashes of a checkpoint, hash and buckets of a shard.
 
     python -m benchmarks.checks
 
 All files are created in a temporary folder and read from the page cache. One rank compares a
-checkpoint with its hashes, as a resumed run does. A shard's hash is computed at every mapping. Its
-buckets are checked only at the first mapping in a process.
+checkpoint with its hashes, as a resumed run does. A reader computes a shard's hash each time that
+it maps the shard into memory. It checks the shard's buckets only the first time in a process.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure the checks that precede reading."""
+    """Measure the time of integrity checks."""
 
     file_bytes: int = 1 << 30
     """Size of each file of a checkpoint, in bytes."""
     shard_bytes: int = 48_000_000
     """Approximate size of the shard, in bytes."""
     rounds: int = 9
-    """Number of rounds; each measures everything once, and medians are printed."""
+    """Number of rounds. Each round times each check once. The medians are printed."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary files."""
 
@@ -91,7 +91,7 @@ def dataset(folder: Path, size: int) -> Path:
 
 
 def measured(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Time functions in turns, after one warm-up round; return the sorted seconds of each."""
+    """Time each function once a round, after a warm-up round; return its sorted times in s."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():

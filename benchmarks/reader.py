@@ -1,4 +1,4 @@
-"""Measure the reader: tokens/s beside other loaders, opening and resuming 10,000 shards, memory.
+"""Measure the reader: speed (beside other loaders), memory, time to open and resume 10,000 shards.
 
     thdpack preprocess swissprot.fasta --out data/swissprot
     python -m benchmarks.reader data/swissprot
@@ -8,10 +8,9 @@
 Peers are loaders of other libraries. They need `pip install torch litdata datasets
 mosaicml-streaming transformers` in a separate environment. In each round the loaders run one after
 the other, each for the same time. Two results are printed for each loader: its median speed, and
-our speed relative to it (the ratio is taken in each round; the result is the median of the ratios).
-Every loader serves the same packed rows
-in one process without workers, and shuffles them. Files are in the page cache, and each row's
-tokens are copied into one buffer.
+the ratio of our speed to its speed (the median of the ratios of all rounds). Each loader shuffles
+the same packed rows, and serves them in one process without workers. Files are in the page cache,
+and each row's tokens are copied into one buffer.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ from schemas.manifest import Manifest
 @dataclass(frozen=True, kw_only=True)
 class Options:
     dataset: Annotated[Path, tyro.conf.Positional]
-    """Dataset of thdpack, from which the peers' copies are made."""
+    """Dataset of thdpack. The peers read copies of it."""
     peers: tuple[Peer, ...] = ()
-    """Loaders to measure beside ours."""
+    """Names of the peers to measure."""
     fasta: Path | None = None
-    """FASTA that `online` tokenizes, packs and collates."""
+    """FASTA file that the peer `online` tokenizes, packs and collates."""
     rounds: int = 5
     """Number of rounds."""
     seconds: float = 1.0
-    """Seconds for each loader in a round."""
+    """Number of seconds that each loader runs in a round."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for the peers' temporary copies of the dataset."""
     shards: int = 10_000
-    """Number of shards of the dataset to open and resume. All are hard links to one file."""
+    """Number of shards in the dataset to open and resume. All are hard links to one file."""
     buckets: int = 4_000
     """Number of buckets in each of these shards."""
 
@@ -67,7 +66,7 @@ def ours(options: Options) -> Rows:
 
 
 def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]) -> float:
-    """Read for `seconds`, copying rows into `buffer`; return tokens/s, opening included."""
+    """Copy rows into `buffer` for `seconds`; return tokens/s. Opening the loader counts."""
     tokens = 0
     started = time.perf_counter()
     while True:
@@ -79,7 +78,7 @@ def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]
 
 
 def compare(options: Options) -> None:
-    """Print a table of all loaders, measured in turns."""
+    """Measure all loaders in turn; print a table."""
     work = Path(tempfile.mkdtemp(dir=options.folder, prefix="thdpack-reader-"))
     buffer = np.empty(read_manifest(options.dataset).capacity, dtype=np.uint8)
     loaders: dict[str, Callable[[], Rows]] = {"thdpack": lambda: ours(options)}
@@ -130,7 +129,7 @@ print(json.dumps([imported - started, first - imported, resumed - opened, anonym
 
 
 def many_shards(options: Options) -> None:
-    """Time opening, resuming and reading a dataset of many shards, in fresh processes."""
+    """In fresh processes, time how long a dataset of many shards takes to open and to resume."""
     work = Path(tempfile.mkdtemp(dir=options.dataset.absolute().parent, prefix="thdpack-many-"))
     try:
         manifest = linked(options, work)

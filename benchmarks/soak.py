@@ -3,11 +3,12 @@
     make soak
     make soak OPTS="--only threads"
 
-Numerical tests (unit, golden, property) run under other instruction sets, numbers of threads and
-seeds. The whole suite runs three times as it is, and once in each of several environments:
-shuffled, beside busy loops, on one worker, as a user who is not root, on a small temporary disk,
-without ../shared, without a network, and on other versions of Python. All rows together take hours.
-If this machine cannot run a row, the table gives the reason. docs/soak.md has results.
+Numerical tests (unit, golden, property) run with several instruction sets, numbers of threads and
+seeds. The whole suite runs three times under normal conditions, and once under each special
+condition: in shuffled order, beside busy loops, on one pytest worker, as a user who is not root,
+with a small temporary disk, without ../shared, without a network, on other versions of Python, and
+so on. Each way to run the tests is a row of the table; all rows together take hours. If this
+machine cannot run a row, the table gives the reason. docs/soak.md has results.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ REPO: Final = Path(__file__).parents[1]
 NUMERICAL: Final = ("tests/unit", "tests/golden", "tests/property")
 NOBODY: Final = 65534
 IN_A_NAMESPACE: Final = ("unshare", "--mount", "--net", "--", "bash", "-euc")
-"""Command that runs a script in its own mount and network namespace. It needs root."""
+"""Command that runs the script after it in a new mount and network namespace. It needs root."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +50,14 @@ class Options:
     tmp_bytes: int = 3 << 30
     """Size of the small temporary disk, in bytes."""
     pythons: tuple[str, ...] = ("python3.12", "python3.13", "python3.14")
-    """Names or paths of other interpreters. Setting up an environment for each takes minutes."""
+    """Names or paths of Python interpreters. Setting up an environment for each takes minutes."""
     out: Path | None = None
-    """Markdown file to which each row of the table is appended when it has ended."""
+    """Markdown file. Each row of the table is appended to it as soon as the row's tests end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One way to run the tests.
+    """A row of the table: one way to run the tests.
 
     command: command to run, unless `prepare` returns one
     env: additional environment variables
@@ -70,8 +71,8 @@ class Row:
     why_not: str = ""
     busy: int = 0
     prepare: Callable[[Path], tuple[str, ...]] | None = None
-    """Function that prepares an empty folder for the run; returns the command, or () to use the
-    field `command`."""
+    """Function that fills an empty folder in which the tests then run. It returns the command, or
+    () to use the field `command`."""
 
 
 def pytest_command(*arguments: str) -> tuple[str, ...]:
@@ -148,7 +149,7 @@ def whole_rows(options: Options) -> Iterator[Row]:
 
 
 def clone(folder: Path) -> tuple[str, ...]:
-    """Copy all files that git does not ignore, with uncommitted changes; return no command."""
+    """Copy all files that git does not ignore, including uncommitted changes; return ()."""
     names = subprocess.check_output(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=REPO
     ).decode()
@@ -162,7 +163,7 @@ def clone(folder: Path) -> tuple[str, ...]:
 def as_nobody(folder: Path) -> tuple[str, ...]:
     """Copy the tree and its kernels for a user who is not root; return the command for that user.
 
-    If /root is closed to other users, the command hides it, except for the folder of Python.
+    If other users cannot enter /root, the command hides all of /root except Python's folder.
     """
     clone(folder)
     for kernel in REPO.glob("*/*.so"):
@@ -195,7 +196,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def run(row: Row) -> tuple[str, str, float]:
-    """Run a row; return its outcome, pytest's last line with failed tests, and its seconds."""
+    """Run a row; return its outcome, pytest's last line and failed tests, and the seconds."""
     if row.why_not:
         return "not run", row.why_not, 0.0
     with tempfile.TemporaryDirectory(prefix="soak-") as made, busy_loops(row.busy):

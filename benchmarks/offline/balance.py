@@ -1,4 +1,4 @@
-"""Measure how much time equal attention costs save: time per bucket, wait for the slowest rank.
+"""Measure how much time ranks save if all buckets have nearly the same attention cost.
 
     for packer in balanced best-fit next-fit; do
         thdpack preprocess FASTA --out data/$packer --packer $packer
@@ -6,11 +6,11 @@
     python -m benchmarks.offline.balance data/balanced data/best-fit data/next-fit \\
         --preset esm2-650m
 
-A bucket is one row of packed sequences. A step on each bucket is replayed from a CUDA graph and
-timed on one GPU; the time of a bucket is the median of three passes. With N ranks, a micro-batch
-takes as long as the slowest of N buckets. To simulate micro-batches, N of the buckets' times are
-drawn at random, again and again. The mean of the draws' maxima is compared with the mean time of a
-bucket.
+A bucket is one row of packed sequences; its attention cost is Σ length² over its sequences. On one
+GPU, a step on each bucket is replayed from a CUDA graph and timed. The time of a bucket is the
+median over three passes. With N ranks, a micro-batch takes as long as the slowest of N buckets. To
+simulate a micro-batch, the benchmark draws N of these times at random and takes their maximum. It
+repeats this many times, and divides the mean maximum by the mean time of a bucket.
 """
 
 from __future__ import annotations

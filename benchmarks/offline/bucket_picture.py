@@ -35,14 +35,14 @@ class Options:
     picture: Annotated[Path, tyro.conf.Positional]
     """SVG file to write."""
     bucket: int = 91
-    """Number of the bucket to draw, in stored order."""
+    """Index of the bucket to draw, in stored order."""
     scheme: Literal["light", "dark"] = "light"
-    """Colours of text and padding."""
+    """Colour scheme of text and padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """Colours that depend on the background."""
+    """Colours of one colour scheme."""
 
     text: str
     soft: str
@@ -61,13 +61,13 @@ def text(x: float, y: float, words: str, colour: str, *, size: int = 13, extra: 
 
 
 def box(x: float, y: float, tokens: float, height: float, colour: str) -> str:
-    """Return the SVG of a box for some tokens, half a pixel narrower, so that boxes have gaps."""
+    """Return the SVG of a box as wide as `tokens` less half a pixel, so that boxes have gaps."""
     width = max(1.0, tokens * TOKEN - 0.5)
     return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{colour}"/>'
 
 
 def padded_batch(lengths: list[int], longest: int, ink: Ink) -> list[str]:
-    """Draw one row of `longest` tokens for each sequence, and write the cost of all rows."""
+    """Draw one row of `longest` tokens for each sequence; write the attention cost beside them."""
     computed, real = len(lengths) * longest, sum(lengths)
     parts = [text(LEFT, 24, f"Padded batch: {len(lengths)} rows × {longest:,}", ink.text, size=15)]
     for number, length in enumerate(lengths):
@@ -88,7 +88,7 @@ def padded_batch(lengths: list[int], longest: int, ink: Ink) -> list[str]:
 
 
 def thd_bucket(lengths: list[int], capacity: int, top: float, ink: Ink) -> list[str]:
-    """Draw one row that holds the same sequences, with `cu_seqlens` and the cost below."""
+    """Draw one row of the same sequences, with `cu_seqlens` and the attention cost below."""
     title = f"THD bucket: the same sequences in one row of {capacity:,} tokens"
     parts = [
         text(LEFT, top, title, ink.text, size=15),

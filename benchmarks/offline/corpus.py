@@ -14,7 +14,7 @@ LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 
 
 def residue_positions(text: np.ndarray) -> np.ndarray:
-    """Return int64[number of residues], the positions of residues in FASTA text, uint8[N]."""
+    """Return the positions of residues in FASTA text, as int64. `text` is uint8."""
     ends = np.flatnonzero(text == ord("\n"))
     begins = np.concatenate(([0], ends[:-1] + 1))
     header = text[begins] == ord(">")

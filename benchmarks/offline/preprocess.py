@@ -1,4 +1,4 @@
-"""Measure a whole build, start-up included: MB/s of FASTA and peak memory; and parsing alone.
+"""Measure speed and peak memory of a whole build, start-up included, and the speed of parsing.
 
     python -m benchmarks.offline.preprocess --fasta swissprot.fasta --workers 2 --runs 5
     python -m benchmarks.offline.preprocess --fasta swissprot.fasta.gz --fasta-bytes 222498452
@@ -33,13 +33,13 @@ class Options:
     fasta_bytes: int | None = None
     """Decompressed size of the input in bytes. Default: the size of the file."""
     workers: int = 2
-    """Worker processes."""
+    """Number of worker processes."""
     runs: int = 5
     """Number of timed builds; the median is printed."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
     tokenizer: Path | None = None
-    """tokenizer.json of ESM-2; with it, the Hugging Face fast tokenizer is timed on 20,000 records.
+    """tokenizer.json of ESM-2. If given, Hugging Face's fast tokenizer is timed on 20,000 records.
     """
 
 
@@ -131,7 +131,7 @@ def parse_speed(fasta: Path) -> tuple[float, float]:
 
 
 def tokenizer_speed(path: Path, fasta: Path) -> float:
-    """Return residues/s of the Hugging Face fast tokenizer, one core, batches of 1,000 records."""
+    """Return residues/s of the Hugging Face fast tokenizer on one core, for batches of 1,000."""
     import os
 
     from Bio.SeqIO.FastaIO import SimpleFastaParser

@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 4 -m benchmarks.offline.saving DATASET --preset esm2-650m
 
-Blocks of steps with and without a checkpoint run in turns; the wall-clock time of a block is
-measured over all ranks. A block with a checkpoint begins with the call that saves, and ends when
-the checkpoint is published and all steps are done.
+Blocks of steps with a checkpoint alternate with blocks without one. A block with a checkpoint
+begins with the call that saves, and ends when the checkpoint is published and all steps are done.
+Times are wall-clock times over all ranks.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def main() -> None:
     parser.add_argument("dataset")
     parser.add_argument("--preset", default="esm2-650m", choices=list(PRESETS))
     parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--buckets", type=int, default=4, help="buckets in a micro-batch")
+    parser.add_argument("--buckets", type=int, default=4, help="number of buckets in a micro-batch")
     parser.add_argument("--micro-batches", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=8, help="steps in a block")
+    parser.add_argument("--steps", type=int, default=8, help="number of steps in a block")
     parser.add_argument("--blocks", type=int, default=3, help="number of blocks of each kind")
     parser.add_argument(
         "--interval",
         type=int,
         default=500,
-        help="steps between checkpoints, to compute the share of time that a checkpoint takes",
+        help="assumed steps between checkpoints, to compute the share of time spent on them",
     )
     parser.add_argument(
         "--out",

@@ -1,17 +1,17 @@
-"""Measure costs that grow with the number of records, up to billions, in the driver and the reader.
+"""Measure time and memory of the driver and the reader for up to billions of records.
 
     python -m benchmarks.offline.scale
 
-No records are created or read. A partition is a share of the records, chosen by hash, that one task
-packs. For each size, this benchmark does the following:
+No records are created or read. A partition is the share of the records that one reduce task packs;
+hashes assign records to partitions. For each number of records, this benchmark does the following:
 
-- divide inputs of 10 GB into tasks, write the task list, and pickle the message to a worker for
-  each task;
-- make up a result of realistic size for every task (histograms, counts, one shard and one records/
-  file for each partition); sizes of partitions are drawn from a multinomial distribution, as
-  hashing would produce them;
+- divide input files of 10 GB each into tasks, write the task list, and pickle each task as if for a
+  worker;
+- make up a result of realistic size for each task: histograms, counts, and entries of one shard and
+  one records/ file for each partition (sizes of partitions are drawn from a multinomial
+  distribution, which hashing would produce);
 - write, read and check the manifest;
-- open a reader on the manifest, and compute a position in the middle of the third epoch.
+- open a reader on the manifest, and compute which bucket it reads in the middle of the third epoch.
 
 Each size runs in its own process, whose peak memory is printed.
 """
@@ -139,7 +139,7 @@ def made_parts(
             statistics=statistics,
             token_counts=(*[0] * 4, *rng.integers(1 << 20, 1 << 22, 26).tolist(), *[0] * 226),
         )
-        parts.append(pickle.loads(pickle.dumps(part)))  # as from a worker: no shared objects
+        parts.append(pickle.loads(pickle.dumps(part)))  # parts of workers share no objects
     return parts, int(filled.max())
 
 

@@ -35,7 +35,7 @@ class Options:
     until: str = "#plot-cost"
     """CSS selector of the last element in the picture."""
     height: int = 0
-    """Height of the picture in its own pixels, at most up to --until. 0 means up to --until."""
+    """Maximum height of the picture in its own pixels. 0: no maximum."""
     scale: float = 1.5
     """Pixels of the picture per CSS pixel."""
 
@@ -61,7 +61,7 @@ def main(options: Options) -> None:
     picture = Image.open(io.BytesIO(drawn)).convert("RGB")
     if options.height:
         picture = picture.crop((0, 0, picture.width, min(options.height, picture.height)))
-    # 256 colours are enough for flat areas and text, and the file is a quarter as large
+    # 256 colours are enough for flat areas and text, and make the file four times smaller
     picture.quantize(256, dither=Image.Dither.NONE).save(options.picture, optimize=True)
 
 

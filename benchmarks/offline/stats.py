@@ -1,9 +1,9 @@
-"""Measure time and memory of `thdpack stats` on a dataset, on raw FASTA, and on made-up records/.
+"""Measure time and memory of `thdpack stats` on a dataset, on FASTA, or on a made-up dataset.
 
     python -m benchmarks.offline.stats data/swissprot --fasta swissprot.fasta
     python -m benchmarks.offline.stats --rows 60000000 --scratch /tmp/many
 
-Times are those of whole processes; the median of --rounds runs is printed. Memory is the largest
+The time is that of the whole process; the median of --rounds runs is printed. Memory is the peak
 resident set size, which includes pages of mapped files.
 """
 
@@ -36,7 +36,7 @@ from schemas.records import Status
 from schemas.shard import SPLITS
 
 _ROWS_A_FILE = 135_000
-"""Number of rows in a records/ file, as in a build of UniRef."""
+"""Number of rows of each records/ file, as in a build of UniRef."""
 _STATUSES = tuple(Status)
 _KEPT, _DUPLICATE = _STATUSES.index(Status.KEPT), _STATUSES.index(Status.DUPLICATE)
 _INPUTS = 40
@@ -51,7 +51,7 @@ class Options:
     fasta: str = ""
     """FASTA to report on."""
     rows: int = 0
-    """Number of rows in records/ of a made-up dataset to report on."""
+    """Report on a made-up dataset with this number of rows in records/."""
     scratch: Path = Path("/tmp/thdpack-many-records")
     """Folder for the made-up dataset, which takes about 40 bytes per row."""
     rounds: int = 5
@@ -147,7 +147,7 @@ def _part(
     names: tuple[str, ...],
     options: PreprocessOptions,
 ) -> ReduceResult:
-    """Write one records/ file; return the result of the reduce task that would have written it."""
+    """Write one records/ file; return what a reduce task returns for such a file."""
     count = ordinal.size
     residues = np.clip(np.exp(rng.normal(5.7, 0.75, count)), 5, 40_000).astype(np.int64)
     duplicate = rng.random(count) < 0.25

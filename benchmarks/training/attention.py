@@ -3,12 +3,12 @@ and backward of one layer, with the rotary embedding.
 
     python -m benchmarks.training.attention DATASET
 
-A row has 16,384 tokens. It is a bucket of the dataset, or holds sequences that all have one length.
-For each shape, output and gradient of both are first compared with scaled_dot_product_attention in
-fp32 (‖difference‖ / ‖reference‖). Then the device time of all kernels between fused QKV and its
-gradient is measured with torch's profiler. The two run in turns, and results are medians of 5.
-Sines, cosines and the table of blocks are computed before timing, because a row needs them only
-once for all layers.
+A row has 16,384 tokens. It is a bucket of the dataset, or holds sequences of equal length. For each
+shape, the output and gradient of both implementations are first compared with
+scaled_dot_product_attention in fp32; an error is ‖difference‖ / ‖reference‖. Then torch's profiler
+measures the device time of all kernels, from the fused QKV tensor to its gradient. The two
+implementations alternate, and results are medians of 5 runs. Sines, cosines and the table of blocks
+are computed before timing, because all layers share them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
     def attend(ours: bool, leaf: Tensor) -> list[Tensor]:
         """Return output and gradient.
 
-        Each call rotates QKV in place, so repeated calls have other inputs but take the same time.
+        Each call rotates QKV in place. This changes the input of the next call, but not its time.
         """
         layer_te.is_ours = lambda *_: ours
         out = context.attend(module, leaf)
@@ -104,7 +104,7 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
 
 
 def reference(qkv: Tensor, angles: Tensor, sequences: SequenceLayout, grad: Tensor) -> list[Tensor]:
-    """Return output and gradient of plain torch in fp32."""
+    """Compute output and gradient in fp32, with plain torch."""
     leaf = qkv.float().requires_grad_()
     cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
     first, second = leaf[:, :, :2].chunk(2, -1)

@@ -1,12 +1,14 @@
-"""Compare context parallelism, in which several ranks share a bucket, with one rank: loss,
-gradients, and time of forward and backward, on the same bucket and weights.
+"""Compare context parallelism (several ranks share a bucket) with a single rank.
+
+For the same bucket and weights, the benchmark compares the loss, the gradients, and the time of
+forward and backward.
 
     torchrun --nproc-per-node 4 -m benchmarks.training.context_parallel DATASET --presets esm2-650m
 
-The ranks that share a bucket are called a group. The benchmark tries groups of each size that
-divides the number of ranks. Weights are random and three times as large as the trainer initialises
-them, so that attention is not uniform. Each rank holds all parameters in bf16. Gradients are summed
-over a group in fp32.
+The ranks that share a bucket are called a group. The benchmark tries each group size that divides
+the number of ranks. Weight matrices are three times the trainer's random initial matrices: with
+these alone, attention would be nearly uniform. Each rank holds all parameters in bf16. Gradients
+are summed over a group in fp32.
 """
 
 from __future__ import annotations
@@ -168,7 +170,7 @@ def measured(
     gib = torch.cuda.max_memory_allocated() / 2**30
     sums = torch.stack([loss.detach().double(), (masked.labels >= 0).sum().double()])
     grads = [parameter.grad.float() for _, parameter in model.named_weights()]
-    share = topology.slices.ranks / topology.world_size  # every group computed the same bucket
+    share = topology.slices.ranks / topology.world_size  # all groups compute the same bucket
     for tensor in (sums, *grads):
         dist.all_reduce(tensor)
         tensor.mul_(share)

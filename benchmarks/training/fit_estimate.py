@@ -1,14 +1,14 @@
-"""Compare the estimate of `thdpack plan` with the measured steps in
-benchmarks/training/measured.json, or fit its coefficients to some of them.
+"""Compare the estimates of `thdpack plan` with steps measured in
+benchmarks/training/measured.json, or fit the estimate's coefficients to some of these steps.
 
     # print the errors of the coefficients in pipeline/planning/estimate.py
     python -m benchmarks.training.fit_estimate
     # print the coefficients that fit best; copy them to pipeline/planning/estimate.py
     python -m benchmarks.training.fit_estimate --fit
 
-The fit uses the rows of measured.json with "fit": true; the other rows check it. It minimises the
-squared relative error of time, with coefficients of at least 0. The few constants of the memory
-formula were found by hand, from differences between rows. --fit needs scipy.
+The fit uses the rows of measured.json with "fit": true; the other rows test the result. The fit
+minimises the squared relative error of the step time, with positive coefficients. The few constants
+of the memory formula were derived by hand, from differences between rows. --fit needs scipy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loaders of other libraries (peers), which benchmarks/reader.py compares with our reader.
 
-A peer is a function that writes its own copy of a dataset into a folder, and returns a second
-function. Each call of the second function yields the packed rows of one epoch.
+A peer is a function that writes its own copy of a dataset into a folder and returns a loader. A
+loader is a function without arguments; each call yields packed rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from schemas.vocabulary import ESM2
 
 Peer = Literal["litdata", "litdata-tokens", "datasets", "datasets-streaming", "mosaicml", "online"]
 Rows = Iterator[tuple[Any, int]]
-"""Tokens and number of real tokens of each row; rows are endless or end after an epoch."""
+"""Tokens of each row, and how many of them are real. The iterator may end after an epoch."""
 
 
 def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
@@ -34,7 +34,7 @@ def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
 
 
 def litdata(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """Return litdata with its default item loader, which serves tokens and cu_seqlens."""
+    """Return a loader that uses litdata's default item loader: rows have tokens and cu_seqlens."""
     from litdata import StreamingDataset
 
     _litdata_write(folder, list(stored_rows(dataset)))
@@ -48,9 +48,9 @@ def litdata(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def litdata_tokens(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """Return litdata with its faster loader for language models.
+    """Return a loader that uses litdata's faster item loader for language models.
 
-    It serves blocks of `capacity` tokens, without cu_seqlens.
+    Rows are blocks of `capacity` tokens, without cu_seqlens.
     """
     from litdata import StreamingDataset, TokensLoader
 
@@ -72,7 +72,7 @@ def litdata_tokens(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def _litdata_write(folder: Path, rows: list[Any], item_loader: Any = None) -> None:
-    """Write rows with litdata's cache, because `litdata.optimize` starts processes and deletes
+    """Write rows through litdata's `Cache`: `litdata.optimize` would start processes and delete
     $TMPDIR/data.
     """
     from litdata.streaming.cache import Cache
@@ -95,7 +95,7 @@ def _as_tensor(value: Any) -> Any:
 
 
 def hugging_face(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """Return Hugging Face datasets in map style; rows are looked up in a shuffled order."""
+    """Return a loader that looks up rows of a Hugging Face dataset in a shuffled order."""
     table = _hugging_face_table(dataset, folder).with_format("numpy")
     order = np.random.default_rng(0).permutation(len(table)).tolist()
 
@@ -108,7 +108,7 @@ def hugging_face(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def hugging_face_streaming(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """Return Hugging Face datasets as a stream, with a shuffle buffer of 1,000 rows."""
+    """Return a loader that streams a Hugging Face dataset, with a shuffle buffer of 1,000 rows."""
     stream = (
         _hugging_face_table(dataset, folder)
         .to_iterable_dataset(num_shards=4)
@@ -134,7 +134,7 @@ def _hugging_face_table(dataset: Path, folder: Path) -> Any:
 
 
 def mosaicml(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """Return mosaicml-streaming with MDS shards of arrays and its default shuffle."""
+    """Return a loader that uses mosaicml-streaming: MDS shards of arrays, default shuffle."""
     from streaming import MDSWriter, StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
 
@@ -188,9 +188,9 @@ def online(dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows
 
 
 def peer(name: Peer, dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows]:
-    """Create a peer by its name; return its second function (see the module's docstring).
+    """Write the copy of the peer with this name; return the peer's loader.
 
-    fasta: needed for `online` only
+    fasta: only `online` needs it
     """
     if name == "online":
         return online(dataset, folder, fasta)

@@ -4,14 +4,14 @@ torch to Transformer Engine (TE) in FP8.
     python -m benchmarks.training.te_layer --json te_layer.json
 
 The layer is pre-norm with biases, tanh GELU and residuals, without dropout or mask: each token
-attends to all of its own sequence. Only forward and backward pass are measured.
+attends to all tokens of its own sequence. A pass is forward and backward, without an optimizer.
 
 1. All rungs get the same weights, input and output gradient, and are compared with plain torch in
-fp32. An error is ‖difference‖ / ‖reference‖. For the output error, the reference is output minus
-input, because the layer adds its result to its input. The gradient error is the largest error among
-the gradients of the input and of all parameters. A bf16 rung fails if an error is more than twice
-that of plain torch in bf16. An FP8 rung fails if an error is above FP8_LIMITS.
-2. All rungs are timed in turn, in several rounds, by CUDA events. Results are medians.
+fp32. An error is ‖difference‖ / ‖reference‖. For the output error, ‖reference‖ is that of output
+minus input, because the layer adds its result to its input. The gradient error is the largest error
+among the gradients of the input and of all parameters. A bf16 rung fails if an error is more than
+twice that of plain torch in bf16. An FP8 rung fails if an error is above FP8_LIMITS.
+2. In each of several rounds, CUDA events time each rung once. Results are medians.
 
 Model FLOPs are those of trainer/monitoring/flops.py. If a rung fails, the others are still measured
 and the exit code is 1. The benchmark takes about a minute.
@@ -49,7 +49,7 @@ arbitrary."""
 
 
 class Problem:
-    """Weights, input and output gradient, the same bits for all rungs."""
+    """Weights, input and output gradient, bit-identical for all rungs."""
 
     def __init__(self, options: Options, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -60,7 +60,7 @@ class Problem:
             shapes = {
                 name: parameter.shape for name, parameter in Plain(options).named_parameters()
             }
-        # biases are not 0 and norm weights are not 1: a rung that omits or swaps them has an error
+        # biases are not 0 and norm weights are not 1, to detect rungs that omit or swap them
         spread = {
             name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1
             for name, shape in shapes.items()
@@ -75,7 +75,7 @@ class Problem:
     def pass_of(self, layer: nn.Module, number: Precision) -> Callable[[], dict[str, Tensor]]:
         """Copy the weights into a layer, and return a function that runs one pass.
 
-        A pass is forward and backward; the function returns output and gradients by name.
+        The function runs forward and backward, and returns output and gradients by name.
         """
         dtype = torch.float32 if number == "fp32" else torch.bfloat16
         parameters = {
@@ -104,9 +104,9 @@ class Problem:
     def errors(self, found: dict[str, Tensor], reference: dict[str, Tensor]) -> tuple[float, float]:
         """Return the error of the output, and the largest error of a gradient.
 
-        The layer adds its result to its input. The error is relative to this result, so the
-        reference output is reduced by the input, and the reference gradient of the input by the
-        output gradient.
+        The layer adds its result to its input. Errors are relative to this result. Therefore the
+        input is subtracted from the reference output, and the output gradient from the reference
+        gradient of the input.
         """
         past = {"output": self.x.float(), "input": self.gradient.float()}
         relative = {
@@ -138,7 +138,7 @@ class Rung:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Record any error as the failure of this rung, so that the others continue."""
+        """Record any exception as the failure of this rung, so that the other rungs still run."""
         try:
             yield
         except Exception as error:
@@ -167,7 +167,7 @@ def block_ms(once: Callable[[], object], steps: int, device: torch.device) -> fl
 
 
 def climbed(options: Options, device: torch.device) -> list[Rung]:
-    """Compare all rungs with the reference, then time them in turn."""
+    """Compare all rungs with the reference, then time them."""
     problem = Problem(options, device)
     reference = problem.pass_of(Plain(options), "fp32")()
     rungs, passes = [Rung(name) for name in LADDER], {}

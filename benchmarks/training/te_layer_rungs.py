@@ -20,10 +20,10 @@ class Options:
     hidden: int = 4_096  # hidden size
     ffn: int = 16_384  # hidden size of the feed-forward network
     heads: int = 32  # number of attention heads
-    length: int = 2_048  # tokens in a sequence
+    length: int = 2_048  # number of tokens in a sequence
     batch: int = 4  # number of sequences
-    rounds: int = 7  # timed blocks of each rung
-    steps: int = 10  # passes in a block
+    rounds: int = 7  # number of timed blocks of each rung
+    steps: int = 10  # number of passes in a block
     json: Path | None = None  # file for the results
 
 
@@ -54,7 +54,7 @@ class Plain(nn.Module):
 
 
 def te() -> ModuleType:
-    """Return Transformer Engine, which cannot be imported without a GPU."""
+    """Import Transformer Engine, which fails without a GPU, and return it."""
     return importlib.import_module("transformer_engine.pytorch")
 
 

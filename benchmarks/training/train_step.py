@@ -4,10 +4,10 @@ row that stays on the device.
     python -m benchmarks.training.train_step DATASET --presets esm2-650m --precisions bf16
         fp8-delayed
 
-Each line of the output is one setting of the trainer's own step (masking, forward, backward,
-clipping, fp32 masters), after a warm-up. Blocks of steps on rows from the reader ("real") alternate
-with blocks on the row that stays on the device ("resident"). All blocks are timed by CUDA events,
-and results are medians.
+Each line of the output is one setting. The benchmark times the trainer's own step (masking,
+forward, backward, clipping, update of fp32 masters) after a warm-up. Blocks of steps on rows from
+the reader ("real") alternate with blocks on the row that stays on the device ("resident"). CUDA
+events time all blocks, and results are medians.
 
 - tokens/s: unpadded tokens per second.
 - data wait: share of the real blocks' time in which the device may have waited for a row.
@@ -67,27 +67,27 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--backend", default="te")
     parser.add_argument(
-        "--buckets", type=int, nargs="+", default=[1], help="buckets in a micro-batch; 0: auto"
+        "--buckets", type=int, nargs="+", default=[1], help="buckets in a micro-batch; 0 is auto"
     )
     parser.add_argument(
         "--micro-batches",
         type=int,
         default=1,
-        help="micro-batches of each rank (or group that shares buckets) in a step",
+        help="number of micro-batches per step on each rank (or group that shares buckets)",
     )
     parser.add_argument(
         "--buckets-per-step",
         type=int,
         default=0,
-        help="buckets of a step over all ranks, instead of --micro-batches; 128 is the presets'",
+        help="buckets per step over all ranks, instead of --micro-batches; presets have 128",
     )
-    parser.add_argument("--shards", nargs="+", default=["auto"], help="values of --shard")
+    parser.add_argument("--shards", nargs="+", default=["auto"], help="values for --shard")
     parser.add_argument("--reshard", default="auto")
     parser.add_argument("--gather-ahead", type=int, default=1)
     parser.add_argument("--replicate", type=int, default=1)
     parser.add_argument("--context-parallel", type=int, default=1)
-    parser.add_argument("--blocks", type=int, default=5, help="timed blocks of each kind")
-    parser.add_argument("--steps", type=int, default=10, help="steps in a block")
+    parser.add_argument("--blocks", type=int, default=5, help="number of timed blocks of each kind")
+    parser.add_argument("--steps", type=int, default=10, help="number of steps in a block")
     parser.add_argument("--recompute", default="none")
     parser.add_argument("--profile", default="", help="file for a table of device time by kernel")
     parser.add_argument("--json", default="", help="file for the results")
@@ -96,7 +96,7 @@ def parsed() -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of the output."""
+    """Options that differ between the lines of the output."""
 
     preset: str
     precision: str
@@ -176,7 +176,7 @@ def main() -> None:
 
 
 def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -> dict[str, Any]:
-    """Measure one setting. Return the settings as the trainer resolved them, and the results."""
+    """Measure one setting; return the results, and the options with `auto` resolved."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         options = options_of(arguments, setting, topology.world_size)
         output = replace(options.output, out=shared(folder, topology))
@@ -212,14 +212,14 @@ def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -
 
 
 def shared(folder: str, topology: Topology) -> str:
-    """Return the folder that rank 0 passed, on all ranks."""
+    """Return the folder of rank 0 on all ranks."""
     box = [folder]
     dist.broadcast_object_list(box, src=0, group=topology.checkpoint_group)
     return box[0]
 
 
 def measured(run: TrainingRun, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:
-    """Time blocks of steps; return medians over the blocks. tokens/s are those of one device."""
+    """Time blocks of steps; return medians over the blocks. tokens/s are per device."""
     alone = run.topology.world_size == 1
     resident = itertools.repeat(next(run.feed))
     for rows in (run.feed, resident) if alone else (run.feed,):

@@ -1,13 +1,13 @@
-"""Ablation: measure the training speed after each change from a padded Hugging Face model to packed
-shards in a CUDA graph in FP8.
+"""Ablation: measure how each of several changes affects the training speed. The first variant is a
+padded Hugging Face model; the last one trains on packed shards, in a CUDA graph, in FP8.
 
     python -m benchmarks.training.ablation DATASET --json ablation.json
     # the plot needs matplotlib, and no GPU
     python -m benchmarks.training.ablation --from-json ablation.json --plot docs/images/ablation.svg
 
 DATASET has buckets (packed rows) of 16,384 tokens, with sequences of at most 1,024 tokens. All
-variants train on its sequences. Each step computes as many tokens as one bucket has, padding
-included.
+variants train on its sequences. In each variant, a step computes as many tokens as one bucket has,
+padding included.
 
 - hf-padded: EsmForMaskedLM, SDPA, bf16 autocast, fp32 weights, torch's fused AdamW, clipping. 16
   sequences per step, padded to 1,024. DataLoader workers tokenize (EsmTokenizer), pad, and mask
@@ -15,16 +15,17 @@ included.
 - torch-bshd: the same workers and padded sequences, and the trainer's own step with --backend
   torch.
 - te-bshd: the same with --backend te.
-- te-thd-online: workers pack next-fit instead of padding; THD attention (on packed rows).
-- te-thd-shards: the unchanged trainer, with packed shards from the reader and without workers.
+- te-thd-online: workers pack sequences (next-fit) instead of padding them, and attention is THD (on
+  packed rows).
+- te-thd-shards: the trainer as users run it; its reader provides packed shards, without workers.
 - te-thd-graph: the same in a CUDA graph.
 - te-thd-graph-fp8: the same with --precision fp8-delayed.
 
 The trainer masks all rows itself, on the device. The workers mask too, as in public recipes, but
-the trainer uses the unmasked tokens. The warm-up has more steps than the number of batches that
-workers prepare ahead. Results are tokens/s, without padding but with special tokens, and the peak
-of torch's allocated memory in GiB. If a variant fails, its row gives the reason, the other variants
-continue, and the exit code is 1. The benchmark takes about two minutes on an H200.
+the trainer uses the unmasked tokens. The warm-up uses up all batches that workers prepare before
+timing begins. Results are tokens/s (padding does not count, special tokens do) and the peak of
+torch's allocated memory in GiB. If a variant fails, its row gives the reason, the other variants
+still run, and the exit code is 1. The benchmark takes about two minutes on an H200.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ from trainer.config import PRESETS
 from trainer.distributed.topology import Topology, process_group
 
 SAMPLE: Final = 128
-"""Number of buckets whose sequences the workers repeat."""
+"""Number of buckets that provide the workers' sequences, which the workers repeat endlessly."""
 
 
 def measure(
     result: Result, step: Step, arguments: argparse.Namespace, *, slots: int, device: torch.device
 ) -> None:
-    """Time blocks of steps until they have taken `arguments.seconds`; store figures in `result`."""
+    """Time blocks of steps for at least `arguments.seconds`; store the figures in `result`."""
     seconds, steps, total = 0.0, 0, 0.0
     for _ in range(arguments.warmup):
         float(step())
@@ -115,9 +116,7 @@ def results(arguments: argparse.Namespace, topology: Topology) -> Iterator[Resul
                     measure(result, step, arguments, slots=slots, device=device)
             except NotAvailableError as error:
                 result.note = f"not available: {error}"
-            except (
-                Exception
-            ) as error:  # the row of this variant names the error, and the other variants continue
+            except Exception as error:  # the other variants still run
                 result.note = f"failed: {type(error).__name__}: {error}"
             step = None
             first = first or result
@@ -138,17 +137,17 @@ def parsed() -> argparse.Namespace:
         "--presets", nargs="+", default=["esm2-8m", "esm2-650m"], choices=list(PRESETS)
     )
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
-    parser.add_argument("--steps", type=int, default=20, help="steps in a timed block")
+    parser.add_argument("--steps", type=int, default=20, help="number of steps in a timed block")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, help="least time, in s, to measure each variant"
+        "--seconds", type=float, default=2.0, help="minimum time in s to measure each variant"
     )
     parser.add_argument(
         "--warmup",
         type=int,
         default=20,
-        help="steps before timing; use more than the 2 batches that each worker prepares ahead",
+        help="number of steps before timing; use more than 2 per worker (batches prepared ahead)",
     )
-    parser.add_argument("--workers", type=int, default=8, help="workers of the DataLoader")
+    parser.add_argument("--workers", type=int, default=8, help="number of DataLoader workers")
     parser.add_argument(
         "--without-te",
         action="store_true",
@@ -157,7 +156,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--json", type=Path, help="file for the results, written after each variant"
     )
-    parser.add_argument("--from-json", type=Path, help="draw these results instead of measuring")
+    parser.add_argument("--from-json", type=Path, help="plot this file instead of measuring")
     parser.add_argument("--plot", type=Path, help="file for the plot of --from-json")
     arguments = parser.parse_args()
     if (arguments.plot is None) != (arguments.from_json is None) or (arguments.dataset is None) == (

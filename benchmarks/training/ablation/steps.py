@@ -152,9 +152,9 @@ def forget(device: torch.device) -> None:
     if "transformer_engine.pytorch" in sys.modules:
         from transformer_engine.pytorch.quantization import FP8GlobalStateManager
 
-        # otherwise delayed scaling would keep the modules of all previous variants
+        # without this reset, delayed scaling keeps the modules of all previous variants in memory
         FP8GlobalStateManager.reset()
-    gc.collect()  # a graph and the model that it captured refer to each other
+    gc.collect()  # a CUDA graph and its model form a reference cycle
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

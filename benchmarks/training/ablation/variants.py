@@ -38,7 +38,7 @@ class Result:
     ms: time of a step
     fill: share of computed tokens that are real
     gib: peak of allocated device memory
-    speedup: tokens/s divided by those of the preset's first variant
+    speedup: tokens/s divided by the tokens/s of the preset's first variant
     note: reason why there are no figures; empty if there are figures
     """
 

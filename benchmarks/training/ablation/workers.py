@@ -19,14 +19,14 @@ Batch = dict[str, Tensor]
 """Tensors of one batch, by name.
 
 input_ids, labels: int64[sequences, columns] if padded, int64[1, slots] if packed
-counts: int64[2], number of real tokens, and Σ length²
+counts: int64[2]: number of real tokens, Σ length²
 attention_mask: int64[sequences, columns], only if padded
-cu_seqlens: int32[sequences + 1], only if packed; one more entry if the row ends with padding
+cu_seqlens: int32[sequences + 1], only if packed; has one more entry if the row ends with padding
 """
 
 
 def sequences_of(dataset: str, buckets: int) -> list[str]:
-    """Return the sequences, as letters, of the first `buckets` buckets that a run would read."""
+    """Return, as letters, the sequences of the first `buckets` buckets that a run would read."""
     with ShardReader(dataset, prefetch=0) as reader:
         return [
             "".join(ESM2.tokens[i] for i in bucket.input_ids[begin + 1 : end - 1].tolist())
@@ -36,7 +36,7 @@ def sequences_of(dataset: str, buckets: int) -> list[str]:
 
 
 class Texts(IterableDataset[Any]):
-    """Endless examples of a worker. Worker i of n uses the sequences i, i + n, i + 2 n, …"""
+    """Endless stream of examples. Worker i of n uses the sequences i, i + n, i + 2 n, …"""
 
     def __init__(
         self, texts: list[str], examples: Callable[[Iterator[str]], Iterator[Any]]
@@ -51,7 +51,7 @@ class Texts(IterableDataset[Any]):
 
 
 class Recipe:
-    """Work of DataLoader workers at each step, as in public training recipes."""
+    """Recipe by which DataLoader workers make batches, as in public training code."""
 
     def __init__(self, *, slots: int, columns: int) -> None:
         """Prepare the tokenizer and the collator.
