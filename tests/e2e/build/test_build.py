@@ -1,4 +1,4 @@
-"""Guarantees of a build, on datasets read back by code that shares nothing with the pipeline."""
+"""Guarantees of a build, checked by a reader that shares no code with the pipeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = ("--capacity", "2048", "--max-seq-len", "512", "--valid-fraction", "0.2"
 
 
 def build(run: Run, source: Path | list[Path], out: Path, *options: object, **sizes: int) -> str:
-    """Run a build to its end; return its output."""
+    """Run a build, which must succeed; return its output."""
     inputs = source if isinstance(source, list) else [source]
     done = run("preprocess", *inputs, "--out", out, *SMALL, *options, **sizes)
     assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def test_every_record_has_one_fate_and_every_kept_residue_is_in_one_bucket(
 def fate(
     residues: str, ordinal: int, seen: dict[str, int], options: tuple[str, ...]
 ) -> tuple[str, list[tuple[int, str]], int | None]:
-    """Return the fate that a record should have: status, pieces, and the record that it repeats."""
+    """Return a record's expected status, its expected pieces, and the record that it duplicates."""
     most = 510
     shortest = 30 if "--min-residues" in options else 1
     if "skip" in options and "?" in residues:
@@ -129,8 +129,8 @@ def test_buckets_follow_the_format(run: Run, tmp_path: Path, corpus: Path) -> No
         )
         assert set(bucket["input_ids"][edges[count] :]) <= {1}
         free[bucket["split"]] += 2048 - edges[count]
-    # a split needs less than one bucket of free space, or one bucket more if its sequences do not
-    # fit at six per bucket
+    # A split has fewer free tokens than one bucket has, or than two buckets if its sequences do not
+    # fit at six per bucket.
     assert all(tokens < 2 * 2048 for tokens in free.values()), free
 
 
@@ -153,7 +153,7 @@ def test_same_inputs_and_options_give_the_same_bytes_with_any_number_of_workers(
     corpus: Path,
     compression: str,
 ) -> None:
-    """The first build runs in this process, as most tests do. The others have worker processes."""
+    """The first build runs in this process, the others in worker processes."""
     sizes = {"task_bytes": 25_000, "partition_bytes": 30_000}
     build(run, corpus, tmp_path / "here", "--compression", compression, **sizes)
     expected = digest(tmp_path / "here")
@@ -180,9 +180,9 @@ def test_the_layout_of_spills_does_not_change_the_bytes(
     corpus: Path,
     task_bytes: int,
 ) -> None:
-    """Group a spill's records by partition from GROUPED_FROM partitions on.
+    """A spill of at least GROUPED_FROM partitions groups its records by partition.
 
-    Small inputs leave some partitions of a spill empty.
+    The inputs are so small that some partitions of a spill are empty.
     """
     monkeypatch.setattr("pipeline.build.build_plan.PARTITION_BYTES", 10_000)
     monkeypatch.setattr("pipeline.inputs.find.TASK_BYTES", task_bytes)
@@ -226,7 +226,7 @@ def test_the_order_is_shuffled(run: Run, tmp_path: Path, corpus: Path) -> None:
     ranks = {ordinal: rank for rank, ordinal in enumerate(sorted(ordinals))}
     covariance = sum((i - mean) * (ranks[o] - mean) for i, o in enumerate(ordinals))
     variance = sum((i - mean) ** 2 for i in range(len(ordinals)))
-    # Spearman: four standard deviations
+    # the rank correlation is at most four standard deviations from 0
     assert abs(covariance / variance) < 4 / len(ordinals) ** 0.5
 
 
@@ -252,7 +252,7 @@ def test_a_finished_dataset_is_recognized_and_a_different_one_is_refused(
     assert "--overwrite" in refused.stderr
     assert digest(out) == before
     text = corpus.read_bytes()
-    corpus.write_bytes(text.replace(b"made7 ", b"made8 "))  # as long as before
+    corpus.write_bytes(text.replace(b"made7 ", b"made8 "))  # the file keeps its size
     changed = run("preprocess", corpus, "--out", out, *SMALL)
     assert changed.returncode == 1
     assert "inputs changed" in changed.stderr
@@ -268,8 +268,8 @@ def test_a_finished_dataset_is_recognized_and_a_different_one_is_refused(
 def test_changes_that_keep_the_modification_time_are_noticed(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
-    """When a build is resumed, it reads a changed input again, even if the input's size and
-    modification time are the same."""
+    """A resumed build reads a changed input again, even if the input's size and modification time
+    are unchanged."""
     out, sizes = tmp_path / "out", {"task_bytes": 25_000, "partition_bytes": 30_000}
     stat = corpus.stat()
     corpus_before = corpus.read_bytes()

@@ -1,4 +1,4 @@
-"""Records that are the same after cropping: all in one split, and dropped by --dedup cropped."""
+"""Records that are equal after cropping are all in one split; --dedup cropped keeps only one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Write sixty proteins with four ends each, which cropping removes, and some others."""
+    """Write 60 groups of four records that are equal after cropping, and other records."""
     rng = np.random.default_rng(0)
     records = []
     for i in range(60):
@@ -52,7 +52,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def sides(out: Path, *, first_pieces: bool) -> dict[str, set[str]]:
-    """Return the splits of each sequence."""
+    """Return the splits that contain each sequence."""
     found: dict[str, set[str]] = {}
     for bucket in read_buckets(out):
         for _, start, residues in sequences_in(bucket):

@@ -1,4 +1,4 @@
-"""A flipped bit in a work file never reaches a dataset: the task that wrote the file runs again."""
+"""Damage of a work file never reaches a dataset: the task that wrote the file runs again."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["disk", "grouped", "store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Destinations; each lays out or reads spills in a different way."""
+    """Return a destination. Each destination has its own way to lay out or to read spills."""
     if request.param == "grouped":
         monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 2)
     return OUT if request.param == "store" else str(tmp_path / "out")
 
 
 def work_files(place: str) -> list[Any]:
-    """Spills and rests: paths, or keys of the store."""
+    """Return the spills and rests of a build, as paths or as keys of the store."""
     if place == OUT:
         return sorted(
             key for key in MemoryFileSystem.store if "/.build/" in key and key.endswith(".arrow")
@@ -86,7 +86,7 @@ def before(
     *,
     always: bool = False,
 ) -> None:
-    """Call something before the next task of a kind, or before each."""
+    """Call `then` before the next task of a kind, or (`always`) before each task of this kind."""
     name = "pack_rests" if owner is RestTask else "reduce_partition"
     run = getattr(run_task, name)
 
@@ -167,7 +167,7 @@ def test_a_spill_of_a_different_length_is_written_again(
 def test_swapped_partitions_of_a_spill_are_found(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two partitions of a spill are swapped; each is intact."""
+    """Swap two partitions of a spill. Each partition alone is still valid."""
     place = str(tmp_path / "out")
     monkeypatch.setattr("pipeline.build.spill.spill_files.GROUPED_FROM", 2)
 
@@ -218,7 +218,7 @@ def test_tasks_of_a_list_write_damaged_files_again(
             next(file for file in work_files(place) if "rest-of-" in str(file)),
             lambda content: flipped(content, 999),
         )
-        # the tasks write its remaining files again
+        # the command `commit` runs the tasks again that wrote the damaged file
         damage(work_files(place)[0], lambda content: flipped(content, 4 * len(content)))
         listed = load_task_list(place, None)
         assert listed is not None
@@ -229,7 +229,7 @@ def test_tasks_of_a_list_write_damaged_files_again(
 def test_worker_processes_write_damaged_spills_again(
     run_process: Any, corpus: Path, tmp_path: Path
 ) -> None:
-    """The command with workers; the damage happens between the stages."""
+    """Run the command with worker processes, and damage a spill between the two stages."""
     import subprocess
 
     from tests.helpers.processes.command_line import REPO, command, environment
@@ -269,7 +269,7 @@ def test_worker_processes_write_damaged_spills_again(
 
 
 def flip_when_mapped(out: str) -> None:
-    """Damage a spill when the first stage has ended; runs in the command's process."""
+    """Damage a spill when the first stage has ended. The command's process calls this function."""
     from pipeline.build.build_dataset import Build
 
     save = Build._map

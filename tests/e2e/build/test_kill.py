@@ -1,4 +1,4 @@
-"""Builds killed at chosen moments give the same dataset, and never show an unfinished one."""
+"""Builds killed at chosen moments end in the same dataset and never publish an unfinished one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = {"task_bytes": 400_000, "partition_bytes": 500_000}
 SHAPE = ("--capacity", "2048", "--max-seq-len", "512")
 OPTIONS = (*SHAPE, "--workers", "2")
 END_SECONDS = 60.0
-"""Time limit in seconds for steps that take one second; it only ends a test that hangs."""
+"""Time limit in seconds of steps that normally take a second. It ends tests that hang."""
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +41,26 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 
 def start(corpus: Path, out: Path, *more: str, stop_after: int = 0) -> Started:
-    """Start a build, which stops itself after so many outcomes of tasks."""
+    """Start a build, which stops itself (SIGSTOP) after `stop_after` outcomes of tasks."""
     setup = started.stopping_after_outcomes(stop_after) if stop_after else ""
     return started.start("preprocess", corpus, "--out", out, *OPTIONS, *more, setup=setup, **SIZES)
 
 
 def start_and_stop(corpus: Path, out: Path, *more: str, after: int) -> Started:
-    """Start a build, and wait until it has stopped itself after so many outcomes of tasks."""
+    """Start a build, and wait until it has stopped itself after `after` outcomes of tasks."""
     process = start(corpus, out, *more, stop_after=after)
     process.wait_until_stopped()
     return process
 
 
 def kill_all(process: Started) -> None:
-    """SIGKILL it and its descendants, and wait: a killed process may still finish a system call."""
+    """Kill a process and its descendants, and wait until all have ended.
+
+    A killed process may still finish a system call.
+    """
     family = processes_of(process.pid)
     for target in family:
-        with contextlib.suppress(ProcessLookupError):  # ended by itself meanwhile
+        with contextlib.suppress(ProcessLookupError):  # it has already ended
             os.kill(target, signal.SIGKILL)
     process.communicate(timeout=END_SECONDS)
     await_end(family)
@@ -94,7 +97,7 @@ def test_a_build_killed_repeatedly_gives_the_same_bytes(
     whole: dict[str, str],
     victim: str,
 ) -> None:
-    """The workers of a stopped driver keep running: a kill reaches them at any point."""
+    """The workers of a stopped driver keep running, so a kill interrupts them anywhere."""
     out = tmp_path / "killed"
     for after in MOMENTS[victim]:
         process = start_and_stop(corpus, out, after=after)
@@ -152,7 +155,7 @@ def test_a_resumed_build_reports_what_it_skips_and_runs_only_the_rest(
     first = [*markers.glob("map-*.json"), *markers.glob("hash-*.json")]
     finished = {path: path.stat().st_mtime_ns for path in first}
     assert len(finished) >= 3
-    again = start_and_stop(corpus, out, after=7)  # and some more tasks
+    again = start_and_stop(corpus, out, after=7)  # it runs a few more tasks, then stops
     assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a task was run again"
     again.send_signal(signal.SIGCONT)
     printed = again.communicate(timeout=END_SECONDS)

@@ -1,7 +1,7 @@
-"""Builds on a real Ray cluster on this machine give the same bytes, whatever is killed.
+"""Builds on a Ray cluster give the same bytes, whichever processes are killed.
 
-Ray starts a Python process for each job and core, which takes a CPU second.
-THDPACK_LONG adds a node and many kills.
+The cluster runs on this machine. For each job, Ray starts a Python process on each core, which
+takes a second of CPU time. THDPACK_LONG adds a node and many kills.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 LONG = bool(os.environ.get("THDPACK_LONG"))
 NODES = 3 if LONG else 2
 VICTIMS = "wwdnwdw" * 3 if LONG else "wnd"
-"""Kinds of processes to kill, in this order: a worker, a node, the driver."""
+"""Processes to kill, in this order: w is a worker, n a node, d the driver."""
 PATIENCE = 100.0
-"""Seconds that a build may take on a busy machine."""
+"""Time limit of a build in seconds, enough on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of three tasks and three partitions: the store answers one request at a time."""
+    """Write a corpus of three tasks and partitions: the store handles one request at a time."""
     path = tmp_path_factory.mktemp("short") / "made.fasta"
     path.write_bytes(fasta(made_records(5000 if LONG else 1000)))
     return path
@@ -88,8 +88,8 @@ def cluster(server: ObjectStore) -> Iterator[Any]:
 
 
 def start(corpus: object, out: object, address: str | None) -> Started:
-    """Start a build on Ray in the folder of `out`. Nodes run in another folder than the command,
-    whose paths are relative to its own.
+    """Start a build on Ray. The command runs in the folder of `out` and gets relative paths, but
+    the nodes run in another folder.
     """
     where = () if address is None else ("--ray-address", address)
     here = Path(out).parent if isinstance(out, Path) else REPO
@@ -99,7 +99,7 @@ def start(corpus: object, out: object, address: str | None) -> Started:
     ]
     return started.start(
         *("preprocess", paths[0], "--out", paths[1], *OPTIONS, "--executor", "ray", *where),
-        # like the installed command, it does not search the current folder for modules
+        # the installed command does not search the current folder for modules either
         setup=f"import os, sys; os.chdir({str(here)!r}); sys.path.remove('')",
         imported=("ray",),
         **SIZES,
@@ -107,7 +107,7 @@ def start(corpus: object, out: object, address: str | None) -> Started:
 
 
 def await_tasks(process: Started, out: Path, count: int) -> bool:
-    """Wait until so many tasks of a build have finished; return whether it still runs."""
+    """Wait until `count` tasks of a build have finished; return whether the build still runs."""
     while process.poll() is None and len(list((out / ".build").glob("*-*[0-9].json"))) < count:
         time.sleep(0.01)
     return process.poll() is None
@@ -124,7 +124,7 @@ def finish(process: Started) -> None:
 def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(
     cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
 ) -> None:
-    """The build itself survives the loss of workers and nodes; the driver is started again."""
+    """A build survives the loss of workers and nodes. A killed driver is started again."""
     out = tmp_path / "out"
     rng = random.Random(2)
     process = start(corpus, out, cluster.address)
@@ -132,7 +132,7 @@ def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(
     for victim in VICTIMS:
         done += 3
         while not (await_tasks(process, out, done) and strike(victim, process, cluster, rng)):
-            finish(process)  # it ended before the kill: check it, and build again
+            finish(process)  # it ended before the kill, so build again
             assert digest(out) == whole
             shutil.rmtree(out)
             process, done = start(corpus, out, cluster.address), 3
@@ -146,7 +146,7 @@ def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(
 
 
 def strike(victim: str, process: Started, cluster: Any, rng: random.Random) -> bool:
-    """Kill a worker, a node or the driver; False if the build ended before."""
+    """Kill a worker, a node or the driver. Return False if the build had already ended."""
     if victim == "w":
         return kill_one_at_work(process, cluster, rng)
     if victim == "n":
@@ -160,7 +160,7 @@ def test_nodes_that_share_only_an_object_store_give_the_same_bytes(
     tmp_path: Path,
     short: Path,
 ) -> None:
-    """Inputs, spills, shards and manifest are on s3://; one worker is killed."""
+    """All files are on s3://, and one worker is killed."""
     put("s3://bucket/in/made.fasta", short.read_bytes())
     process = start("s3://bucket/in/made.fasta", "s3://bucket/out", cluster.address)
     killed = kill_one_at_work(process, cluster, random.Random(0))
@@ -210,7 +210,7 @@ def test_ctrl_c_stops_the_ray_cluster_and_a_build_in_processes_resumes(
 
 
 def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corpus: Path) -> None:
-    with socket.socket() as silent:  # bound, so that nobody listens on the port
+    with socket.socket() as silent:  # reserves a port on which nothing listens
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         where = ("--executor", "ray", "--ray-address", address)
@@ -221,7 +221,7 @@ def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corp
 
 
 def test_a_node_must_see_the_same_folder_and_have_the_same_versions(tmp_path: Path) -> None:
-    """A node's own folder with the same path lacks the file that the driver has just written."""
+    """A node whose folder has the same path but lacks the driver's new file has another disk."""
     (tmp_path / "shared").touch()
     out = LocalFolder(tmp_path, tmp_path)
     NodeRequirements("shared", versions()).refuse_other(out)

@@ -12,7 +12,7 @@ from tests.helpers.processes.command_line import Run, use_few_small_tasks
 
 
 def left_out(printed: str) -> tuple[int, int, dict[str, int]]:
-    """Return the summary's residues in, in buckets, and left out by the name of the line."""
+    """Return the summary's counts of residues: read, in buckets, and left out by line name."""
     total = re.search(r"residues  ([\d,]+) in, ([\d,]+) in buckets", printed)
     assert total is not None, printed
     lines = re.findall(r"^ *([a-z ]+?)  (?:.*: )?([\d,]+) residues left out", printed, re.MULTILINE)

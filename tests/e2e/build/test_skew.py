@@ -1,4 +1,4 @@
-"""Many copies of one sequence: only unique sequences take memory in a reduce task.
+"""Inputs with many copies of one sequence. A reduce task holds only unique sequences in memory.
 
 The bytes of the dataset do not depend on how often a reduce task spills to the disk.
 """
@@ -48,9 +48,9 @@ LONGEST_SECONDS = 1200
 
 
 def peak_memory(source: Path, out: Path, size: int = 0) -> int:
-    """Return the peak memory in bytes of one process that is driver and worker of a build.
+    """Run a build in one process, driver and worker; return its peak memory in bytes.
 
-    size: bytes of its map tasks and runs; 0 for the default.
+    size: size in bytes of map tasks and of sorted runs; 0 means the default
     """
     words = [sys.executable, "-c", PROGRAM, str(source), str(out), str(size)]
     done = subprocess.run(
@@ -67,7 +67,7 @@ def peak_memory(source: Path, out: Path, size: int = 0) -> int:
 
 
 def write_copies(path: Path, copies: int, *, id_bytes: int = 0) -> None:
-    """Write FASTA with so many copies of one protein between some others."""
+    """Write FASTA with `copies` copies of one protein between other proteins."""
     others = fasta(made_records(50))
     residues = ("MKTAYIAKQR" * 30).encode()
     with path.open("wb") as file:
@@ -84,7 +84,7 @@ def write_copies(path: Path, copies: int, *, id_bytes: int = 0) -> None:
 
 
 def test_copies_of_one_sequence_take_little_memory(tmp_path: Path) -> None:
-    """200,000 more copies have 60 MB of residues, but need less than 15 MB more memory."""
+    """200,000 more copies, with 60 MB of residues, need less than 15 MB of additional memory."""
     peaks = []
     for copies in (40_000, 240_000):
         write_copies(tmp_path / "copies.fasta", copies)
@@ -103,7 +103,7 @@ def test_ten_million_copies_and_four_gigabytes_of_ids_fit_into_a_workers_memory(
 ) -> None:
     source, out = tmp_path / "copies.fasta", tmp_path / "out"
     write_copies(source, copies, id_bytes=id_bytes)
-    assert peak_memory(source, out) < 1.25 * WORKER_BYTES  # of a driver and a worker in one process
+    assert peak_memory(source, out) < 1.25 * WORKER_BYTES  # the process is driver and worker
     manifest = read_manifest(out)
     assert manifest.records_by_status["duplicate"] >= copies - 1
     assert sum(shard.buckets for shards in manifest.shards.values() for shard in shards) < 10

@@ -1,4 +1,4 @@
-"""The task list of a build, run as a scheduler does: the bytes are those of one command."""
+"""A scheduler that runs a build's task list gets the same bytes as one command."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.helpers.processes.started import Started, start, stopping_at_change
 SIZES = {"task_bytes": 300_000, "partition_bytes": 220_000}
 OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 ROUNDS = 4 if os.environ.get("THDPACK_LONG") else 1
-"""Number of kills of each array element before it may finish."""
+"""Number of times that each array element is killed before it may finish."""
 SBATCH = """#!/bin/bash
-# stands for `sbatch deploy/slurm/preprocess.sbatch`: starts one process for each array element
+# replaces `sbatch`: runs the script once for each array element, one after another
 set -euo pipefail
 echo "sbatch $*" >> "$SAID"
 ARRAY=()
@@ -42,12 +42,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the digests of a build by one command."""
+    """Return the digests of a dataset built by one command."""
     return digest(preprocess(corpus, tmp_path_factory.mktemp("whole") / "out", *OPTIONS, **SIZES))
 
 
 def planned(run: Run, corpus: Path, out: Path, *more: str, **sizes: int) -> int:
-    """Plan tasks; return how many there are."""
+    """Plan tasks; return their number."""
     done = run("plan-tasks", corpus, "--out", out, *OPTIONS, *more, **(sizes or SIZES))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[0] == "plan"
@@ -87,10 +87,10 @@ def test_tasks_killed_repeatedly_give_the_same_bytes(
     tmp_path: Path,
     corpus: Path,
 ) -> None:
-    """Three elements of an array at once, killed and requeued as Slurm does; then the commit.
+    """Run three array elements at the same time; kill and requeue each, as Slurm does. Then commit.
 
-    Each is killed right before a change of the dataset's folder. With at most five changes in a
-    round, an element finishes at most one task, so that it has more to do in the next round.
+    Each kill comes right before a change of the dataset's folder. An element makes at most five
+    changes in a round, so it finishes at most one task, and work remains for the next round.
     """
     out = tmp_path / "out"
     smaller = {"task_bytes": 70_000, "partition_bytes": 80_000}
@@ -115,7 +115,7 @@ def kill_at_changes(
     *commands: tuple[object, ...],
     **sizes: int,
 ) -> None:
-    """Start commands at the same time; kill each right before its given change of a folder."""
+    """Start commands together. Kill each right before the change of `out` that `moments` counts."""
     setups = [stopping_at_change(moment, out) for moment in moments]
     paired = zip(commands, setups, strict=True)
     processes = [start(*words, setup=setup, **sizes) for words, setup in paired]
@@ -139,7 +139,7 @@ def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_lis
     program.parent.mkdir()
     program.write_text(SBATCH)
     program.chmod(0o755)
-    thdpack = program.with_name("thdpack-small")  # a plan in many small tasks
+    thdpack = program.with_name("thdpack-small")  # plans many small tasks
     words = command(**SIZES)
     thdpack.write_text(f"#!{words[0]}\n{words[2]}")
     thdpack.chmod(0o755)
@@ -232,7 +232,7 @@ def test_a_different_dataset_is_replaced_only_with_overwrite(
     mine.write_bytes(corpus.read_bytes().replace(b">made3 ", b">made4 "))
     assert run("preprocess", mine, "--out", out, *OPTIONS, **SIZES).returncode == 0
     before = digest(out)
-    mine.write_bytes(corpus.read_bytes())  # the same size: only its content differs
+    mine.write_bytes(corpus.read_bytes())  # same size, different content
     planned(run, mine, out)
     assert run("run-task", out, "--stage", "map", "--index", 0, "--array-size", 1).returncode == 0
     refused = run("run-task", out, "--stage", "reduce", "--index", 0)

@@ -1,4 +1,4 @@
-"""What plan-tasks and run-task print: real commands, and tasks that had finished already."""
+"""plan-tasks prints commands that build the dataset; run-task reports tasks already finished."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.helpers.processes.command_line import Run, preprocess
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("verify")
-    # nothing is cropped: a cropped record has no hash to compare
+    # no record is cropped, because verify cannot compare the hash of a cropped record
     (folder / "x.fasta").write_bytes(fasta(made_records(600, longest=250)))
     return preprocess(
         folder / "x.fasta",
@@ -52,7 +52,7 @@ def save(dataset: Path, manifest: Manifest) -> None:
 
 
 def rewrite_shard(dataset: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a bucket and update the hashes, as a bug in the writer would."""
+    """Change a bucket and update the hashes, to simulate a bug of the writer."""
     manifest = read_manifest(dataset)
     entry = manifest.shards["train"][0]
     path = dataset / entry.name
@@ -99,7 +99,7 @@ def test_a_good_dataset_verifies(run_process: Run, dataset: Path) -> None:
 
 
 def token(at: int, value: int) -> Callable[[dict[str, Any]], None]:
-    """Set the token at `at` from a sequence's start."""
+    """Set the token with index `at` of a bucket's second sequence."""
 
     def change(row: dict[str, Any]) -> None:
         row["input_ids"][row["cu_seqlens"][1] + at] = value

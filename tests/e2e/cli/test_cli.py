@@ -1,4 +1,4 @@
-"""The command as users meet it: help, exit codes, inspect, machine-readable output."""
+"""The thdpack command: help, exit codes, inspect, machine-readable output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.processes.command_line import REPO, Run, command, environment
 
 @pytest.fixture(scope="module")
 def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sample's dataset with the real command. Tests do not change it."""
+    """Build a dataset of the sample with the command. Tests must not change it."""
     out = tmp_path_factory.mktemp("sample") / "out"
     assert run_process("preprocess", sample, "--out", out).returncode == 0
     return out
@@ -62,8 +62,8 @@ def imported(*arguments: str) -> set[str]:
 
 
 def test_help_imports_the_option_parser_and_little_else() -> None:
-    """Nearly all the time of `--help` is spent on imports. The test counts modules, because
-    seconds would depend on the load of the machine.
+    """`--help` spends nearly all its time on imports. The test counts imported modules, because the
+    time would depend on the load of the machine.
     """
     parser = imported("-c", "import dataclasses, json, tyro")
     more = imported("-m", "pipeline", "--help") - parser
@@ -238,7 +238,7 @@ def test_an_empty_result_is_an_error(run: Run, sample: Path, tmp_path: Path) -> 
 
 
 def test_a_closed_pipe_ends_the_command_quietly(dataset: Path) -> None:
-    """Do what `thdpack inspect … | head -0` does."""
+    """Close the pipe at once, as in `thdpack inspect … | head -0`."""
     process = subprocess.Popen(
         command("inspect", str(dataset)),
         cwd=REPO,

@@ -1,4 +1,4 @@
-"""Documents are true: their code runs, their commands print what they show, their links exist."""
+"""The docs are correct: code runs, commands print the output shown, and links exist."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_commands_on_a_page_print_what_it_shows(tmp_path: Path, sample: Path, pa
 
 
 def shell_commands(page: str, *programs: str) -> list[list[str]]:
-    """Return the words of the indented commands on a page that begin with one of these programs."""
+    """Find a page's indented commands that run one of `programs`; return the words of each."""
     joined = (REPO / page).read_text().replace("\\\n", " ")
     lines = re.findall(rf"^    ((?:{'|'.join(programs)}) .*)", joined, flags=re.MULTILINE)
     return [shlex.split(line) for line in lines]
@@ -82,7 +82,7 @@ def test_the_pre_training_quickstart_runs_from_s3_to_an_export(
     numerics: None,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Run every command on the page against moto. A tiny model in one process trains two steps."""
+    """Run each command on the page, with moto as the store. A tiny model trains for two steps."""
     from trainer.train import main
 
     page = "docs/quickstart-pretrain.md"
@@ -94,7 +94,7 @@ def test_the_pre_training_quickstart_runs_from_s3_to_an_export(
         for words in shell_commands(page, "thdpack", "torchrun"):
             words = [word.replace("/local", str(tmp_path)) for word in words]
             if words[0] == "thdpack":
-                for _ in range(2):  # every command may run again
+                for _ in range(2):  # each command can be repeated
                     done = run(*words[1:])
                     assert done.returncode == 0, done.stderr
             else:
@@ -111,9 +111,9 @@ def test_the_pre_training_quickstart_runs_from_s3_to_an_export(
 
 
 def pattern(output: str) -> str:
-    """Return a pattern for the output that a page shows.
+    """Return a regular expression that matches the output that a page shows.
 
-    A line `…` stands for any lines; a line that ends in `…` may end in any way.
+    The line `…` matches any number of lines. At the end of a line, `…` matches any text.
     """
     lines = [
         r"(?:.*\n)*"

@@ -1,4 +1,4 @@
-"""Packages of other projects that have the names of ours: in the current folder, and installed."""
+"""Packages of other projects may have our packages' names, in the current folder or installed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Cython.Build.cythonize = lambda modules: []
 sys.argv = ["setup.py", "bdist_wheel"]
 exec(compile(open("setup.py").read(), "setup.py", "exec"))
 """
-"""Program that builds a wheel without the kernels, whose compilation takes a minute."""
+"""Program that builds a wheel without kernels, because compiling kernels takes a minute."""
 
 
 def python(*words: object, where: Path, found: Path = REPO) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder. found: folder in which it finds thdpack.py."""
+    """Run Python in the folder `where`. It finds thdpack.py in the folder `found`."""
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=where,
@@ -92,7 +92,7 @@ def test_another_package_that_was_imported_first_is_an_error_that_names_both(
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel without kernels, from a copy of the repo that has one generated C file."""
+    """Build a wheel without kernels, from a copy of the repo that contains one generated C file."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "setup.py", "thdpack.py", "README.md", "LICENSE"):
         shutil.copy(REPO / name, folder)

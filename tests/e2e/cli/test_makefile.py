@@ -1,4 +1,4 @@
-"""The Makefile shows what an installation does."""
+"""The Makefile shows the progress of an installation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_an_installation_prints_the_last_step_of_pip_while_it_waits(tmp_path: Pa
         assert line.endswith(" s: Downloading pyarrow\n")
         began = time.monotonic()
         (tmp_path / "seen").touch()
-        making.stdout.read()  # ends only when no process holds the output open
+        making.stdout.read()  # returns only when no process holds the output open
         assert making.wait() == 0
         assert time.monotonic() - began < 60
 
@@ -29,7 +29,7 @@ def test_an_installation_prints_the_last_step_of_pip_while_it_waits(tmp_path: Pa
 def test_training_names_the_cpu_build_of_torch_before_it_installs_cuda(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"
-    python.write_text("#!/bin/sh\nexit 7\n")  # no installation
+    python.write_text("#!/bin/sh\nexit 7\n")  # this Python has no packages
     python.chmod(0o755)
     words = ["make", "--no-print-directory", f"VENV={tmp_path}", str(tmp_path / "train")]
     hint = "install the CPU build of torch=="

@@ -23,7 +23,7 @@ def rewrite_in_place(path: Path) -> None:
     """Change a file's last residue, but not its size or modification time."""
     before = path.stat()
     content = path.read_bytes()
-    while path.stat().st_ctime_ns == before.st_ctime_ns:  # the kernel's clock ticks every few ms
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # ctime advances only every few ms
         with path.open("r+b") as file:
             file.write(content[:-2] + b"W\n")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))

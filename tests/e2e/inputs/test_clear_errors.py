@@ -1,4 +1,4 @@
-"""Errors about damaged files, links and limits name the remedy, and spare the files of others."""
+"""Errors about damaged files, links and limits name the remedy. Files of others stay untouched."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_links_and_foreign_files_in_a_work_folder_are_left_alone(
     target.mkdir()
     (target / "notes.txt").write_text("mine")
     (out / ".build").mkdir(parents=True)
-    # has a name of ours: only the link is removed
+    # the link has the name of a work file, so the build removes the link but not its target
     (out / ".build" / "map-000077.arrow").symlink_to(target)
     (out / ".build" / "mine.tmp").write_text("mine")
     (out / ".build" / "release").mkdir()

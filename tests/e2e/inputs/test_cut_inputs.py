@@ -1,4 +1,4 @@
-"""Truncated files that still parse as complete are refused."""
+"""Truncated files are refused, even if a parser would accept them as complete."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_arrow_stream_cut_between_two_batches_is_refused(run: Run, tmp_path: 
         writer.write_table(table, max_chunksize=10)
     whole = sink.getvalue()
     messages = [i for i in range(8, len(whole), 8) if whole.startswith(b"\xff\xff\xff\xff", i)]
-    assert len(messages) == 6  # five batches and the end
+    assert len(messages) == 6  # five batches and the end-of-stream marker
     for end in messages:
         path.write_bytes(whole[:end])
         assert f"{path}: truncated Arrow stream" in refusal(run, path)

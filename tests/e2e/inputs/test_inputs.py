@@ -1,4 +1,4 @@
-"""All kinds of input give the same records; a broken input is a clear error and leaves no files."""
+"""All kinds of input give the same records. A broken input causes a clear error and no files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def held(out: Path) -> list[tuple[str, str]]:
-    """Return (id, residues) of each record; residues of kept ones from buckets, pieces joined."""
+    """Return (id, residues) of each record; residues are joined from the pieces in the buckets."""
     rows = read_records(out)
     pieces: dict[int, list[tuple[int, str]]] = {}
     for bucket in read_buckets(out):
@@ -251,7 +251,7 @@ def test_an_error_in_a_worker_reads_like_one_in_the_driver(
     run_process: Run,
     tmp_path: Path,
 ) -> None:
-    """A worker's error reaches the driver, another process, with its file and line."""
+    """The driver gets a worker's error from another process, with file and line."""
     for name, content in (
         ("cut.fasta.gz", gzip.compress(TEXT)[:-2000]),
         ("binary.fasta", b">a\nMK\nM\x00K\n"),
@@ -289,7 +289,7 @@ def test_an_input_that_cannot_be_opened_is_an_error(run: Run, tmp_path: Path, sa
 
 
 def test_a_full_disk_is_a_clear_error(run: Run, tmp_path: Path) -> None:
-    """Mount a file system of 1 MB; this needs root, which CI has."""
+    """The destination is a file system of 1 MB. Mounting it needs root, which CI has."""
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(
@@ -312,7 +312,7 @@ def test_a_full_disk_is_a_clear_error(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_line_of_gigabytes_does_not_exhaust_the_memory(tmp_path: Path) -> None:
-    """Read a sparse file of 8 GB with 4 GB of memory."""
+    """Limit memory to 4 GB, and read a sparse file of 8 GB."""
     path = tmp_path / "long.fasta"
     with path.open("wb") as file:
         file.write(b">")

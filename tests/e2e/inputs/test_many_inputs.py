@@ -107,7 +107,7 @@ def test_only_inputs_that_were_replaced_are_read_again(run: Run) -> None:
     )
     assert run(*arguments).returncode == 0
     assert '"fresh": false' in run(*arguments).stdout
-    # the new content has the same size
+    # new content of the same size
     put("s3://bucket/in/a/1.fasta", FILES["a/1.fasta"].replace(b"made0", b"make0"))
     done = run(*arguments)
     assert done.returncode == 1
@@ -157,7 +157,8 @@ def test_an_object_with_the_same_content_counts_as_unchanged_by_listing_and_by_r
         for text in ("s3://bucket/in/a/*", url)
     )
     assert listed == asked
-    put(url, b">a\nMKV\n")  # like standard input each time a build starts again
+    # as for standard input, which a resumed build uploads again
+    put(url, b">a\nMKV\n")
     assert unchanged(listed)
     put(url, b">a\nMKL\n")
     assert not unchanged(listed), "the same size, and listed before"
@@ -175,8 +176,8 @@ def test_large_objects_are_uploaded_in_parts_and_failed_uploads_leave_nothing(
     with faulty_proxy(store.endpoint) as (address, faults):
         point_s3_at(address, monkeypatch)
         faults.rate, faults.kinds = 0.3, ("error", "cut", "lost")
-        # with this seed, faults hit parts of the upload, but not the request before the parts:
-        # AWS's library waits long after a fault in that request
+        # With this seed, faults hit parts of the upload, but not the request that starts it: after
+        # a fault in that request, AWS's library would wait a long time.
         faults.rng.seed(2)
         folder = ObjectFolder("s3://bucket/set")
         with folder.written("train/x.arrow") as file:

@@ -1,4 +1,4 @@
-"""Named inputs are read, or refused or skipped with a reason."""
+"""Inputs that users name are read, or are refused or skipped with a reason."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_input_folder_of_links_only_is_an_error_with_the_reason(
 def test_a_folder_that_cannot_be_read_is_an_error(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root ignores permissions, so the error is simulated."""
+    """Simulate the error, because root may read every folder."""
     (folder / "closed").mkdir()
     scandir = os.scandir
 
@@ -143,7 +143,7 @@ def test_a_dataset_beside_an_input_is_built(run: Run, folder: Path) -> None:
 
 
 def test_a_pipe_is_refused_with_the_remedy(run: Run, tmp_path: Path) -> None:
-    """Nobody writes to the pipe: opening it would wait forever."""
+    """Opening the pipe would wait forever, because no process writes to it."""
     os.mkfifo(tmp_path / "x.fasta")
     said = refused(run, "preprocess", tmp_path / "x.fasta", "--out", tmp_path / "out")
     assert f"{tmp_path}/x.fasta: a pipe, not a file; pass its output as standard input" in said

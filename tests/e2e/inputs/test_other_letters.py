@@ -1,4 +1,4 @@
-"""Nucleotides and alignments are refused before any work, unless the user asks for them."""
+"""Nucleotides and alignments are refused before a build starts, unless an option allows them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.processes.command_line import Run
 
 
 def made(letters: str, lengths: list[int]) -> bytes:
-    """Return FASTA of random letters."""
+    """Return FASTA of random records with these letters and lengths."""
     rng = np.random.default_rng(0)
     return b"".join(
         f">r{i}\n{''.join(rng.choice(list(letters), length))}\n".encode()
@@ -29,7 +29,7 @@ def made(letters: str, lengths: list[int]) -> bytes:
 
 
 def said_of(path: Path, content: bytes) -> str:
-    """Return the error for an input; empty if it is taken."""
+    """Return the error for an input; empty if the input is accepted."""
     path.write_bytes(content)
     try:
         find_sources((str(path),), "auto", spool=None, allowed=Allowed())

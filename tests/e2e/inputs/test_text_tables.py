@@ -1,4 +1,4 @@
-"""CSV and TSV are read; files of other kinds are read, or named with the option that reads them."""
+"""CSV and TSV are read. Other files are read, or an error names the option that reads them."""
 
 from __future__ import annotations
 

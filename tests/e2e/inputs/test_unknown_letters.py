@@ -1,4 +1,4 @@
-"""An input of mostly unknown letters is no protein: a build warns about it or refuses it."""
+"""A build refuses an input of mostly unknown letters, or warns about it."""
 
 from __future__ import annotations
 

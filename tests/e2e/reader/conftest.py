@@ -1,4 +1,4 @@
-"""One and a half epochs as one rank reads them."""
+"""Expected buckets for the tests of the reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.data.delivered import STEP, Seen, seen
 
 @pytest.fixture(scope="session")
 def uninterrupted(many_shards: Path) -> list[Seen]:
-    """Return one and a half epochs as one rank reads them."""
+    """Return the buckets of one and a half epochs, read by a single rank."""
     with ShardReader(many_shards, buckets_per_step=STEP) as reader:
         count = -(-3 * len(reader) // (2 * STEP)) * STEP
         found = [seen(bucket) for bucket in islice(reader, count)]

@@ -1,7 +1,7 @@
-"""A reader belongs to the process that opened it: a fork of that process must not read from it.
+"""A reader belongs to the process that opened it; a forked process must not use it.
 
-Each check runs in its own process, which has loaded torch only: after Ray is loaded, a fork may
-crash in Ray's libraries.
+Each check runs in its own process, which has not loaded Ray: in a process that has loaded Ray, a
+fork may crash in Ray's libraries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ getattr(test_forked_reader, sys.argv[1])(Path(sys.argv[2]), *sys.argv[3:])
 
 
 class Positions(IterableDataset[int]):
-    """A common mistake: a reader opened here, and read by workers of a DataLoader."""
+    """A reader that this process opened and DataLoader workers read, which is a common mistake."""
 
     def __init__(self, reader: ShardReader | Mixture) -> None:
         self.reader = reader
@@ -68,8 +68,8 @@ def workers_refuse(dataset: Path) -> None:
         with pytest.raises(RuntimeError, match="opened in another process"):
             next(positions)
         for worker in multiprocessing.active_children():
-            worker.kill()  # torch waits 5 s and more for workers that ended by an error
-        assert next(reader).position == 1  # still readable in this process
+            worker.kill()  # without this, torch waits at least 5 s for workers that failed
+        assert next(reader).position == 1  # this process can still read
 
 
 def a_fork_refuses(dataset: Path, kind: str, begun: str) -> None:
@@ -117,7 +117,7 @@ def loaders_refuse(dataset: Path) -> None:
 
 
 class OpenedInWorkers(IterableDataset[int]):
-    """A reader that each worker opens. `counted` says whether workers are counted as ranks."""
+    """Reader that each worker opens for itself. `counted`: each worker counts as a rank."""
 
     def __init__(self, dataset: Path, counted: bool) -> None:
         self.dataset, self.counted = dataset, counted
@@ -176,7 +176,7 @@ def test_a_fork_cannot_read_or_seek(many_shards: Path, kind: str, begun: str) ->
 
 
 def test_a_loop_continued_in_a_fork_ends_there(many_shards: Path) -> None:
-    """The process forks while threads work and locks are held."""
+    """Fork while the reader's threads run and hold locks."""
     in_its_own_process(a_loop_ends_in_forks, many_shards)
 
 

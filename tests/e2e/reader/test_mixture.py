@@ -1,4 +1,4 @@
-"""Mixtures: exact proportions, datasets in their own orders, one stream for any number of ranks."""
+"""Mixtures have exact proportions, keep each dataset's order, and do not depend on the ranks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tests.helpers.processes.command_line import Run, preprocess
 
 @pytest.fixture(scope="module")
 def datasets(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Build three datasets of one capacity, of about 215, 30 and 1 buckets.
+    """Build three datasets of about 215, 30 and 1 buckets, with the same capacity.
 
-    One has fewer slots and a smaller max_seq_len.
+    They differ in slots and max_seq_len.
     """
     folder = tmp_path_factory.mktemp("mixture")
     made = [many_shards]
@@ -89,7 +89,7 @@ def test_weights_that_change_keep_each_order_and_are_exact_in_each_phase(
     phases = phases_of(weights[0], changes, seed)
     count = begins[-1] + 100
     datasets, inside = assigned_in_phases(np.arange(count), phases, seed)
-    for i in range(len(weights[0])):  # no bucket is lost or repeated where weights change
+    for i in range(len(weights[0])):  # no bucket is lost or repeated when weights change
         assert inside[datasets == i].tolist() == list(range(np.count_nonzero(datasets == i)))
     ends = [*(phase.begin for phase in phases[1:]), count]
     for phase, end in zip(phases, ends, strict=True):

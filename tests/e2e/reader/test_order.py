@@ -1,4 +1,4 @@
-"""One global order: for any number of ranks, from any position, resumed after any step."""
+"""The global order is the same for any number of ranks, from any position, and after any resume."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_order_is_the_same_for_any_number_of_ranks_and_any_prefetch(
 
 @pytest.fixture(scope="module")
 def stopped(many_shards: Path, uninterrupted: list[Seen]) -> list[dict[str, Any]]:
-    """Return the states of runs that stopped at each step, with varying numbers of ranks."""
+    """For each step, return the state of a run that stopped there. Numbers of ranks vary."""
     total = len(uninterrupted) // STEP
     return [
         steps(many_shards, WORLDS[stop % len(WORLDS)], stop, prefetch=0)[1] for stop in range(total)

@@ -127,7 +127,7 @@ def test_the_valid_split_is_read_and_missing_or_empty_splits_are_refused(
     )
     with pytest.raises(DatasetError, match="split 'valid' is empty"):
         ShardReader(tmp_path / "one", "valid")
-    # a dataset of one bucket repeats it
+    # a dataset of one bucket repeats this bucket
     with ShardReader(tmp_path / "one", rank=3, world_size=5) as reader:
         assert [bucket.position for bucket in islice(reader, 3)] == [3, 8, 13]
 

@@ -1,4 +1,4 @@
-"""The HTML report in headless Chromium, of datasets with hostile names."""
+"""The HTML report of datasets with hostile names, shown in headless Chromium."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 100_000.0
 FILE = "<script>document.title='owned'<img src=x onerror=document.title='owned'>.fasta"
 ID = "<script>document.title='owned'</script>"
 MISLEADING = "\u202egnp.exe\x1b[31m"
-"""Reverses the direction of the text after it, and changes a terminal's colour."""
+"""Text that reverses the direction of the text after it and changes a terminal's colour."""
 PLOTS = {
     "dataset": {"lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow"},
     "fasta": {"lengths", "waste", "cost", "composition", "budget", "fill", "sequences", "flow"},
@@ -48,7 +48,7 @@ MARKS = {
     "fill": 1,
     "sequences": 1,
 }
-"""Smallest number of areas, bars, dots and streams in each plot."""
+"""Minimum number of drawn elements (areas, bars, dots, streams) in each plot."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Write one page of each kind."""
+    """Write a report page of each kind: dataset, FASTA, comparison."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "in").mkdir()
     (folder / "in" / "plain.fasta").write_bytes(fasta(made_records(900, longest=1500)))
@@ -111,7 +111,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, bool], Watched]]:
-    """Return a page by kind, with scripts or without. Each is loaded once for all tests."""
+    """Return a function that loads a page, with scripts or without, once for all tests."""
     contexts: list[BrowserContext] = []
 
     @cache
@@ -137,7 +137,7 @@ def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str
 
 @pytest.fixture
 def opened(watched: Callable[[str, bool], Watched]) -> Iterator[Any]:
-    """Show a page: `opened(kind, width, scheme)`. Messages, dialogs and requests are errors."""
+    """Return a function that shows a page. Console messages, dialogs and requests are errors."""
     used: list[Watched] = []
 
     def show(kind: str, width: int = 1600, scheme: Any = "light", scripts: bool = True) -> Page:

@@ -51,14 +51,14 @@ def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
     assert {"first.fasta", "second.fasta", "train", "valid", "esm2-650m", "next-fit"} <= set(
         re.split(r"\s+", done.stdout)
     )
-    # COLUMNS is 120; lines of text are not broken
+    # COLUMNS is 120, but lines of text are not wrapped
     assert max(map(len, done.stdout.splitlines())) <= 170
 
 
 def test_eighty_columns_show_every_number(
     run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A narrow terminal cuts off ends of names, never numbers or words."""
+    """On a narrow terminal, the ends of names are cut off, but not numbers or words."""
     monkeypatch.setattr(
         "tests.helpers.processes.command_line.environment",
         lambda: {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
@@ -222,7 +222,7 @@ for folder in sys.argv[1:]:
     assert (small[0], large[0]) == rows
     assert [small[1], large[1]] == [m.records_by_status["duplicate"] for m in manifests]
     grown = 1024 * (large[2] - small[2]) / (large[0] - small[0])
-    assert grown < 250  # bytes a row; all columns as Python objects would take a thousand
+    assert grown < 250  # bytes per row; rows as Python objects would need about 1,000
 
 
 @pytest.mark.parametrize(

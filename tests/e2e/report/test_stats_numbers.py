@@ -1,6 +1,6 @@
-"""Every number of a report equals that of a slow, plain script that uses Biopython.
+"""Every number of a report equals the result of a slow, simple script that uses Biopython.
 
-By default, only the first records of the real corpora are used; with THDPACK_LONG, all records.
+Only the first records of the real corpora are used by default, and all with THDPACK_LONG.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def text_of(path: Path) -> bytes:
 
 
 def read_slowly(inputs: list[Path], manifest: Manifest) -> list[slow_report.Record]:
-    """Return the records of the inputs, with their fates under the options of a build."""
+    """Return the records of the inputs, with what a build with these options does to each."""
     texts = {path.name: text_of(path) for path in inputs}
     return slow_report.read(inputs, texts, dict(manifest.options))
 
@@ -46,7 +46,7 @@ def check_dataset(
     out: Path,
     *options: str,
 ) -> list[slow_report.Record]:
-    """Build a dataset, compare its report with the recomputed one, and return the records."""
+    """Build a dataset, compare its report with recomputed numbers, and return the records."""
     manifest = build(run, inputs, out, *options)
     report = stats(run, out)
     chosen = dict(manifest.options)
@@ -97,7 +97,7 @@ def check_counts(
 
 
 def approximately(value: Any) -> Any:
-    """Return a value that equals floats up to rounding, and everything else exactly."""
+    """Return an expected value: floats match up to rounding, everything else exactly."""
     if isinstance(value, float):
         return pytest.approx(value, rel=1e-12)
     if isinstance(value, dict):
@@ -155,7 +155,7 @@ def check_sequences(
     built: Path,
     records: list[slow_report.Record],
 ) -> None:
-    """Check the report of the FASTA itself, and its forecast against the dataset built from it."""
+    """Check the report of the FASTA, and compare its forecast with the dataset built from it."""
     manifest = read_manifest(built)
     report = stats(run, *inputs)
     chosen = dict(manifest.options)

@@ -1,4 +1,4 @@
-"""`thdpack stats` of a damaged or unfinished dataset, and `--read-tokens`."""
+"""`thdpack stats` of damaged and unfinished datasets, and its option `--read-tokens`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A faulty proxy in front of the S3 server, and a corpus with its dataset on a local disk."""
+"""Fixtures: a proxy that injects faults, and a corpus with its dataset on a local disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def near(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def proxied(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
-    """Send requests to s3:// through a proxy that injects faults; their timeout is one second."""
+    """Send requests to s3:// through a proxy that injects faults; the timeout is one second."""
     with faulty_proxy(store.endpoint) as (address, faults):
         point_s3_at(address, monkeypatch)
         monkeypatch.setenv(

@@ -1,4 +1,4 @@
-"""Two builds into one place on an object store, and the conditional writes that pick the winner."""
+"""Two concurrent builds into one destination on an object store: conditional writes let one win."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONDITIONS = {
     "501 NotImplemented": True,
     "400 InvalidArgument Header If-None-Match is not supported": True,
 }
-"""Whether the object is written after this answer of the store; None for an error."""
+"""Whether the object is written after this answer of the store. None: an error is raised."""
 
 
 def test_a_write_is_unconditional_only_on_stores_without_conditional_writes(
@@ -78,7 +78,7 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # without a timeout nothing is retried: two requests are two writers
+    # no timeout, so no request is retried, and two requests come from two builds
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
@@ -103,7 +103,7 @@ def test_two_identical_concurrent_builds_end_in_one_dataset(
     proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # without a timeout nothing is retried: two requests are two writers
+    # no timeout, so no request is retried, and two requests come from two builds
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
@@ -121,7 +121,7 @@ def test_a_dataset_replaced_during_a_build_is_not_overwritten(
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     for name in digest(near):
         put(f"{OUT}/{name}", (near / name).read_bytes())
-    monkeypatch.delenv("FSSPEC_S3")  # without a timeout it waits for the answer
+    monkeypatch.delenv("FSSPEC_S3")  # no timeout: the build waits for the answer
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
     slow = start(OUT, "--seed", "1", "--overwrite", setup=ONE_PROCESS)

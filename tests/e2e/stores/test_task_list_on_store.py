@@ -1,4 +1,4 @@
-"""A task list on an object store, run as a scheduler does on machines that share no disk."""
+"""A task list on an object store, run on machines that share no disk."""
 
 from __future__ import annotations
 

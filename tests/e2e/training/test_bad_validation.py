@@ -1,4 +1,4 @@
-"""A validation loss that is not finite is never the best, and a run that ends with one fails."""
+"""A non-finite validation loss is never the best. If the last one is not finite, the run fails."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DIVERGES = (
     "--validate-every",
     "2",
 )
-"""The first step makes weights of 1e30; all later steps are skipped."""
+"""Options of a run whose first step makes weights of about 1e30, and that skips all later steps."""
 
 
 def test_a_run_whose_last_validation_is_not_finite_fails(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    for _ in range(2):  # the same command ends in the same way
+    for _ in range(2):  # a repeated command fails in the same way
         with pytest.raises(SystemExit) as stopped:
             train(many_shards, out, *DIVERGES, steps=4)
         assert stopped.value.code == 1
@@ -42,7 +42,7 @@ def test_a_run_whose_last_validation_is_not_finite_fails(
 def test_a_finite_validation_after_a_nan_becomes_the_best(
     many_shards: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Make only the first validation NaN: weights that really diverged would not recover."""
+    """Replace the first validation loss by NaN. Weights that really diverged would not recover."""
     import trainer.run
 
     measured = trainer.run.validate

@@ -1,5 +1,4 @@
-"""The library datasets in both directions: its datasets as our inputs, and our shards loaded by
-it."""
+"""Hugging Face's library `datasets`: builds read its datasets, and it loads our shards."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 @pytest.fixture(scope="module")
 def datasets() -> Any:
-    """Import the package, which is slow: only one worker needs it."""
+    """Import `datasets` here and not at the top, because the import is slow."""
     return pytest.importorskip("datasets", reason="the extra hf is not installed")
 
 
@@ -79,7 +78,7 @@ def test_a_hugging_face_dataset_on_disk_is_an_input(
     place = tmp_path / "input"
     if kind == "saved":
         table.save_to_disk(place, num_shards=2)
-        # leaves a cache-….arrow in the folder
+        # `map` writes a cache-….arrow into the folder
         datasets.load_from_disk(place).map(lambda row: {"sequence": row["sequence"][::-1]})
         assert list(place.glob("cache-*.arrow"))
     elif kind == "saved in splits":

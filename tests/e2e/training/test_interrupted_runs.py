@@ -1,4 +1,4 @@
-"""Runs that are killed, signalled, resumed or taken back to an earlier checkpoint."""
+"""Runs that are killed, interrupted by a signal, resumed, or reset to an earlier checkpoint."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_files_of_an_unfinished_save_are_removed_and_the_last_checkpoint_is_used
     partial.mkdir()
     (partial / "__0_0.distcp").write_bytes(b"half")
     (out / "checkpoints" / "latest.partial").write_text("step-000")
-    (out / "options.json").write_text("")  # only people read it
+    (out / "options.json").write_text("")  # the trainer does not read this file
     train(many_shards, out)
     assert not list((out / "checkpoints").glob("*.partial"))
     assert losses(out) == losses(whole)
@@ -111,13 +111,13 @@ def test_ctrl_c_is_answered_at_once_and_a_second_one_ends_the_step_under_way(
     batch = ("--buckets-per-step", str(2 * ranks), "--validate-every", "0", "--warmup-steps", "0")
     often = ("--checkpoint-every", "1")
     with Job(SLOW, arguments(many_shards, out, *batch, *often, steps=99), ranks=ranks) as job:
-        await_step(job, out, 2)  # then step 1 is published
+        await_step(job, out, 2)  # by then, the checkpoint of step 1 is published
         for rank in job.ranks:
             rank.send(signal.SIGINT)
         while "Ctrl-C again stops now" not in job.said:
             assert job.poll() is None, job.said
             time.sleep(0.01)
-        time.sleep(0.6)  # two signals within half a second are one Ctrl-C
+        time.sleep(0.6)  # two signals within half a second count as one Ctrl-C
         for rank in job.ranks:
             rank.send(signal.SIGINT)
         job.wait()
@@ -210,7 +210,7 @@ def test_resuming_from_an_earlier_checkpoint_moves_the_later_ones_aside(
         steps=STEPS - 2,
     )
     kept = sorted(path.name for path in (out / "checkpoints").glob("step-*"))
-    assert kept[-1] == "step-00000014"  # not 16, which the earlier run wrote
+    assert kept[-1] == "step-00000014"  # not step 16, which the earlier run wrote
     aside = out / "checkpoints" / "after-step-00000004.1"
     assert sorted(path.name for path in aside.iterdir()) == [
         "step-00000008",

@@ -1,4 +1,4 @@
-"""All ranks name a rank that is killed or hangs, and name no other."""
+"""If a rank is killed or hangs, all other ranks name this rank and no other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import await_step, start
 
 HANGS = "0.25" if "THDPACK_LONG" in os.environ else "0.1"
-"""Minutes without an answer after which a rank counts as lost; more on a busy machine."""
+"""Minutes without an answer after which a rank counts as lost; longer with THDPACK_LONG."""
 ARRANGEMENTS = (
     (),
     ("--shard", "full"),
@@ -28,12 +28,12 @@ ARRANGEMENTS = (
     ("--reshard", "step"),
 )
 SAVING = ("--checkpoint-every", "1", "--validate-every", "0")
-"""Write checkpoints nearly all the time, so that their collectives break too."""
+"""Options to write checkpoints nearly all the time, so that their collectives fail too."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Rank that is lost, how, and after which step."""
+    """Loss of a rank: the rank, the signal, and the step after which it is sent."""
 
     victim: int
     number: signal.Signals
@@ -47,8 +47,8 @@ class Loss:
 
 
 def lose(data: Path, out: Path, loss: Loss) -> None:
-    """Run ranks, lose one, wait for the others to end, and check their messages."""
-    # a rank that hangs is noticed by a timeout, a dead one by its closed connections
+    """Run ranks, kill or stop one, wait until the others end, and check their messages."""
+    # a timeout detects a rank that hangs; closed connections reveal a dead rank
     minutes = HANGS if loss.hangs else "10"
     options = ("--buckets-per-step", str(loss.ranks), "--timeout-minutes", minutes, *loss.flags)
     with start(data, out, *options, ranks=loss.ranks, steps=100_000) as job:

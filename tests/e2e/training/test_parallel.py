@@ -1,4 +1,4 @@
-"""The trainer on several ranks (gloo): all topologies give the same losses, also after a resume."""
+"""The trainer on several ranks (gloo). All topologies give the same losses, also after a resume."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ ON_FOUR: tuple[tuple[str, ...], ...] = (
         else ()
     ),
 )
-"""Each kind of topology once; more with THDPACK_LONG."""
+"""Topologies of two and of four ranks. They include each kind; THDPACK_LONG adds more."""
 SHORT = EVERY
-"""Steps of the run of each topology."""
+"""Number of steps of each topology's run."""
 WARM = (
     *("--buckets-per-step", "4", "--warmup-steps", "2"),
     *("--checkpoint-every", "2", "--validate-every", "2"),
 )
-"""Options of these runs: two ranks have two micro-batches per step, and there is a checkpoint
-halfway."""
+"""Options of these runs. On two ranks, each rank has two micro-batches per step. A checkpoint is
+written halfway."""
 EACH = """
 import json, sys
 from trainer.config import parse
@@ -104,7 +104,7 @@ def test_the_exchange_of_slices_and_heads_is_exact_also_for_uneven_heads() -> No
 def arranged(
     data: Path, out: Path, ranks: int, arrangements: tuple[tuple[str, ...], ...]
 ) -> list[Path]:
-    """Run each topology of `ranks` ranks, one after another in the same processes."""
+    """Run several topologies one after another in the same processes; return the runs' folders."""
     runs = [out / str(number) for number in range(len(arrangements))]
     each = [
         arguments(data, run, *flags, *WARM, steps=SHORT)
@@ -138,12 +138,13 @@ def test_all_topologies_give_the_same_losses(
             there, expected = (
                 [line[name] for line in each if line["kind"] == "train"] for each in (lines, alone)
             )
-            # rounding moves norms ten times as much as losses; double counting moves them by 0.4
+            # Rounding changes norms ten times as much as losses. Double counting would change norms
+            # by 0.4.
             assert there == pytest.approx(expected, rel=10 * ROUNDING), (flags, name)
 
 
 def test_a_run_resumes_in_any_topology(many_shards: Path, whole: Path, tmp_path: Path) -> None:
-    """Each run resumes from a checkpoint of the one before."""
+    """Each run resumes from a checkpoint of the previous run."""
     before = whole
     for step, ranks, flags in (
         (8, 2, ("--shard", "optimizer")),
@@ -191,7 +192,7 @@ def test_sharding_options_contradict_whole_models_on_several_ranks_only(
 
 
 def workers(agent: Job) -> list[int]:
-    """Return the processes that a torchrun started."""
+    """Return the ids of the processes that a torchrun started."""
     return [int(pid) for pid in subprocess.check_output(["pgrep", "-P", str(agent.pid)]).split()]
 
 
@@ -200,7 +201,7 @@ def test_torchrun_restarts_after_a_killed_rank_and_reads_every_bucket_once(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    # where the nodes meet
+    # rendezvous of the two nodes
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     meet = (
         "--rdzv-backend",
@@ -215,7 +216,7 @@ def test_torchrun_restarts_after_a_killed_rank_and_reads_every_bucket_once(
     await_step(nodes[0], out, 6)
     while nodes[0].poll() is None and not (out / "checkpoints" / "latest").exists():
         time.sleep(0.005)
-    os.kill(workers(nodes[1])[0], signal.SIGKILL)  # on one node: only its torchrun counts a restart
+    os.kill(workers(nodes[1])[0], signal.SIGKILL)  # only this node's torchrun counts a restart
     said = "".join(node.finish() for node in nodes)
     assert re.search(r"trainer(, rank 1)?: (rank [01]|the node of rank 0) does not answer\W ", said)
     assert re.search(r"resuming from step (4|8|12)", said)

@@ -1,4 +1,4 @@
-"""Ranks that differ in dataset, options or packages refuse to train; the error names the rank."""
+"""Ranks that differ in dataset, options or packages do not train, and the error names the rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ rank = int(os.environ["RANK"])
 words = [word.split("|") for word in sys.argv[1:]]
 main([choices[min(rank, len(choices) - 1)] for choices in words])
 """
-"""An argument `a|b` is a for rank 0 and b for the others."""
+"""Program of a rank. It replaces an argument `a|b` by a on rank 0 and by b on other ranks."""
 OF_ANOTHER_TORCH = """
 import os, sys, torch
 if os.environ["RANK"] == "1":
@@ -35,7 +35,7 @@ main(sys.argv[1:])
 
 
 def refused(program: str, words: list[str]) -> str:
-    """Return the output of two ranks, which must be the same."""
+    """Run two ranks, which must fail with the same error; return their output."""
     with Job(program, words, ranks=2) as job:
         job.wait()
     assert [rank.returncode for rank in job.ranks] == [1, 1], job.said

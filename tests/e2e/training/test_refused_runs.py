@@ -1,4 +1,4 @@
-"""Refused runs: another dataset, another model, invalid options."""
+"""Runs that are refused because of another dataset, another model or invalid options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that differ at a resume are refused or announced."""
+"""A resumed run refuses or announces options that have changed."""
 
 from __future__ import annotations
 

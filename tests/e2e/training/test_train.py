@@ -36,7 +36,7 @@ for name in {"trainer", "pipeline", "packers", "schemas", *sys.modules}:
 from transformers import AutoModelForMaskedLM
 AutoModelForMaskedLM.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2])
 """
-"""Program that loads and saves a model; importing our packages is an error in it."""
+"""Program that loads and saves a model. It cannot import our packages."""
 AS_MODULE = """
 import os, runpy, sys
 for name in list(sys.modules):
@@ -47,7 +47,7 @@ sys.path.insert(0, sys.argv[1])
 sys.argv = ["thdpack", "train", *sys.argv[2:]]
 runpy.run_module("thdpack", run_name="__main__", alter_sys=True)
 """
-"""Runs `python -m thdpack train` in the folder that the first argument names."""
+"""Program that runs `python -m thdpack train` in the folder named by its first argument."""
 
 
 def test_the_loss_falls_and_metrics_and_checkpoints_are_written(whole: Path) -> None:
@@ -144,7 +144,7 @@ def test_an_export_loads_in_plain_transformers_and_imports_exactly(
     # the imported weights are validated before the first step
     start = losses(fine_tuned, "valid")[0]
     assert start == pytest.approx(losses(whole, "valid")[STEPS], abs=ROUNDING)
-    # the loss of the imported weights, with other masks
+    # step 1 has the loss of the imported weights, but with other masks
     assert abs(losses(fine_tuned)[1] - losses(whole)[STEPS]) < 0.2
 
 

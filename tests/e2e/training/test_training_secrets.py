@@ -1,4 +1,4 @@
-"""Credentials in a dataset's URL appear in no file, message or service."""
+"""Credentials in a dataset's URL appear in no file, no message and no data sent to services."""
 
 from __future__ import annotations
 

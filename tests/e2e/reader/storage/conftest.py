@@ -1,4 +1,4 @@
-"""A dataset that tests may damage; before and after each test no store has faults."""
+"""Fixtures: a dataset that tests may damage, and stores that start each test without faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dataset(many_shards: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def truth(many_shards: Path) -> list[bytes]:
-    """Return the tokens of one and a half epochs, in order."""
+    """Return the tokens of each bucket of one and a half epochs, in order."""
     with ShardReader(many_shards, prefetch=0) as reader:
         return [bucket.input_ids.tobytes() for bucket in islice(reader, 3 * len(reader) // 2)]
 

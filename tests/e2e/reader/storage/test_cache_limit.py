@@ -19,7 +19,7 @@ LARGE = 1 << 30
 
 
 def uses(reader: ShardReader, epochs: int) -> list[list[str]]:
-    """Return, for each window in order, its shards in the order of their use."""
+    """Return the shards of each window, in the order of their first use."""
     order = reader._split._order
     found: list[list[str]] = []
     last: tuple[int, int] | None = None
@@ -40,12 +40,14 @@ def fetched_by(
 ) -> int:
     """Return the bytes that a simulated cache fetches for the first `count` windows.
 
-    limit: bytes of the cache. It never evicts a mapped shard.
-    by_next_use: evict the shard whose next use is farthest away (Belady 1966), not the one whose
-        last use is longest ago.
+    The cache never evicts a mapped shard.
+
+    limit: size of the cache in bytes
+    by_next_use: True: evict the shard whose next use is farthest away (Belady 1966). False: evict
+        the shard whose last use is longest ago.
     """
     flat = [shard for window in windows for shard in window]
-    cached: dict[str, int] = {}  # shard → when it was last used
+    cached: dict[str, int] = {}  # shard → time of its last use
     fetched = now = 0
     for window in windows[:count]:
         mapped: set[str] = set()
@@ -82,7 +84,7 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
             url, cache_dir=cache, cache_bytes=1000, prefetch=0, world_size=4, buckets_per_step=20
         )
     needed = int(str(raised.value).partition("needs ")[2].partition(" ")[0])
-    # a window, and what a step may touch
+    # the four shards of a window, and the shards of the buckets of a step
     assert needed == sum(largest[: 4 + -(-20 // min(entry.buckets for entry in entries))])
     needed = sum(largest[:5])
     for limit in (needed, (needed + total) // 2, total):
@@ -98,9 +100,10 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
         assert most <= limit
         best = fetched_by(windows, count, sizes, limit, by_next_use=True)
         if limit < total:
-            # otherwise this test could not tell them apart
+            # the two policies differ, so this test can tell them apart
             assert best < fetched_by(windows, count, sizes, limit, by_next_use=False)
-        assert fetched <= best  # less is possible: Belady's choice is optimal for equal sizes only
+        # less than `best` is possible: Belady's policy is optimal only for shards of equal size
+        assert fetched <= best
 
 
 def test_a_cache_above_its_limit_is_reduced_when_it_is_opened(
@@ -133,7 +136,7 @@ def test_shards_of_other_datasets_are_evicted_first_and_partial_files_are_remove
         assert not rubbish.exists()
         assert old.exists()
         assert tokens(reader, len(truth)) == truth
-        assert reader.bytes_fetched == total  # no shard of ours was evicted
+        assert reader.bytes_fetched == total  # no shard of this dataset was evicted
     assert not old.exists()
     assert_cache_is_sound(cache)
 
@@ -148,7 +151,7 @@ def test_partial_files_of_a_killed_job_are_removed_for_new_shards(
     for rubbish in (False, True):
         shutil.rmtree(cache, ignore_errors=True)
         with ShardReader(url, cache_dir=cache, cache_bytes=limit, prefetch=0) as reader:
-            if rubbish:  # partial files of these shards, which appear only now
+            if rubbish:  # partial files that appear after the cache was opened
                 for entry in entries:
                     (cache / f"{entry.xxh3_128}.part").write_bytes(bytes(entry.bytes))
                 (cache / f"{'7' * 32}.part").write_bytes(bytes(limit))

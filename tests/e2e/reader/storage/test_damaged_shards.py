@@ -1,4 +1,4 @@
-"""No token of a damaged shard is served."""
+"""The reader serves no token of a damaged shard."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.helpers.stores.stores import Trouble
 
 
 def served_before_an_error(reader: ShardReader) -> tuple[list[bytes], str]:
-    """Return the tokens that a reader served until it raised, and its message.
+    """Return the tokens that a reader served before it raised an error, and the error's message.
 
-    The next call raises the same error.
+    Also check that the next call raises the same error.
     """
     found: list[bytes] = []
     try:
@@ -74,7 +74,7 @@ print(sum(1 for _, bucket in zip(range(len(reader)), reader)))
     entry = read_manifest(dataset).shards["train"][3]
     stat = (dataset / entry.name).stat()
     flip(dataset / entry.name)
-    # size and time stay the same
+    # size and modification time stay the same
     os.utime(dataset / entry.name, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     with ShardReader(dataset) as reader:
         assert entry.name in served_before_an_error(reader)[1]
@@ -86,7 +86,7 @@ def test_a_shard_that_changed_between_two_epochs_is_refused(
     with ShardReader(dataset, prefetch=0) as reader:
         assert tokens(reader, len(reader)) == truth[: len(reader)]
         for entry in reader.manifest.shards["train"]:
-            # the old mapping stays valid; a new file replaces it
+            # a new file replaces the shard, but the reader's mapping of the old file stays valid
             (dataset / entry.name).rename(dataset / "kept")
             shutil.copy(dataset / "kept", dataset / entry.name)
             flip(dataset / entry.name)

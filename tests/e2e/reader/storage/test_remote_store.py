@@ -1,4 +1,4 @@
-"""A remote dataset is the same dataset, also on a store that fails, stalls or flips bits."""
+"""A remote dataset is read correctly, even from a store that fails, stalls or flips bits."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_faulty_store_loses_no_data(
     trouble: dict[str, int],
 ) -> None:
     monkeypatch.setattr(pipeline.storage.retries, "STALL_SECONDS", 0.2)
-    Trouble.stall_seconds = 100.0  # longer than the test: only a timeout helps
+    Trouble.stall_seconds = 100.0  # longer than the test, so the read must time out
     with ShardReader(f"troubled://{dataset}", cache_dir=tmp_path / "cache", prefetch=2) as reader:
         for kind, count in trouble.items():
             setattr(Trouble, kind, count)
@@ -93,7 +93,7 @@ def test_a_faulty_store_loses_no_data(
 
 
 def await_end(our_threads: OurThreads) -> None:
-    """Wait for threads that still stall after their reader was closed."""
+    """Wait for threads that still read from the store after their reader was closed."""
     for thread in our_threads():
         thread.join(60)
         assert not thread.is_alive()
@@ -120,7 +120,7 @@ def test_the_error_for_a_store_that_keeps_failing_names_shard_and_cause(
         assert cause in said
         assert raised.value.__cause__ is not None
         Trouble.reset()
-        assert next(reader).position == 0  # the store works again, and so does the reader
+        assert next(reader).position == 0  # when the store works again, the reader does too
     assert_cache_is_sound(tmp_path / "cache")
 
 

@@ -1,4 +1,4 @@
-"""Memory, open files and mappings of a reader stay small."""
+"""A reader needs little memory, few open files and few mappings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_access_by_number_maps_one_shard_at_a_time(dataset: Path, tmp_path: Path
 
 
 def many_linked(dataset: Path, out: Path, shards: int) -> Manifest:
-    """Make a dataset of many shards that are hard links to one."""
+    """Make a dataset of many shards, which are all hard links to one file."""
     manifest = read_manifest(dataset)
     entry = min(manifest.shards["train"], key=lambda entry: entry.buckets)
     entries = tuple(replace(entry, name=f"train/linked-{i}.arrow") for i in range(shards))
@@ -87,14 +87,14 @@ def test_memory_open_files_and_mappings_do_not_grow_over_ten_epochs(
     found = measured(dataset, 10, tmp_path / "cache" if cached else "")
     shards = len(read_manifest(dataset).shards["train"])
     assert found[9]["anonymous"] - found[2]["anonymous"] < 2 << 20
-    # a window, the prefetched shards, and the shard of the bucket in hand
+    # shards of the window, prefetched shards, and the shard of the current bucket
     assert max(epoch["mappings"] for epoch in found[:10]) <= 9 < shards
     assert max(epoch["files"] for epoch in found[:10]) <= found[10]["files"] + 10
     assert found[10]["mappings"] == 0
 
 
 def test_many_shards_need_few_open_files(dataset: Path, tmp_path: Path) -> None:
-    many_linked(dataset, tmp_path / "many", 1500)  # the limit is 1024, see MEASURED
+    many_linked(dataset, tmp_path / "many", 1500)  # MEASURED limits open files to 1024
     found = measured(tmp_path / "many", 1)
     assert found[0]["files"] < 20
     assert found[0]["mappings"] <= 9

@@ -96,7 +96,7 @@ for i, bucket in enumerate(reader):
 def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path: Path) -> None:
     """One job reads six epochs while two others on its cache are killed repeatedly.
 
-    The store fails from time to time.
+    The store fails from time to time, and shards are deleted from the cache.
     """
     cache, url = tmp_path / "cache", f"troubled://{dataset}"
     total = sum(entry.bytes for entry in read_manifest(dataset).shards["train"])
@@ -104,7 +104,7 @@ def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path
         url,
         str(cache),
         str(2 * total),
-    ]  # less than three jobs use: they evict each other's shards
+    ]  # too small for three jobs, so they evict each other's shards
 
     def job(seed: int, buckets: int) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", JOB, *arguments, str(seed), str(buckets)]
@@ -129,7 +129,7 @@ def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path
         victims[seed].kill()
         victims[seed].communicate()
         for path in list(cache.glob("*.arrow"))[: chance.randrange(4)]:
-            path.unlink(missing_ok=True)  # somebody deletes shards, too
+            path.unlink(missing_ok=True)
         victims[seed] = job(seed, 10**9)
     printed, errors = survivor.communicate(timeout=60)
     for victim in victims.values():

@@ -18,7 +18,7 @@ from tests.helpers.processes.runs import cut, losses, start, train
 from trainer.checkpoints.file_hashes import HASHES, FileHash, read_hashes, write_hashes
 
 FLIPS = 8
-"""Bits to flip in each file of a checkpoint, evenly spread."""
+"""Number of bits to flip in each file of a checkpoint, evenly spread over the file."""
 
 
 def flip(path: Path, bit: int) -> None:
@@ -28,7 +28,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 def refused(data: Path, out: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """Return the error of a run that refuses to resume."""
+    """Start a run that must refuse to resume; return its error."""
     with pytest.raises(SystemExit) as stopped:
         train(data, out, *options)
     assert stopped.value.code == 1
@@ -64,7 +64,7 @@ def test_a_flipped_bit_in_any_file_is_found_before_anything_is_loaded(
             assert name in said
             assert "step-00000004" in said
             flip(checkpoint / name, bit)
-    assert losses(train(many_shards, out)) == losses(whole)  # each bit was flipped back
+    assert losses(train(many_shards, out)) == losses(whole)  # all bits have their old values again
 
 
 def test_the_error_names_the_newest_whole_checkpoint_and_its_remedy_resumes(
@@ -147,7 +147,7 @@ def test_all_ranks_refuse_a_checkpoint_that_one_rank_finds_damaged(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
-    # the second of three files: rank 1 reads it
+    # the second of three files, which rank 1 hashes
     flip(out / "checkpoints" / "step-00000008" / "__0_0.distcp", 100_000)
     with start(many_shards, out, ranks=2) as job:
         job.wait()
@@ -183,7 +183,7 @@ def test_a_renamed_checkpoint_is_refused(
 
 
 def edited(**changes: object) -> Callable[[Path], None]:
-    """Change fields of state.json; `a__b` is field b of a."""
+    """Return a function that changes fields of state.json. `a__b` is the field b of a."""
 
     def edit(checkpoint: Path) -> None:
         state = json.loads((checkpoint / "state.json").read_text())
@@ -240,7 +240,7 @@ def test_each_field_of_the_state_is_checked(
 
 
 class Program:
-    """Object whose pickle calls a function."""
+    """Object whose pickle calls os.mkdir when it is loaded."""
 
     def __init__(self, proof: Path) -> None:
         self._proof = proof
@@ -269,8 +269,8 @@ def test_an_older_checkpoint_is_removed_only_after_the_newer_one_is_on_the_disk(
 ) -> None:
     """A run syncs a checkpoint's files and folder, renames the folder, then replaces `latest`.
 
-    After each of these renames, the run syncs the parent folder. It writes exports in the same way.
-    The test records the real system calls.
+    After each of these two renames, the run syncs the parent folder. Exports are written in the
+    same way. The test records these calls, which also run.
     """
     done: list[tuple[str, str]] = []
     sync, replace, remove = os.fsync, os.replace, shutil.rmtree

@@ -1,4 +1,4 @@
-"""If a checkpoint does not fit on the disk, the error is one line, which names the last complete
+"""If a checkpoint does not fit on the disk, the error is one line. It names the last complete
 checkpoint, if there is one."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.helpers.processes.runs import cut, train
 
 @contextmanager
 def small_files() -> Iterator[None]:
-    """Let no file of this process grow beyond 50 kB: writing fails as on a full disk."""
+    """Limit the size of this process's files to 50 kB, so that writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:

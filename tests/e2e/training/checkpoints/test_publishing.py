@@ -59,8 +59,8 @@ def test_a_run_killed_at_any_point_of_its_first_publication_resumes(
             "step-00000008\nstep-00000004\n",
             8,
         ),
-        ("step-00000004\n", "step-00000008\nstep-00000012\n", 4),  # then the user chose another
-        # killed before the checkpoint had its name
+        ("step-00000004\n", "step-00000008\nstep-00000012\n", 4),  # the user edited `latest`
+        # killed before the checkpoint was renamed
         (
             "step-00000004\n",
             "step-00000099\nstep-00000004\n",

@@ -94,7 +94,7 @@ def test_a_lock_whose_heartbeat_stops_is_taken_over(
 ) -> None:
     path = left_by(ELSEWHERE, tmp_path / "run")
     monkeypatch.setattr(trainer.checkpoints.run_lock, "STALE_SECONDS", 1.0)
-    # the heartbeat is young, however long this process takes to look at it
+    # at first the heartbeat is fresh, however slowly this process runs
     monkeypatch.setattr(trainer.checkpoints.run_lock, "_now", lambda folder: path.stat().st_mtime)
     train(many_shards, tmp_path / "run", *SHORT, steps=1)
     assert "was held by process 1 on node7" in capsys.readouterr().err
@@ -155,7 +155,7 @@ def test_a_run_whose_folder_was_taken_over_ends(many_shards: Path, tmp_path: Pat
         os.replace(out / "other", out / LOCK)
         assert job.wait() == 1
     assert "was taken over by another run (process 1 on node7" in job.said
-    assert (out / LOCK).read_bytes() == content  # the lock of the other run stays
+    assert (out / LOCK).read_bytes() == content  # the other run's lock is not removed
 
 
 def test_exactly_one_of_many_runs_takes_over_a_dead_lock(tmp_path: Path) -> None:
