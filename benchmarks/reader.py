@@ -8,9 +8,9 @@
 Peers are loaders of other libraries. They need `pip install torch litdata datasets
 mosaicml-streaming transformers` in a separate environment. In each round the loaders run one after
 the other, each for the same time. Two results are printed for each loader: its median speed, and
-the ratio of our speed to its speed (the median of the ratios of all rounds). Each loader shuffles
-the same packed rows, and serves them in one process without workers. Files are in the page cache,
-and each row's tokens are copied into one buffer.
+the ratio of our speed to its speed, as the median over rounds. Each loader shuffles the same packed
+rows, and serves them in one process without workers. Files are in the page cache, and each row's
+tokens are copied into one buffer.
 """
 
 from __future__ import annotations

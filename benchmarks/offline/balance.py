@@ -45,7 +45,7 @@ def main() -> None:
     )
     parser.add_argument("datasets", nargs="+")
     parser.add_argument("--preset", default="esm2-650m", choices=list(PRESETS))
-    parser.add_argument("--buckets", type=int, default=60, help="largest number of buckets to time")
+    parser.add_argument("--buckets", type=int, default=60, help="maximum number of buckets to time")
     parser.add_argument("--json", default="", help="file for the results")
     arguments = parser.parse_args()
     rows = []
@@ -97,7 +97,7 @@ def spread(run: TrainingRun, buckets: int) -> dict[str, Any]:
         passes.append([begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)])
     times = [
         statistics.median(each) for each in zip(*passes[1:], strict=True)
-    ]  # the first pass captures the step
+    ]  # without the first pass, which captures the step
     costs = torch.stack(squares[:buckets])
     mean = statistics.fmean(times)
     draw = random.Random(0)

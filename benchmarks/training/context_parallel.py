@@ -6,9 +6,9 @@ forward and backward.
     torchrun --nproc-per-node 4 -m benchmarks.training.context_parallel DATASET --presets esm2-650m
 
 The ranks that share a bucket are called a group. The benchmark tries each group size that divides
-the number of ranks. Weight matrices are three times the trainer's random initial matrices: with
-these alone, attention would be nearly uniform. Each rank holds all parameters in bf16. Gradients
-are summed over a group in fp32.
+the number of ranks. The trainer's random initial weight matrices are multiplied by 3, because
+attention would otherwise be nearly uniform. Each rank holds all parameters in bf16. Gradients are
+summed over a group in fp32.
 """
 
 from __future__ import annotations

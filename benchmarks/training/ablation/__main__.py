@@ -52,7 +52,7 @@ from trainer.config import PRESETS
 from trainer.distributed.topology import Topology, process_group
 
 SAMPLE: Final = 128
-"""Number of buckets that provide the workers' sequences, which the workers repeat endlessly."""
+"""Number of buckets. The workers repeat the sequences of these buckets endlessly."""
 
 
 def measure(
@@ -145,7 +145,7 @@ def parsed() -> argparse.Namespace:
         "--warmup",
         type=int,
         default=20,
-        help="number of steps before timing; use more than 2 per worker (batches prepared ahead)",
+        help="number of steps before timing; must exceed 2 per worker, the batches prepared ahead",
     )
     parser.add_argument("--workers", type=int, default=8, help="number of DataLoader workers")
     parser.add_argument(

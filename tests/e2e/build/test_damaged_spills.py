@@ -1,4 +1,7 @@
-"""Damage of a work file never reaches a dataset: the task that wrote the file runs again."""
+"""Damage of a work file never reaches a dataset: the task that wrote the file runs again.
+
+A spill is the file of a map task. A rest holds sequences that did not fill a bucket.
+"""
 
 from __future__ import annotations
 
@@ -218,7 +221,7 @@ def test_tasks_of_a_list_write_damaged_files_again(
             next(file for file in work_files(place) if "rest-of-" in str(file)),
             lambda content: flipped(content, 999),
         )
-        # the command `commit` runs the tasks again that wrote the damaged file
+        # `commit` repeats the task that wrote the damaged file
         damage(work_files(place)[0], lambda content: flipped(content, 4 * len(content)))
         listed = load_task_list(place, None)
         assert listed is not None

@@ -1,4 +1,4 @@
-"""Builds killed at chosen moments end in the same dataset and never publish an unfinished one."""
+"""Builds that are killed and resumed give the same dataset and never publish an unfinished one."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 
 def start(corpus: Path, out: Path, *more: str, stop_after: int = 0) -> Started:
-    """Start a build, which stops itself (SIGSTOP) after `stop_after` outcomes of tasks."""
+    """Start a build, which stops itself (SIGSTOP) when `stop_after` tasks have ended."""
     setup = started.stopping_after_outcomes(stop_after) if stop_after else ""
     return started.start("preprocess", corpus, "--out", out, *OPTIONS, *more, setup=setup, **SIZES)
 
 
 def start_and_stop(corpus: Path, out: Path, *more: str, after: int) -> Started:
-    """Start a build, and wait until it has stopped itself after `after` outcomes of tasks."""
+    """Start a build, and wait until it has stopped itself, when `after` tasks have ended."""
     process = start(corpus, out, *more, stop_after=after)
     process.wait_until_stopped()
     return process
@@ -86,7 +86,7 @@ MOMENTS = {
     "driver": (1, 3, 6, 9, 11) if LONG else (1, 6, 11),
     "worker": (1, 4, 7, 10) if LONG else (1, 7),
 }
-"""Number of task outcomes after which each run's driver or worker is killed."""
+"""For each victim, the numbers of tasks after which it is killed in successive runs."""
 
 
 @pytest.mark.parametrize("victim", MOMENTS)
@@ -97,7 +97,7 @@ def test_a_build_killed_repeatedly_gives_the_same_bytes(
     whole: dict[str, str],
     victim: str,
 ) -> None:
-    """The workers of a stopped driver keep running, so a kill interrupts them anywhere."""
+    """The driver is stopped before the kill, but its workers keep running."""
     out = tmp_path / "killed"
     for after in MOMENTS[victim]:
         process = start_and_stop(corpus, out, after=after)
@@ -134,7 +134,7 @@ def parent_of(process: int) -> int:
 
 
 def test_kills_at_any_moment_of_a_build_give_the_same_bytes(tmp_path: Path) -> None:
-    """Driver and worker are one process, killed at moments from plan to clean-up."""
+    """One process is driver and worker. It is killed many times, from planning to clean-up."""
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(450)))
     count = 500 if os.environ.get("THDPACK_LONG") else 25
     words = [str(tmp_path / "made.fasta"), str(tmp_path), str(count)]

@@ -221,7 +221,7 @@ def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corp
 
 
 def test_a_node_must_see_the_same_folder_and_have_the_same_versions(tmp_path: Path) -> None:
-    """A node whose folder has the same path but lacks the driver's new file has another disk."""
+    """A node that does not see the driver's new file at the same path does not share the folder."""
     (tmp_path / "shared").touch()
     out = LocalFolder(tmp_path, tmp_path)
     NodeRequirements("shared", versions()).refuse_other(out)

@@ -115,7 +115,7 @@ def kill_at_changes(
     *commands: tuple[object, ...],
     **sizes: int,
 ) -> None:
-    """Start commands together. Kill each right before the change of `out` that `moments` counts."""
+    """Start all commands; kill command i right before its change number `moments[i]` of `out`."""
     setups = [stopping_at_change(moment, out) for moment in moments]
     paired = zip(commands, setups, strict=True)
     processes = [start(*words, setup=setup, **sizes) for words, setup in paired]

@@ -1,4 +1,4 @@
-"""Errors about damaged files, links and limits name the remedy. Files of others stay untouched."""
+"""Errors about damaged files, links and limits name the remedy. A build spares unknown files."""
 
 from __future__ import annotations
 

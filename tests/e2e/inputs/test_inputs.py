@@ -1,4 +1,4 @@
-"""All kinds of input give the same records. A broken input causes a clear error and no files."""
+"""All kinds of input give the same records. A broken input is a clear error and leaves no files."""
 
 from __future__ import annotations
 

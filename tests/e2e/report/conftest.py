@@ -15,7 +15,7 @@ SIZES = ("--capacity", "512", "--max-seq-len", "256", "--valid-fraction", "0.1")
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a dataset of two inputs in several partitions, with duplicates. Tests copy it."""
+    """Build a dataset of two inputs in several partitions, with duplicates. Tests change copies."""
     folder = tmp_path_factory.mktemp("stats")
     (folder / "in").mkdir()
     (folder / "in" / "first.fasta").write_bytes(fasta(made_records(300, longest=300)))

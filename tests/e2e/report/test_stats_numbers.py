@@ -29,7 +29,7 @@ def text_of(path: Path) -> bytes:
 
 
 def read_slowly(inputs: list[Path], manifest: Manifest) -> list[slow_report.Record]:
-    """Return the records of the inputs, with what a build with these options does to each."""
+    """Return the records of the inputs, each with its expected status in the build."""
     texts = {path.name: text_of(path) for path in inputs}
     return slow_report.read(inputs, texts, dict(manifest.options))
 

@@ -270,7 +270,7 @@ def test_an_older_checkpoint_is_removed_only_after_the_newer_one_is_on_the_disk(
     """A run syncs a checkpoint's files and folder, renames the folder, then replaces `latest`.
 
     After each of these two renames, the run syncs the parent folder. Exports are written in the
-    same way. The test records these calls, which also run.
+    same way. The test records the real calls.
     """
     done: list[tuple[str, str]] = []
     sync, replace, remove = os.fsync, os.replace, shutil.rmtree
