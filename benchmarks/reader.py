@@ -66,7 +66,7 @@ def ours(options: Options) -> Rows:
 
 
 def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]) -> float:
-    """Copy rows into `buffer` for `seconds`; return tokens/s. Opening the loader counts."""
+    """Copy rows into `buffer` for `seconds`; return tokens/s, including the time to open."""
     tokens = 0
     started = time.perf_counter()
     while True:

@@ -14,7 +14,10 @@ LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", dtype=np.uint8)
 
 
 def residue_positions(text: np.ndarray) -> np.ndarray:
-    """Return the positions of residues in FASTA text, as int64. `text` is uint8."""
+    """Return int64[number of residues], the index of each residue in `text`.
+
+    text: uint8[N], content of a FASTA file
+    """
     ends = np.flatnonzero(text == ord("\n"))
     begins = np.concatenate(([0], ends[:-1] + 1))
     header = text[begins] == ord(">")

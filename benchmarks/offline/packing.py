@@ -3,7 +3,7 @@
     python -m benchmarks.offline.packing --fasta swissprot.fasta --plot docs/images/packing.png
 
 Lengths are capped at 1,024 tokens and shuffled. A packer gets all of them as one stream. The
-figures include all buckets, also the partly filled ones at the end of the stream. Fill is the share
+figures include the partly filled buckets at the end of the stream. Fill is the share
 of a bucket's tokens that are not padding. Spread is the coefficient of variation of Σ length² (the
 attention cost) over buckets.
 """

@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def block(run: TrainingRun, steps: int, *, save: bool) -> float:
-    """Run a block on all ranks; return its seconds."""
+    """Run a block on all ranks; return its duration in seconds."""
     run.topology.sum_(torch.zeros(1, device=run.topology.device))
     torch.cuda.synchronize()
     begun = time.perf_counter()

@@ -5,8 +5,8 @@
 No records are created or read. A partition is the share of the records that one reduce task packs;
 hashes assign records to partitions. For each number of records, this benchmark does the following:
 
-- divide input files of 10 GB each into tasks, write the task list, and pickle each task as if for a
-  worker;
+- divide input files of 10 GB each into tasks, write the task list, and pickle each task (for the
+  workers);
 - make up a result of realistic size for each task: histograms, counts, and entries of one shard and
   one records/ file for each partition (sizes of partitions are drawn from a multinomial
   distribution, which hashing would produce);
@@ -139,7 +139,7 @@ def made_parts(
             statistics=statistics,
             token_counts=(*[0] * 4, *rng.integers(1 << 20, 1 << 22, 26).tolist(), *[0] * 226),
         )
-        parts.append(pickle.loads(pickle.dumps(part)))  # parts of workers share no objects
+        parts.append(pickle.loads(pickle.dumps(part)))  # results of workers share no objects
     return parts, int(filled.max())
 
 

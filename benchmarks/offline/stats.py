@@ -147,7 +147,7 @@ def _part(
     names: tuple[str, ...],
     options: PreprocessOptions,
 ) -> ReduceResult:
-    """Write one records/ file; return what a reduce task returns for such a file."""
+    """Write one records/ file; return the result that a reduce task would return for it."""
     count = ordinal.size
     residues = np.clip(np.exp(rng.normal(5.7, 0.75, count)), 5, 40_000).astype(np.int64)
     duplicate = rng.random(count) < 0.25

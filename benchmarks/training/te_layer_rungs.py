@@ -54,7 +54,7 @@ class Plain(nn.Module):
 
 
 def te() -> ModuleType:
-    """Import Transformer Engine, which fails without a GPU, and return it."""
+    """Import and return Transformer Engine. The import fails without a GPU."""
     return importlib.import_module("transformer_engine.pytorch")
 
 

@@ -267,8 +267,9 @@ def block(run: TrainingRun, rows: Iterator[Row], steps: int) -> tuple[float, lis
     """Run a block of steps.
 
     Returns:
-        device time in seconds; the four counts of `train_step`, summed over the block; time in
-        seconds until the host had launched the block
+        device time of the block in seconds
+        the four counts of `train_step`, summed over the block
+        time in seconds until the host had launched the block
     """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()

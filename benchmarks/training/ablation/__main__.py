@@ -14,12 +14,12 @@ padding included.
   (DataCollatorForLanguageModeling).
 - torch-bshd: the same workers and padded sequences, and the trainer's own step with --backend
   torch.
-- te-bshd: the same with --backend te.
+- te-bshd: as torch-bshd, with --backend te.
 - te-thd-online: workers pack sequences (next-fit) instead of padding them, and attention is THD (on
   packed rows).
 - te-thd-shards: the trainer as users run it; its reader provides packed shards, without workers.
-- te-thd-graph: the same in a CUDA graph.
-- te-thd-graph-fp8: the same with --precision fp8-delayed.
+- te-thd-graph: as te-thd-shards, in a CUDA graph.
+- te-thd-graph-fp8: as te-thd-graph, with --precision fp8-delayed.
 
 The trainer masks all rows itself, on the device. The workers mask too, as in public recipes, but
 the trainer uses the unmasked tokens. The warm-up uses up all batches that workers prepare before
@@ -145,7 +145,7 @@ def parsed() -> argparse.Namespace:
         "--warmup",
         type=int,
         default=20,
-        help="number of steps before timing; must exceed 2 per worker, the batches prepared ahead",
+        help="number of steps before timing; must exceed the batches prepared ahead, 2 per worker",
     )
     parser.add_argument("--workers", type=int, default=8, help="number of DataLoader workers")
     parser.add_argument(
