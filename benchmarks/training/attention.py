@@ -76,7 +76,7 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
     def attend(ours: bool, leaf: Tensor) -> list[Tensor]:
         """Return output and gradient.
 
-        Each call rotates QKV in place. This changes the input of the next call, but not its time.
+        Each call rotates QKV in place. The next call has other input, but takes the same time.
         """
         layer_te.is_ours = lambda *_: ours
         out = context.attend(module, leaf)
