@@ -41,7 +41,7 @@ OurThreads = Callable[[], list[threading.Thread]]
 
 
 def pytest_configure() -> None:
-    """Restore the handler of SIGINT (Ctrl-C), if pytest runs in a background script.
+    """Restore the default handler of SIGINT (Ctrl-C), in case pytest runs in a background script.
 
     A shell makes background scripts ignore SIGINT. Processes that tests start would inherit that.
     """

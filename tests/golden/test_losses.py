@@ -1,4 +1,5 @@
-"""Twenty losses of a fixed run: data, order, masks, weights, model, optimizer and schedule.
+"""Twenty losses of a fixed run. They depend on data, order, masks, initial weights, model,
+optimizer and schedule.
 
 The run computes in float64, so that its losses do not depend on how a CPU rounds float32.
 """
@@ -27,9 +28,9 @@ OPTIONS = (
 BOUND = 2e-5
 """Largest difference of a loss from its golden value.
 
-Initial weights are float32 normal draws, whose last digit depends on the CPU's vector
-instructions. That moved a loss by up to 4e-6. Another mask, order or schedule moves losses by 1e-3
-and more.
+Initial weights are drawn in float32, and their last digit depends on the CPU's vector
+instructions. This changed losses by up to 4e-6. Another mask, order or schedule changes losses by
+at least 1e-3.
 """
 
 
@@ -39,7 +40,7 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def filled(model: torch.nn.Module, *arguments: object, **options: object) -> dict[str, Tensor]:
         fill(model, *arguments, **options)  # type: ignore[arg-type]
-        return {}  # no masters: the weights are exact enough
+        return {}  # no fp32 masters, because the weights themselves are float64
 
     def to_double(tensor: Tensor) -> Tensor:
         # fused AdamW takes float32 scalars only

@@ -1,6 +1,6 @@
 """GPU tests: `pytest -o addopts= --confcutdir tests/gpu tests/gpu`.
 
-They need no compiled kernels, and one dataset, which THDPACK_DATASET names.
+They do not need compiled kernels. The environment variable THDPACK_DATASET names their dataset.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def model(
     scale: float = 3.0,
     **changes: Any,
 ) -> tuple[Esm2, ComputeOptions, dict[str, Tensor]]:
-    """Return a model with larger random weights than usual, so that differences show."""
+    """Return a model with larger random weights than usual, so that errors change its results."""
     compute = ComputeOptions(backend=backend, precision=numbers, **changes)  # type: ignore[arg-type]
     built = build(shape, compute)
     for parameter in built.parameters():
@@ -54,7 +54,7 @@ def model(
 
 
 def row(seed: int) -> tuple[Tensor, SequenceLayout, Tensor]:
-    """Return masked tokens, their sequences (32 slots, filled up), and labels."""
+    """Return masked tokens, the layout of their sequences in 32 slots, and labels."""
     generator = torch.Generator().manual_seed(seed)
     total = sum(LENGTHS)
     ids = torch.randint(4, 24, (total,), generator=generator)

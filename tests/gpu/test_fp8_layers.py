@@ -75,7 +75,7 @@ def test_fp8_weights_compute_as_weights_that_are_cast_in_each_pass(numbers: str,
                 assert precision.is_quantized(parameter) is (
                     quantized and name.startswith("layers.") and parameter.ndim == 2
                 ), name
-                # both are cast from the same numbers
+                # both models get numbers that bf16 represents exactly
                 parameter.copy_(masters[name].bfloat16().float())
         results.append(run(built, compute, inputs))
     (expected, expected_grads), (found, grads) = results
@@ -113,14 +113,16 @@ def test_fp8_weights_follow_their_masters() -> None:
         master = saved[f"model.{name}"]
         assert not torch.equal(parameter.detach().float(), before[name]), name
         if precision.is_quantized(parameter):
-            # e4m3 rounds to 2.6 % (rms)
+            # rounding to e4m3 has a relative rms error of 2.6 %
             assert error(parameter.detach().float(), master) < 0.04, name
         else:
             assert torch.equal(parameter, master.bfloat16()), name
 
 
 def test_fp8_weights_take_less_memory_in_a_step() -> None:
-    """An FP8 weight with its transpose takes 2 bytes, as a bf16 one does, but needs no FP8 copy."""
+    """A bf16 weight takes 2 bytes, and its FP8 copy comes on top. An FP8 weight with its transpose
+    takes only 2 bytes.
+    """
     shape, inputs = replace(SHAPES["650m"], layers=8), row(seed=16)
     weights = 8 * (4 * 1280 * 1280 + 2 * 1280 * 5120)
     peaks = []

@@ -1,4 +1,4 @@
-"""Our kernels against plain torch in fp32, on fresh random inputs. Unwritten values are NaN."""
+"""Comparison of our kernels with plain torch in fp32 on random inputs. Unwritten values are NaN."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_attention_matches_the_reference(heads: int, size: int, lengths: list[in
         out = Attention.apply(ours * 1, angles.cos(), angles.sin(), tiles(cu_seqlens, tokens))
         out.backward(grad)
         runs.append([out.detach(), ours.grad])
-    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))  # bit for bit
+    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))  # deterministic
     parts = [
         tensor.split(lengths)
         for tensor in (*rotated(theirs[:, :, :2], angles).unbind(2), theirs[:, :, 2])
@@ -108,7 +108,11 @@ def test_attention_matches_the_reference(heads: int, size: int, lengths: list[in
 def test_rotary_embedding_matches_the_reference(
     dtype: torch.dtype, heads: int, size: int, together: bool
 ) -> None:
-    """together: the three gradients are views of one tensor, as attention returns them."""
+    """Compare results and gradients.
+
+    Args:
+        together: pass the three gradients as views of one tensor, as attention returns them.
+    """
     from trainer.kernels.rope import RotateQKV
 
     tokens = 1031
@@ -119,7 +123,7 @@ def test_rotary_embedding_matches_the_reference(
     )
     ours, theirs = qkv.clone().requires_grad_(), qkv.float().requires_grad_()
     found = RotateQKV.apply(ours * 1, angles.cos(), angles.sin())
-    given = grad.clone().unbind(2)  # gradients are rotated in place, too
+    given = grad.clone().unbind(2)  # a copy, because the backward pass rotates in place
     torch.autograd.backward(found, given if together else [part.contiguous() for part in given])
     expected = (*rotated(theirs[:, :, :2], angles).unbind(2), theirs[:, :, 2])
     torch.autograd.backward(expected, grad.float().unbind(2))

@@ -69,9 +69,9 @@ def test_divisions_give_the_same_losses_captured_or_eager(
         captured = max(abs(on[step] - off[step]) for step in sharded)
         divided = max(abs(on[step] - sharded[step]) for step in sharded)
         print(numbers, shard, "captured against eager", captured, "against FSDP2", divided)
-        # the embedding's gradient is added up by atomics, in any order
+        # atomics sum the embedding's gradient in a random order
         assert captured < 1e-4
-        # bf16 gradients are rounded before or after the sum over micro-batches
+        # FSDP2 rounds gradients to bf16 at another point of the sum over micro-batches
         assert divided < 5e-4
     chosen = json.loads((runs["auto", "auto"] / "options.json").read_text())["compute"]
     assert (chosen["shard"], chosen["cuda_graph"]) == ("none", "on")

@@ -1,4 +1,4 @@
-"""Training runs with backend te: what they learn, and how they resume."""
+"""Training runs with backend te: losses, resume, captured steps, recomputation and FP8 weights."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_a_captured_step_equals_an_eager_one(
         "first different step",
         next((i + 1 for i, d in enumerate(differences) if d), None),
     )
-    # two eager runs differ as much: atomics add up the embedding's gradient in any order
+    # Even two eager runs differ this much, because atomics sum the embedding's gradient in a
+    # random order.
     assert max(differences[:10]) < 1e-4
     assert max(differences) < 2e-2
 
@@ -106,7 +107,7 @@ def test_recomputation_updates_histories_once_a_micro_batch(
         )
         with process_group() as topology, ExitStack() as stack:
             one = TrainingRun(options, topology, stack)
-            for _ in range(2):  # four micro-batches each: a history has room for 16
+            for _ in range(2):  # eight micro-batches in all; a history has room for 16
                 train_step(one, one.feed, 1e-4)
             histories = {
                 name: tensor
@@ -129,13 +130,13 @@ def test_a_run_with_fp8_weights_learns_like_one_without(
     cast, kept = losses(tmp_path / "cast" / "run"), losses(tmp_path / "kept" / "run")
     print(numbers, {step: kept[step] - cast[step] for step in cast})
     assert cast[30] < cast[1] - 0.1
-    # delayed scaling casts the first weights with an arbitrary scale
+    # at first, delayed scaling has no history and casts weights with an arbitrary scale
     assert abs(kept[1] - cast[1]) < 0.03
     assert abs(kept[30] - cast[30]) < 0.1  # early training is unstable
 
 
 def snapshot(built: Esm2) -> dict[str, Tensor]:
-    """Return the scaling state, and the weights as the layers see them."""
+    """Return the scaling state, and the weights (dequantized where they are FP8)."""
     with torch.no_grad():
         weights = {
             name: p.dequantize() if precision.is_quantized(p) else p.detach().clone()
@@ -165,7 +166,7 @@ def test_scaling_state_and_weights_are_bit_identical_after_a_resume(
         assert again.step == 5
         found = snapshot(again.model)
     scales = [name for name in expected if name.endswith(".scale")]
-    assert len(scales) == low * 4 * 2  # layers, modules, directions
-    assert all(bool((expected[name] != 1).any()) for name in scales)  # training has changed them
+    assert len(scales) == low * 4 * 2  # layers × modules × (forward, backward)
+    assert all(bool((expected[name] != 1).any()) for name in scales)  # 1 is the initial scale
     assert found.keys() == expected.keys()
     assert not [name for name in expected if not torch.equal(found[name], expected[name])]

@@ -64,7 +64,7 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
         layer_norm_eps=1e-5,
         emb_layer_norm_before=False,
     )
-    with torch.device("meta"):  # without values: drawing initial values takes up to a minute
+    with torch.device("meta"):  # allocate later: drawing initial values takes up to a minute
         model = EsmForMaskedLM(config).eval()
     model.to_empty(device=CPU)
     model.tie_weights()

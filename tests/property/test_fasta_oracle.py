@@ -1,4 +1,4 @@
-"""Compare our FASTA parser with Biopython's on generated text, cut into chunks and ranges anywhere.
+"""Compare our FASTA parser with Biopython's on random text, in random chunks and ranges.
 
 Hypothesis draws one string, in which each letter stands for a piece of FASTA. The pieces are then
 joined. To draw each piece by itself would take six times as long. Set THDPACK_LONG to try ten times
@@ -25,7 +25,7 @@ ASCII = [">", "\n", "\r\n", "\n>", "\n>id text\n", "MKTAYIAKQR", "lagv", "*", " 
 
 
 def spelled(pieces: Sequence[str], *, least: int, most: int) -> st.SearchStrategy[bytes]:
-    """Return a strategy of `least` to `most` pieces in a row, as UTF-8."""
+    """Return a strategy for texts of `least` to `most` pieces, encoded as UTF-8."""
     names = [chr(ord("A") + i) for i in range(len(pieces))]
     table = str.maketrans(dict(zip(names, pieces, strict=True)))
     drawn = st.text("".join(names), min_size=least, max_size=most)

@@ -55,7 +55,9 @@ printable = st.text(printable_categories, max_size=60)
 
 
 def page_of(name: str) -> str:
-    """Return the page of a small report; report, input, option and record have this name."""
+    """Return the page of a small report in which an input, an option, a record and the report
+    itself all have the same name.
+    """
     report = made_report(records=400, names=(name,))
     note = replace(report.longest[0], id=name)
     return page(
@@ -74,7 +76,7 @@ def test_any_name_is_shown_as_text(name: str) -> None:
         for (_, attributes), text in zip(tree.elements, tree.text_of, strict=True)
         if attributes.get("class") == "name"
     ]
-    assert shown.count(name or "(empty)") >= 3  # as the heading, the input and the record
+    assert shown.count(name or "(empty)") >= 3  # heading, input and record
     assert (
         tree.text_of[[element for element, _ in tree.elements].index("title")]
         == f"{name} · thdpack"
@@ -109,7 +111,7 @@ def test_a_shortened_name_fits_and_keeps_both_ends(text: str, length: int) -> No
 
 
 def nothing_kept() -> Report:
-    """Return a report whose records are all too short: no sequence, no bucket, no budget."""
+    """Return a report without sequences, because all its records are too short."""
     report = made_report(records=40)
     fates = dict.fromkeys(Status, 0) | {Status.TOO_SHORT: 40}
     inputs = tuple(

@@ -103,7 +103,7 @@ def test_there_is_one_training_script_and_it_is_short() -> None:
 def test_the_trainer_imports_transformer_engine_and_transformers_only_where_they_are_used() -> None:
     [config] = imported("import trainer.config")
     assert "torch" not in config
-    # a fork of a process that has imported trainer.train
+    # the new process is a fork of one that has imported trainer.train
     loaded = set(Job("import sys; print(*sys.modules)", []).finish().split())
     assert {"torch", "trainer.train"} <= loaded
     assert not loaded & {

@@ -37,7 +37,7 @@ def ray_cluster(nodes: int, *, timeout: float) -> Iterator[Any]:
 
     start_process = ray._private.services.start_ray_process
     with pytest.MonkeyPatch.context() as patch:
-        # without a dashboard it only reports usage, and takes a second to start
+        # without a dashboard, the API server only reports usage, but takes a second to start
         patch.setattr("ray._private.node.Node.start_api_server", lambda *_, **__: None)
         patch.setattr(
             "ray._private.services.start_ray_process",
@@ -71,7 +71,7 @@ def without_agents(command: list[str]) -> list[str]:
         "--runtime_env_agent_port": "1",
     }
     if "--dashboard_agent_command" not in names:
-        return command  # of a process that is no node
+        return command  # not the command of a node
     return [
         f"{name}={changed[name]}" if name in changed else word
         for name, word in zip(names, command, strict=True)
@@ -79,12 +79,12 @@ def without_agents(command: list[str]) -> list[str]:
 
 
 def raylet(node: Any) -> int:
-    """The process of a node that all its workers descend from."""
+    """Process of a node that starts all its workers."""
     return int(node.all_processes["raylet"][0].process.pid)
 
 
 def descendants(root: int) -> list[int]:
-    """Return the processes that a process started, and those that these started."""
+    """Return all descendants of a process."""
     started: dict[int, list[int]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -104,18 +104,18 @@ def works(process: int) -> bool:
 
 
 def kill_one_at_work(process: Started, cluster: Any, rng: random.Random) -> bool:
-    """Kill a worker while it runs a task of a build; False if the build ended before."""
+    """Kill a worker while it runs a task of a build. Return False if the build ends first."""
     while process.poll() is None:
         below = [pid for node in cluster.list_all_nodes() for pid in descendants(raylet(node))]
         at_work = list(filter(works, below))
         if at_work and kill(rng.choice(at_work)):
             return True
-        time.sleep(0.002)  # leave the processor to Ray; a task takes longer
+        time.sleep(0.002)  # leave the CPU to Ray for a moment that is shorter than any task
     return False
 
 
 def kill(process: int) -> bool:
-    """Return whether the process existed."""
+    """Kill a process. Return whether it existed."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
         return True
@@ -123,7 +123,7 @@ def kill(process: int) -> bool:
 
 
 def kill_node(cluster: Any) -> None:
-    """SIGKILL a node that no driver is on, and add another."""
+    """Send SIGKILL to a node on which no driver runs, and add a new node."""
     victim = min(cluster.worker_nodes, key=raylet)
     assert kill(raylet(victim))
     cluster.remove_node(victim, allow_graceful=False)

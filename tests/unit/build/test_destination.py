@@ -58,7 +58,7 @@ def corpus(tmp_path: Path) -> Path:
 def once(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, meanwhile: Callable[..., object]
 ) -> None:
-    """Call something before the next call of the method."""
+    """Replace a method so that its next call runs `meanwhile` first."""
     method = getattr(owner, name)
 
     def call(*arguments: Any, **named: Any) -> Any:
@@ -231,7 +231,7 @@ def test_a_task_list_on_a_store_replaces_only_the_dataset_of_its_planning_time(
     ObjectFolder(OUT).remove(PLAN)
     planned = signed(listed(corpus, OUT, seed=1, overwrite=True).to_json())
     build_here(corpus, OUT, seed=2, overwrite=True, **SMALL)
-    # commit from a build that began before this plan was written, and so did not see it
+    # The plan is written only after the commit, because the other build must not see it.
     with ObjectFolder(OUT).written(PLAN) as file:
         file.write(planned)
     with pytest.raises(BuildError, match="another build committed"):
@@ -246,7 +246,7 @@ def the(found: TaskList | None) -> TaskList:
 def test_the_same_command_rewrites_a_file_that_fails_verification(
     build_here: BuildHere, corpus: Path, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A byte differs, but size, time, etag and markers are the same."""
+    """One byte is changed. The file's size, time and etag, and the build's markers, are not."""
 
     def damage(task: VerifyTask, *_: object) -> None:
         if place == OUT:
@@ -268,7 +268,7 @@ def test_the_same_command_rewrites_a_file_that_fails_verification(
 def test_a_folder_on_nfs_with_open_files_is_cleaned_up(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On NFS, a removed file that is open stays under another name until it is closed."""
+    """NFS renames a removed file that is still open, and keeps it until it is closed."""
     out = tmp_path / "out"
     unlink = Path.unlink
 
@@ -313,7 +313,7 @@ def test_a_file_system_without_locks_is_not_reported_as_another_build(
 def test_a_file_that_is_replaced_is_never_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other machines read a spill while a requeued task writes it again."""
+    """A requeued task may write a spill (a work file) again while other machines read it."""
     final, replace, there = tmp_path / "map-000000.arrow", os.replace, []
     monkeypatch.setattr(
         "os.replace", lambda *paths: (there.append(final.exists()), replace(*paths))
@@ -327,7 +327,7 @@ def test_a_file_that_is_replaced_is_never_missing(
 def test_a_file_that_cannot_be_finished_ends_the_build_and_is_removed(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads finish shards while the task continues."""
+    """A shard is finished by a thread, so its error occurs while the task continues."""
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

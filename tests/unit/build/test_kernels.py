@@ -47,7 +47,7 @@ def test_hashes_match_the_xxhash_library(values: list[list[int]]) -> None:
 
 
 def test_hashes_match_the_xxhash_library_for_each_length_class_of_xxh3() -> None:
-    # the algorithm changes at 16, 128, 240, and each 1024
+    # XXH3 uses another algorithm from 17, 129 and 241 bytes on, and works in blocks of 1,024 bytes
     lengths = np.array([*range(600), 1023, 1024, 1025, 16_384, 100_000])
     ends = np.cumsum(lengths)
     tokens = np.random.default_rng(5).integers(0, 256, int(ends[-1]), dtype=np.uint8)
@@ -63,7 +63,7 @@ def random_hashes(count: int) -> np.ndarray:
 
 
 def six_sigma(share: float, count: int) -> float:
-    """Return six standard deviations of a share that `count` independent draws have."""
+    """Return six standard deviations of the share of hits in `count` independent draws."""
     return 6 * float(np.sqrt(share * (1 - share) / count))
 
 
@@ -90,7 +90,7 @@ def test_shuffle_keys_depend_on_each_of_their_inputs() -> None:
         shuffle_keys(hashes, zeros, zeros + 1, 0),
     ):
         assert (keys != other).all()
-    # the order by key must not resemble the order by hash: the rank correlation of 1,000
-    # independent pairs has a standard deviation of 1 / √999
+    # The order by key must be independent of the order by hash. Between independent orders of
+    # 1,000 items, the rank correlation has a standard deviation of 1 / √999.
     ranks = [np.argsort(np.argsort(values)) for values in (hashes["high"], keys)]
     assert abs(np.corrcoef(*ranks)[0, 1]) < 6 / 999**0.5

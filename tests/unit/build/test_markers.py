@@ -1,4 +1,4 @@
-"""Damaged or hostile markers and work files are ignored, and lead to no file outside."""
+"""Damaged or hostile markers and work files are ignored. No file outside the build is touched."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def load_mapped_anew(work: LocalFolder, name: str) -> None:
 
 
 def test_a_work_file_replaced_by_a_link_is_written_again(place: Path) -> None:
-    """A link is refused even if its target has the right bytes, which may change later."""
+    """A link is refused even if its target has the right bytes: the target may change later."""
     task = tasks_of(place)[0]
     assert isinstance(task, MapTask)
     spill = place / ".build" / task.spill

@@ -178,7 +178,7 @@ def test_options_that_array_commands_do_not_support_are_refused(
 ) -> None:
     try:
         code: object = _run(arguments)
-    except SystemExit as leaving:  # tyro's
+    except SystemExit as leaving:  # raised by tyro
         code = leaving.code
     assert code == 2
     assert said in "".join(capsys.readouterr())

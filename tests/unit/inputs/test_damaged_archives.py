@@ -70,7 +70,7 @@ def test_a_flipped_bit_is_an_error_or_changes_no_record(
         except InputError as error:
             errors += 1
             assert str(path) in str(error)
-    assert errors > FLIPS // 2  # the flips did damage something
+    assert errors > FLIPS // 2  # otherwise the flips would hardly damage anything
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,7 +163,7 @@ def test_an_archive_that_needs_a_dictionary_is_an_error(tmp_path: Path) -> None:
 
 
 LONG_TEXT = (b">a\n" + b"M" * 60_000 + b"\n") * 1_000
-"""More text than is decompressed ahead of the parser."""
+"""Text that is longer than the part that is decompressed ahead of the parser."""
 
 
 def test_no_thread_remains_after_a_broken_archive(tmp_path: Path) -> None:

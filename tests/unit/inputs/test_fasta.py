@@ -1,4 +1,4 @@
-"""FASTA as found in the wild: what is read, what is an error; chunks and ranges do not matter."""
+"""Which FASTA is read and which is an error. Chunks and ranges do not change the result."""
 
 from __future__ import annotations
 

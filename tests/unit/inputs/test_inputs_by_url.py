@@ -1,4 +1,4 @@
-"""Inputs by URL: how versions are told apart, how inputs are named, and how errors read."""
+"""Inputs by URL: detection of changed files, names of inputs, and error messages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def found(*inputs: str) -> list[Source]:
 
 @pytest.fixture
 def twins(tmp_path: Path) -> Path:
-    """Write two files of one size and different times."""
+    """Write two files of the same size but different modification times."""
     for place, time in (("a", 1_000_000_000), ("b", 1_100_000_000)):
         (tmp_path / place).mkdir()
         (tmp_path / place / "x.fasta").write_text(f">{place}\nMKV\n")
@@ -178,7 +178,7 @@ def test_a_folder_on_a_store_skips_hidden_objects_and_reads_names_that_look_like
         ({"AWS_ENDPOINT_URL": ""}, "no credentials for the store .*: set AWS_ACCESS_KEY_ID"),
         ({"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}, "nothing answers at"),
         (
-            # with a proxy, only the proxy can tell
+            # with a proxy, only the proxy knows whether the store answers
             {
                 "AWS_ACCESS_KEY_ID": "k",
                 "AWS_SECRET_ACCESS_KEY": "s",

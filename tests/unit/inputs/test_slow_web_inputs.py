@@ -1,4 +1,4 @@
-"""Slow, silent and absent web servers have different errors, none of them "missing file"."""
+"""Slow, silent and absent web servers cause different errors, but never "missing file"."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_server_error_is_not_reported_as_a_missing_file(
 
 def test_a_refused_connection_is_not_reported_as_a_missing_file(run: Run, tmp_path: Path) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody listens on it
+        taken.bind(("127.0.0.1", 0))  # bound, but nothing listens on the port
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
         url = f"{address}/x.fasta"
         done = run("preprocess", url, "--out", tmp_path / "out")

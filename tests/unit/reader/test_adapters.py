@@ -131,7 +131,8 @@ def test_a_hugging_face_model_computes_the_same_from_a_bucket_as_from_each_seque
         found = model(**{name: torch.tensor(value) for name, value in arguments.items()}).logits
         for row, tokens in enumerate(real(bucket)):
             alone = model(input_ids=torch.tensor([tokens])).logits[0]
-            # float64 rounds to 1e-13 here; a neighbour that is attended to moves logits by 1e-2
+            # Rounding changes float64 logits by 1e-13. Attention to a neighbouring sequence
+            # changes them by 1e-2.
             assert (found[row, : len(tokens)] - alone).abs().max() < 1e-9
 
 
@@ -154,7 +155,7 @@ def test_a_failed_batch_is_delivered_again_whole(
     with ShardReader(dataset, buckets_per_step=4, prefetch=0) as reader:
         first = reader.number_at(0)
         entries, seen = reader.manifest.shards["train"], 0
-        for entry in entries:  # hide every shard but that of the first bucket
+        for entry in entries:  # hide every shard except the first bucket's
             if not seen <= first < seen + entry.buckets:
                 (dataset / entry.name).rename(dataset / f"{Path(entry.name).name}.hidden")
             seen += entry.buckets

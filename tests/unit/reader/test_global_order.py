@@ -73,8 +73,8 @@ def test_epochs_and_seeds_differ() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_window_shows_no_structure(seed: int) -> None:
-    """Rank correlations are small: |ρ| < 4 / √n. The correlations are those between a window's
-    order and stored order, between neighbours in the window, and between two epochs.
+    """Three rank correlations ρ of n buckets are small, |ρ| < 4 / √n: between their order in a
+    window and on disk, between neighbours in a window, and between the orders of two epochs.
     """
     counts = [4096] * (2 * WINDOW_SHARDS)
     order = Order(counts, seed).epoch(0)
@@ -106,8 +106,8 @@ def test_shards_are_listed_in_the_order_of_their_use() -> None:
 
 
 def test_any_position_is_found_without_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To look up a position, however far away, only the order of its epoch and one place in one
-    window are computed."""
+    """Lookup of a position computes the shard order of one epoch and one element of one window,
+    regardless of the position."""
     epochs: list[int] = []
     permuted_values: list[int] = []
 

@@ -1,4 +1,6 @@
-"""Shards with a right hash but bad content: the reader checks cu_seqlens and ids for kernels."""
+"""Shards with a matching hash but bad content. The reader checks cu_seqlens and ids, because
+kernels would access memory out of bounds.
+"""
 
 from __future__ import annotations
 

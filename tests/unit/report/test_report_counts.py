@@ -40,7 +40,8 @@ def each(lengths: Counted) -> list[int]:
 @given(LENGTHS)
 def test_counting_by_table_and_by_sorting_agree(lengths: list[int]) -> None:
     found = Counted.of(np.array(lengths))
-    huge = Counted.of(np.array([*lengths, 1 << 40]))  # too large for a table: sorted instead
+    # 2^40 is too large an index for a table, so these lengths are sorted
+    huge = Counted.of(np.array([*lengths, 1 << 40]))
     again = Counted.of(np.append(found.values, 0), np.append(found.counts, 3))
     assert each(found) == sorted(lengths) == each(huge)[:-1] == each(again)[3:]
     assert (found.number, found.total) == (len(lengths), sum(lengths))

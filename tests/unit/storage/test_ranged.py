@@ -1,4 +1,4 @@
-"""An object read in ranges gives the bytes of the file, in any order of reads."""
+"""Reads of ranges of an object, in any order, return the same bytes as reads of the file."""
 
 from __future__ import annotations
 

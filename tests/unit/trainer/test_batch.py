@@ -1,4 +1,4 @@
-"""The batch of a run whose command line names none, and the number of its epochs."""
+"""The default batch of a run, and the number of its epochs."""
 
 from __future__ import annotations
 

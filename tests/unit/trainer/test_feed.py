@@ -1,4 +1,4 @@
-"""The feed: rows on the device."""
+"""The feed, which copies rows to the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks: which tokens and how many are masked, what replaces them, what a mask depends on."""
+"""Masks: the choice and the number of masked tokens, their replacements, and the random seed."""
 
 from __future__ import annotations
 
@@ -104,20 +104,20 @@ def test_masks_depend_only_on_seed_epoch_and_position() -> None:
         changed, also = base.input_ids != ids, other.input_ids != ids
         residues = (ids >= 4) & (ids <= 30)
         count, share = int(changed.sum()), int(also.sum()) / int(residues.sum())
-        # two independent masks have a binomial number of residues in common
+        # the number of residues that two independent masks have in common is binomial
         sigma = (count * share * (1 - share)) ** 0.5
         assert abs(int((changed & also).sum()) - count * share) < 6 * sigma
 
 
 def test_overflow_is_counted_and_dropped() -> None:
     few = masker(probability=0.01)
-    few._threshold = 1 << 23  # half of all tokens are masked; there is room for one in a hundred
+    few._threshold = 1 << 23  # select half of all tokens, although the index has room for 1 %
     ids = torch.full((10_000,), 5, dtype=torch.uint8)
     masked = few(ids, at(0))
     room = index_size(10_000, 0.01)
     assert masked.index.numel() == room
     assert bool((masked.labels != IGNORED).all())
-    # binomial: six standard deviations of 10,000 fair draws
+    # the number of selected tokens is binomial: allow six standard deviations
     assert abs(int(masked.overflow) + room - 5_000) < 6 * (10_000 * 0.25) ** 0.5
 
 

@@ -47,7 +47,8 @@ def test_steps_are_adamw_on_normalized_clipped_gradients_and_bad_steps_are_skipp
 ) -> None:
     """Compare with AdamW in float64.
 
-    Four steps round a parameter four times; an update's relative error is at most a thousandth.
+    The tolerance allows for a rounding of each parameter in each of four steps, and for a relative
+    error of an update of 1e-3.
     """
     built, masters = initialized(dtype)
     rate, steps = 1e-3, 4
@@ -71,7 +72,7 @@ def test_steps_are_adamw_on_normalized_clipped_gradients_and_bad_steps_are_skipp
         for i in range(2):
             for name, parameter in built.named_weights():
                 if dtype == torch.float32 and i:
-                    parameter.grad += halves[name][i]  # accumulates like autograd
+                    parameter.grad += halves[name][i]  # autograd accumulates in the same way
                 else:
                     parameter.grad = halves[name][i].clone()
             ours.gradients.add()
@@ -88,7 +89,7 @@ def test_steps_are_adamw_on_normalized_clipped_gradients_and_bad_steps_are_skipp
             assert all(torch.equal(before[name], p) for name, p in built.named_weights())
             continue
         expected = torch.nn.utils.clip_grad_norm_(list(reference.values()), 0.5)
-        # fp32 sums of 10⁵ squares, added pairwise: a few roundings of 6e-8
+        # the norm sums 10⁵ squares pairwise in fp32: its error is a few roundings of 6e-8
         assert norm == pytest.approx(float(expected), rel=1e-6)
         assert float(loss) == 3.0
         adam.step()

@@ -1,4 +1,6 @@
-"""One step, eager or captured: refused and failed captures, static memory, extent of autocast."""
+"""One training step, eager or captured as a CUDA graph: captures that are refused or fail, static
+memory, and the number of autocast regions.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,7 @@ def test_the_backward_pass_runs_in_autocast_if_low_precision_layers_are_recomput
 def test_the_outermost_autocast_ends_once_a_micro_batch_before_or_after_the_backward_pass(
     many_shards: Path, held: bool
 ) -> None:
-    """Each end of an outermost autocast updates delayed scaling's histories."""
+    """Delayed scaling updates its histories at the end of each outermost autocast."""
     depth, seen = 0, []
 
     @contextmanager

@@ -37,9 +37,9 @@ from trainer.resume_options import changes, resumed
 
 LONG = "THDPACK_LONG" in os.environ
 TEXTS = 12_000 if LONG else 300
-"""Number of changed versions of state.json to try, and of hashes.json."""
+"""Number of changed versions to try of state.json, and as many of hashes.json."""
 FILES = 12_000 if LONG else 100
-"""Number of changed versions of each file. The file's hash must reveal each change."""
+"""Number of changed versions of each file to try with the original hash, which must reveal each."""
 FORGED = 12_000 if LONG else 50
 """Number of changed versions of each file to try with a forged hash."""
 NAME = Checkpoints.name(8)
@@ -69,7 +69,7 @@ def optimizer(options: TrainOptions, topology: Topology) -> Optimizer:
 
 @pytest.fixture(scope="module")
 def tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """Select the embedding and its moments: all tensors would take eight times as long."""
+    """Select the embedding and its moments, because a test of all tensors takes 8 times as long."""
     return dict(islice(optimizer.named_tensors(), 3))
 
 
@@ -96,7 +96,7 @@ def folder(checkpoints: Checkpoints, tmp_path: Path) -> Path:
 
 
 def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
-    """Yield damaged bytes, and JSON with one changed value, half of each."""
+    """Yield, in turn, JSON with one changed value and randomly damaged bytes."""
     raw = json.loads(content)
     for number in range(TEXTS):
         yield damaged(content, rng) if number % 2 else json.dumps(mutated(raw, rng)).encode()
@@ -118,7 +118,7 @@ def test_a_changed_state_loads_or_gives_our_own_error(
             continue
         assert msgspec.json.decode(state.to_json(), type=RunState) == state
         optimizer.restored(state.applied)
-        # the state belongs to another run: the error must be one line
+        # the state may now belong to another run; then the reader raises one of our errors
         with (
             ExitStack() as stack,
             suppress(ValueError, ThdpackError),
@@ -156,7 +156,7 @@ def test_a_state_of_version_1_is_read(folder: Path) -> None:
     ],
 )
 def test_a_number_that_is_larger_than_int64_is_refused(folder: Path, name: str) -> None:
-    """Larger numbers would fail later: `applied` becomes an int64 tensor, and `steps` a float."""
+    """A larger number would fail later: `applied` becomes an int64 tensor, `steps` a float."""
     raw = json.loads((folder / STATE).read_bytes())
     section, _, option = name.rpartition(".")
     place = raw["options"][section] if section else raw
@@ -174,7 +174,7 @@ def test_changed_hashes_are_refused(folder: Path, topology: Topology) -> None:
     for text in texts(content, random.Random(SEED)):
         (folder / HASHES).write_bytes(text)
         if not damage(folder, topology):
-            assert read_hashes(folder) == honest  # only a blank was added
+            assert read_hashes(folder) == honest  # the change only added whitespace
 
 
 def test_forged_hashes_are_compared_with_the_files(folder: Path, topology: Topology) -> None:
@@ -242,8 +242,8 @@ def test_incomplete_metadata_is_our_own_error(
 
 @contextmanager
 def bounded_memory(more: int) -> Iterator[None]:
-    """Limit the address space to `more` bytes above its present size. A changed file may hold any
-    number as a size, and must not make the process allocate so much."""
+    """Limit the address space to `more` bytes above its present size. A changed file may contain
+    any number as a size, and must not make the process allocate that much memory."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))

@@ -57,7 +57,8 @@ def test_models_other_than_esm2_are_refused_with_a_remedy(
 
 def test_the_umask_decides_who_may_read_an_export(tmp_path: Path) -> None:
     (tmp_path / "esm").mkdir()
-    (tmp_path / "esm" / "model.safetensors.partial").touch(0o600)  # a killed run left it
+    # as a killed run would leave it
+    (tmp_path / "esm" / "model.safetensors.partial").touch(0o600)
     before = os.umask(0o027)
     try:
         folder = exported(tmp_path)
@@ -106,7 +107,7 @@ def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
         plain(input_ids=ids, attention_mask=mask, labels=labels),
         ours(input_ids=ids, attention_mask=mask, labels=labels),
     )
-    # 5 roundings were seen; a wrong scale shows at 1e-3
+    # Measured: at most 5 roundings (2^-24) of the largest logit. A wrong scale changes it by 1e-3.
     rounding = 100 * 2**-24 * float(expected.logits[mask.bool()].detach().abs().max())
     torch.testing.assert_close(
         found.logits[mask.bool()], expected.logits[mask.bool()], rtol=0, atol=rounding
@@ -145,7 +146,7 @@ def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
             backend="torch",
         )
     )
-    # the deviation of 4,096 draws is itself off by 0.02 / √8192 = 2.2e-4
+    # the standard deviation of 4,096 draws has a standard error of 0.02 / √8192 = 2.2e-4
     assert abs(float(fresh.model.layers[0].proj.weight.detach().std()) - 0.02) < 6 * 2.2e-4
     assert bool(torch.isfinite(fresh(input_ids=ids).logits[0]).all())
 
@@ -153,7 +154,7 @@ def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
 def test_the_pretrained_model_computes_on_the_device_of_its_inputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The tensor's device is current during the call, because Triton launches kernels there."""
+    """During the call, the input's device is current, because Triton launches on that device."""
     from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
     built = ThdpackEsmForMaskedLM(

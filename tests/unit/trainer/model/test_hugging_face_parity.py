@@ -149,7 +149,7 @@ def by_us_padded(model: Esm2, example: Example) -> Tensor:
 def in_float64(*models: torch.nn.Module) -> Iterator[None]:
     """Compute in float64 throughout.
 
-    Both models call `.float()` for their rotary embeddings; here it means `.double()`.
+    Both models call `.float()` for rotary embeddings. This context replaces it by `.double()`.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "float", Tensor.double)
@@ -197,7 +197,8 @@ def compare(
     theirs_off, ours_off = (float(torch.dist(each.logits, expected.logits)) for each in single)
     ratios = {"logits": ours_off / theirs_off}
     if backward:
-        # a key's bias adds the same to all scores of a query: its gradient is zero up to rounding
+        # Left out: the bias of keys. It adds the same number to all scores of a query, which
+        # softmax ignores, so that its true gradient is zero.
         true = {
             name: g
             for name, g in expected.gradients.items()
@@ -234,7 +235,7 @@ def test_backend_torch_computes_what_hugging_face_computes(preset: str, numerics
 
 
 def test_a_difference_of_one_part_in_ten_million_is_detected(numerics: None) -> None:
-    """The float64 comparison can fail: softmax scaled by 1 + 1e-7 moves logits beyond the bound."""
+    """The float64 comparison detects small errors: if softmax is scaled by 1 + 1e-7, it fails."""
     shape = shape_of("esm2-8m")
     theirs = esm(shape)
     model = ours(shape, theirs)

@@ -190,7 +190,7 @@ def test_norms_have_either_name_and_unused_tensors_are_ignored(
     from transformers import EsmForMaskedLM
 
     model = EsmForMaskedLM.from_pretrained(folder)
-    # tied in transformers, too
+    # transformers has tied the decoder to the embedding
     assert torch.equal(model.lm_head.decoder.weight, model.esm.embeddings.word_embeddings.weight)
 
 

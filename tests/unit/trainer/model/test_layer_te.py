@@ -28,7 +28,7 @@ SMALL = ModelOptions(layers=2, hidden_size=64, heads=4, ffn_size=128)
 
 
 class Linear(nn.Module):
-    """Stand-in of te.Linear: registers weight, bias, and a pickle."""
+    """Stand-in for te.Linear, with a weight, a bias, and a pickled extra state."""
 
     def __init__(
         self, in_features: int, out_features: int, *, device: str, return_bias: bool = False
@@ -106,7 +106,7 @@ def test_a_saved_model_loads_with_the_other_backend(
     # slow to import, and only one worker needs it
     from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
-    # the real one refuses te without a GPU
+    # the real function refuses backend te on a machine without a GPU
     monkeypatch.setattr(precision, "resolve", lambda options, device: options)
     shape = {
         "hidden_size": 64,

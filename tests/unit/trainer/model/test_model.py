@@ -28,9 +28,8 @@ def test_frequencies_of_a_checkpoint_are_used() -> None:
     with torch.no_grad():
         kept = model(*packed([row]))
         model.inv_freq.copy_(draw("inv_freq", model.inv_freq.shape, SMALL, seed=0, device=CPU))
-        assert (model(*packed([row])) - kept)[
-            :, :33
-        ].abs().max() > 1e-3  # rounding of frequencies to fp16 matters
+        # whether frequencies are rounded to fp16 changes the logits visibly
+        assert (model(*packed([row])) - kept)[:, :33].abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_names_and_shapes_survive_export_and_import() -> None:
         name: tensor
         for name, tensor in theirs.state_dict().items()
         if name != "lm_head.decoder.weight"
-    }  # tied
+    }  # without the decoder's weight, which is tied to the embedding
     assert there.keys() == expected.keys()
     for name, tensor in expected.items():
         assert torch.equal(there[name], tensor), name
@@ -139,7 +138,7 @@ def test_presets_have_the_published_sizes() -> None:
 
 
 def test_attention_scores_of_long_sequences_are_never_all_in_memory() -> None:
-    """4,096 tokens have 64 MiB of scores a head; no allocation is half as large."""
+    """For 4,096 tokens, each head has 64 MiB of scores. Every allocation is below half of that."""
     tokens = 4096
     sequences = SequenceLayout(torch.tensor([0, tokens], dtype=torch.int32), tokens)
     context = Context(sequences, torch.zeros(tokens, 4), Slices())

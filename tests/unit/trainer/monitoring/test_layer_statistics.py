@@ -134,7 +134,7 @@ def test_each_statistic_is_a_line_that_names_layer_and_tensor(
         found.write("model.layers.10.proj_gradient_underflows%", float("nan"), 12)
         found.close()
 
-    write(replace(single_process(CPU), rank=1))  # only rank 0 writes, for all ranks
+    write(replace(single_process(CPU), rank=1))  # writes nothing, because it is not rank 0
     write(single_process(CPU))
     assert called == [model, 9] * 2
     lines = [json.loads(line) for line in (tmp_path / "statistics.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Progress inside a step: shown in slow steps only, and counted without looking at the rows."""
+"""Progress inside a step is shown only in slow steps, and counted without reading the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FP8 weights on a CPU: a stand-in parameter records what it is quantized from."""
+"""FP8 weights on a CPU. A stand-in parameter records the tensor from which it is quantized."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_fp8_weights_are_quantized_from_their_masters_after_a_step_and_after_loa
 
 
 def test_scaling_state_comes_from_modules_with_weights_only() -> None:
-    """Attention's state is never used, and a resumed run would lack it."""
+    """Scaling state of attention modules is never used, and a resumed run does not have it."""
     model = nn.ModuleDict(
         {"linear": nn.Linear(2, 2), "attention": nn.Identity(), "bf16": nn.Linear(2, 2)}
     )

@@ -93,6 +93,6 @@ def test_a_bf16_run_has_no_low_precision_layer() -> None:
 def test_layers_outside_precision_layers_stay_in_bf16(
     numbers: str, text: str, expected: list[bool]
 ) -> None:
-    """Only layers that stay in bf16 have the flag: a nested autocast costs the host time."""
+    """Only layers that stay in bf16 open an autocast of their own, because each costs host time."""
     model = build(SMALL, ComputeOptions(backend="torch", precision=numbers, precision_layers=text))
     assert [layer.stays_bf16 for layer in model.layers] == expected

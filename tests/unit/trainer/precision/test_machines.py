@@ -1,4 +1,4 @@
-"""Precisions: which machine runs which, and which sizes they need."""
+"""Precisions: the GPUs that support each, and the multiples that each requires of model sizes."""
 
 from __future__ import annotations
 

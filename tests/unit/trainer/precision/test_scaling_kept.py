@@ -1,6 +1,6 @@
 """Validation does not change the state of delayed scaling.
 
-tests/gpu/test_scaling_kept.py does this with Transformer Engine's own modules.
+tests/gpu/test_scaling_kept.py tests the same with Transformer Engine's own modules.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainer.run import TrainingRun
 class Noting(nn.Linear):
     """Module that records the largest value that it saw, as Transformer Engine's modules do.
 
-    fp8_meta: set from the start, or by the first pass.
+    fp8_meta: scaling state. `begin` or the first forward pass creates it.
     """
 
     def begin(self) -> None:
@@ -44,12 +44,12 @@ def test_validation_adds_nothing_to_the_amax_history() -> None:
     with torch.no_grad(), preserve_scaling(model):
         model(torch.full((1, 2), 100.0))
     history = model[0].fp8_meta["scaling_fwd"].amax_history
-    assert not history.any()  # the history began inside, and was reset
+    assert not history.any()  # created inside of preserve_scaling, therefore reset at its end
     model(torch.full((1, 2), 3.0))
     with torch.no_grad(), preserve_scaling(model):
         model(torch.full((1, 2), 100.0))
         assert float(history[0]) == 100.0
-    # in place: kernels keep the address
+    # restored in place, because kernels keep the tensor's address
     assert model[0].fp8_meta["scaling_fwd"].amax_history is history
     assert float(history[0]) == 3.0
 
