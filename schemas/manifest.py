@@ -188,7 +188,7 @@ def _version() -> str:
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:
-    """Yield contradictions."""
+    """Yield a description of each contradiction in a manifest."""
     yield from _options(manifest)
     if not 3 <= manifest.max_seq_len <= manifest.capacity:
         yield (

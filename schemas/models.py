@@ -115,8 +115,7 @@ _PUBLISHED_NAMES: Final[Mapping[str, str]] = {
 
 
 def preset_hint(word: str, presets: Iterable[str]) -> str:
-    """Return what to say about a word that is not one of these presets: the one that it resembles,
-    or all of them."""
+    """Return a hint for a word that is no preset: the preset that it resembles, or all presets."""
     presets = list(presets)
     published = _PUBLISHED_NAMES.get(word.rpartition("/")[2].lower())
     if published is not None:

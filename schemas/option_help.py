@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar, get_type_hints
 T = TypeVar("T")
 _ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
 _SETTING: Final = re.compile(r"[A-Za-z_][\w-]*=")
-"""Settings such as `steps=100`, as programs with Hydra or a key-value configuration take them."""
+"""Pattern of settings such as `steps=100`, which other programs (with Hydra) accept as options."""
 
 _flowing: set[Any] = set()
 """Classes whose fields `with_flowing_help` has annotated."""
@@ -27,7 +27,7 @@ def with_flowing_help(options: type[T]) -> type[T]:
     Without this function, the help has the line breaks of the source. A help text in a field's
     tyro settings takes precedence.
     """
-    import docstring_parser  # a dependency of tyro. Workers import neither of them.
+    import docstring_parser  # lazy, because only the command line needs it. tyro depends on it.
     import tyro
 
     if options in _flowing:  # more annotations would make each call of tyro slower

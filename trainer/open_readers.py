@@ -38,7 +38,7 @@ class Readers:
 
 
 class Buckets:
-    """Buckets of the same split of several datasets, one after the other."""
+    """Concatenated buckets of the same split of several datasets."""
 
     def __init__(self, readers: Sequence[ShardReader]) -> None:
         self._readers = readers
@@ -162,8 +162,8 @@ def changes_of(reweight: Sequence[str], buckets_per_step: int) -> list[tuple[int
 def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifest:
     """Return a manifest whose train split has the average buckets of a mixture.
 
-    Its number of buckets is that of an epoch: after so many buckets of the mixture, the first
-    dataset begins to repeat.
+    Its number of buckets is the length of an epoch: the number of buckets of the mixture after
+    which one of the datasets repeats for the first time.
 
     Raises:
         ValueError: the buckets of the datasets differ in size.

@@ -3,7 +3,7 @@ bad steps need no additional pass over memory, and the host does not wait for th
 
 | parameters | masters | AdamW |
 |---|---|---|
-| fp32 | the parameters themselves | torch's fused AdamW, scale and skip as device tensors |
+| fp32 | the parameters themselves | torch's fused AdamW; scale and skip flag are device tensors |
 | bf16 (backend te) | fp32 | our kernel updates masters and parameters in one pass |
 | FP8 (--quantized-init) | fp32 | our kernel; then parameters are quantized from the masters |
 

@@ -15,7 +15,7 @@ MOST_BUCKETS: Final = 16
 GAIN: Final = 0.02
 """Smallest gain in time that is worth the memory of a larger micro-batch."""
 ROOM_OF_MERGED: Final = 0.8
-"""Largest share of a GPU's memory that merged buckets may bring a run to. A run of one bucket per
+"""Largest share of a GPU's memory that a run with merged buckets may use. A run with one bucket per
 micro-batch may use ROOM."""
 
 

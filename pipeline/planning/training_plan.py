@@ -21,10 +21,10 @@ from schemas.manifest import Manifest
 from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, check_length_multiple, preset_hint
 
 CACHE: Final = "/tmp/thdpack-cache"
-"""Value of --cache-dir in the command for a remote dataset, for the user to replace."""
+"""Placeholder for --cache-dir in the command, if the dataset is remote. The user replaces it."""
 _SHOWN: Final = 5
 _TINY: Final = "esm2-tiny"
-"""Preset of the trainer that is no published model."""
+"""Preset of the trainer that is not one of the published models."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,7 +34,8 @@ class ComputeOptions:
     0: these layers, such as 2-30 or 0,4,8-20."""
     quantized_init: bool = False
     """Store the weights of the layers in --precision-layers in FP8 instead of bf16, besides their
-    fp32 masters. This saves memory, and a cast in each forward pass. For one process only."""
+    fp32 masters. This saves memory, and a cast in each forward pass. It requires that each rank
+    holds the whole model (--shard none)."""
     recompute: Recompute = "none"
     """Activations that the backward pass recomputes, to save memory. none: no activations.
     selective: those of the feed-forward part. full: all but the inputs of layers."""

@@ -64,7 +64,7 @@ class RowShards:
         return DTensor.from_local(own, self.mesh, [Shard(0)], run_check=False)
 
     def gather(self, tensors: Iterable[Tensor]) -> None:
-        """Overwrite the rows of other ranks by their values there."""
+        """Replace the rows that other ranks update by the values from those ranks."""
         for tensor in tensors:
             if self.divides(tensor):
                 own = self.own(tensor)

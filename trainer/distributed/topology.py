@@ -31,8 +31,8 @@ from trainer.distributed.rendezvous import this_start
 from trainer.distributed.row_shards import RowShards
 
 _NCCL_GRACE: Final = timedelta(minutes=1)
-"""Difference between NCCL's timeout and that of the watch (lost_ranks.py). The watch must come
-first, because NCCL ends a process without naming the lost rank.
+"""Difference between NCCL's timeout and that of the watch (lost_ranks.py). The watch's timeout must
+end first, because NCCL ends a process without naming the lost rank.
 """
 
 

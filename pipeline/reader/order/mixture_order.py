@@ -17,7 +17,7 @@ from schemas.splitmix import mix_all
 Weight = float | str | Fraction
 
 MAX_RUN: Final = 10_000
-"""Maximum length of a run, the number of positions after which the proportions are exact."""
+"""Maximum number of positions in which a mixture reaches its exact proportions."""
 
 
 def whole_shares(weights: Sequence[Weight]) -> tuple[int, ...]:
