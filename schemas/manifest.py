@@ -192,14 +192,14 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     yield from _options(manifest)
     if not 3 <= manifest.max_seq_len <= manifest.capacity:
         yield (
-            f"max_seq_len {manifest.max_seq_len} of capacity {manifest.capacity}, "
-            "expected 3 to the capacity"
+            f"max_seq_len is {manifest.max_seq_len}, expected 3 to the capacity, "
+            f"{manifest.capacity}"
         )
     pieces = max((totals.pieces_max for totals in manifest.splits.values()), default=0)
     if pieces > manifest.capacity:
-        yield f"pieces_max {pieces} of capacity {manifest.capacity}"
+        yield f"pieces_max is {pieces}, above the capacity, {manifest.capacity}"
     elif manifest.slots != slots_for(pieces):
-        yield f"slots {manifest.slots} for pieces_max {pieces}, expected {slots_for(pieces)}"
+        yield f"slots is {manifest.slots}, expected {slots_for(pieces)} for pieces_max {pieces}"
     if set(manifest.shards) != set(SPLITS) or set(manifest.splits) != set(SPLITS):
         yield f"splits {sorted({*manifest.shards, *manifest.splits})}, expected {sorted(SPLITS)}"
         return

@@ -53,7 +53,8 @@ def refuse_foreign_options(
     Args:
         words: command line after the subcommand or the preset.
         others: for each such option, with hyphens, what to use here.
-        takes_files: whether a word without hyphens may name a file. If so, it may be `name=value`.
+        takes_files: whether a word without hyphens may name a file. If so, a word `name=value` is
+            allowed.
     Raises:
         InvalidOptionError: there is such an option, a word `name=value`, an option with one hyphen,
             or a first word without hyphens where no file is expected.

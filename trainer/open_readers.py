@@ -160,7 +160,7 @@ def changes_of(reweight: Sequence[str], buckets_per_step: int) -> list[tuple[int
 
 
 def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifest:
-    """Return a manifest whose train split has the average buckets of a mixture.
+    """Return a manifest whose train split describes the average bucket of a mixture.
 
     Its number of buckets is the length of an epoch: the number of buckets of the mixture after
     which one of the datasets repeats for the first time.

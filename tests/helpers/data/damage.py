@@ -1,4 +1,4 @@
-"""Functions that damage a shard, and the word for each kind of damage in thdpack's errors."""
+"""Functions that damage a shard, and the word in thdpack's errors for each kind of damage."""
 
 from __future__ import annotations
 

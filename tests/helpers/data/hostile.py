@@ -1,4 +1,4 @@
-"""Damaged files, as from a bad disk or an attacker: JSON with a changed value, changed bytes."""
+"""Random damage, as by a bad disk or an attacker: JSON with a changed value, or changed bytes."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def _cost(bucket: dict[str, Any]) -> int:
 
 
 def _spread(costs: list[int]) -> tuple[float, float]:
-    """Return the coefficient of variation, and the largest value divided by the mean."""
+    """Return the coefficient of variation, and the ratio of the largest value to the mean."""
     if not costs:
         return 0.0, 0.0
     mean = sum(costs) / len(costs)

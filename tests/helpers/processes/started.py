@@ -18,8 +18,8 @@ finally:
     threading._shutdown()
     atexit._run_exitfuncs()
 """
-"""Python source code around a command. It does the work that a forked process would skip: read
-fsspec's settings at the start, and wait for threads and run exit handlers at the end.
+"""Python source code that runs a command in a fork. It also does what only a new interpreter would
+do: read fsspec's settings at the start, and wait for threads and run exit handlers at the end.
 """
 
 

@@ -32,7 +32,7 @@ class Trouble:
     read_seconds = 0.0
     """Additional time of every read of a shard, in seconds."""
     only = ""
-    """End of the path of the shards that have faults; "" for all shards."""
+    """Only shards whose path ends with this text have faults. "" means all shards."""
     opened: list[str] = []  # noqa: RUF012 (shared on purpose)
     _lock = threading.Lock()
 
@@ -55,8 +55,8 @@ class Trouble:
 
 
 class TroubledFile:
-    """Open file. If it is a shard, its reads may raise errors, end early, return flipped bits, or
-    stall.
+    """An open file. If the file is a shard, its reads may raise errors, end early, return flipped
+    bits, or stall.
     """
 
     def __init__(self, file: Any, path: str) -> None:

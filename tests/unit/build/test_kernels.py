@@ -1,4 +1,4 @@
-"""Compiled kernels against one line of numpy, or a library."""
+"""Comparison of compiled kernels with one line of numpy or with a library."""
 
 from __future__ import annotations
 

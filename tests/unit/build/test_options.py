@@ -1,4 +1,4 @@
-"""Options are checked once, when they are parsed."""
+"""Checks of options, which are made once, when the options are parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damage in an archive is an error or changes no record; unusual but valid archives are read."""
+"""Damage in an archive is an error or changes no record. Unusual but valid archives are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.helpers.data.corpus import fasta, made_records
 
 TEXT = fasta(made_records(40))
 FLIPS = 1_000 if os.environ.get("THDPACK_LONG") else 40
-"""Bit flips for each kind of archive; 10,000 in all under THDPACK_LONG."""
+"""Number of bit flips for each kind of archive."""
 
 Rows = list[tuple[bytes, bytes]]
 

@@ -120,7 +120,7 @@ def test_a_hugging_face_model_computes_the_same_from_a_bucket_as_from_each_seque
     buckets: list[Bucket], attention: str, numerics: None
 ) -> None:
     torch = pytest.importorskip("torch")
-    from tests.helpers.models import SMALL, esm  # torch and transformers
+    from tests.helpers.models import SMALL, esm  # lazy: imports torch and transformers
 
     model = esm(SMALL).double()
     model.set_attn_implementation("sdpa" if attention == "default" else attention)

@@ -34,7 +34,7 @@ def test_all_permutations_of_four_are_equally_frequent() -> None:
     orders = permuted(np.tile(np.arange(4), 6000), 4, np.repeat(keys, 4)).reshape(6000, 4)
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert counts.size == 24
-    assert abs(counts - 250).max() < 6 * (6000 * 1 / 24 * 23 / 24) ** 0.5  # binomial, six sigma
+    assert abs(counts - 250).max() < 6 * (6000 * 1 / 24 * 23 / 24) ** 0.5  # six standard deviations
 
 
 def whole(order: EpochOrder) -> list[tuple[int, int]]:

@@ -138,7 +138,7 @@ def test_depth_size_and_encoding_are_bounded() -> None:
 def test_a_changed_manifest_gives_our_own_error_or_is_read(
     honest: dict[str, Any], many_shards: Path, tmp_path: Path
 ) -> None:
-    """Change types, ranges, keys and bytes anywhere."""
+    """Make random changes of types, ranges, keys and bytes."""
     (tmp_path / "train").symlink_to(many_shards / "train")
     rng = random.Random(SEED)
     whole = signed(honest)

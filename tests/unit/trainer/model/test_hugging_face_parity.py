@@ -165,7 +165,7 @@ def in_float64(*models: torch.nn.Module) -> Iterator[None]:
 
 
 def error(found: dict[str, Tensor], true: dict[str, Tensor]) -> float:
-    """Return the root of the summed squares of relative errors of tensors."""
+    """Return the square root of the sum of squared relative errors, one for each tensor."""
     squares = [
         float(torch.dist(found[name], true[name]) / true[name].norm()) ** 2 for name in found
     ]
@@ -178,7 +178,7 @@ def compare(
     """Compare packed THD with Hugging Face's padded BSHD: logits, loss, gradients.
 
     Returns:
-        Our error in float32 over Hugging Face's, of logits and gradients.
+        Our error in float32 divided by that of Hugging Face, for logits and for gradients.
     """
     model = ours(shape, theirs)
     single = (

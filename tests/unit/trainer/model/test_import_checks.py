@@ -36,7 +36,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 
 
 def configured(**changes: object) -> Callable[[Path], None]:
-    """Change keys of config.json; ... removes one."""
+    """Return a function that changes keys of config.json. A key whose value is `...` is removed."""
 
     def edit(folder: Path) -> None:
         config = {**json.loads((folder / "config.json").read_text()), **changes}
@@ -48,7 +48,7 @@ def configured(**changes: object) -> Callable[[Path], None]:
 
 
 def weighted(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Path], None]:
-    """Change the weights."""
+    """Return a function that changes the saved weights."""
 
     def edit(folder: Path) -> None:
         tensors = load_file(folder / "model.safetensors")
@@ -164,7 +164,9 @@ def test_weights_that_would_be_lost_or_computed_differently_are_refused(
 
 
 def older(tensors: dict[str, Tensor]) -> None:
-    """Rename norms as some versions of transformers do; add tensors that transformers ignores."""
+    """Name parameters of norms gamma and beta, like some versions of transformers, and add tensors
+    that transformers ignores.
+    """
     for name in [name for name in tensors if "LayerNorm" in name or "layer_norm" in name]:
         tensors[name.replace(".weight", ".gamma").replace(".bias", ".beta")] = tensors.pop(name)
     tensors["esm.embeddings.position_ids"] = torch.arange(1026)[None]
@@ -173,7 +175,7 @@ def older(tensors: dict[str, Tensor]) -> None:
 
 
 def newer(tensors: dict[str, Tensor]) -> None:
-    """Rename all norms."""
+    """Name parameters of norms weight and bias, like other versions of transformers."""
     for name in list(tensors):
         tensors[name.replace(".gamma", ".weight").replace(".beta", ".bias")] = tensors.pop(name)
 

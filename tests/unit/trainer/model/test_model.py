@@ -115,7 +115,7 @@ def test_initial_values_depend_only_on_seed_and_name() -> None:
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    # standard error of the standard deviation of 4,096 draws: 0.02 / √8192 = 2.2e-4
+    # the standard deviation of 4,096 draws has a standard error of 0.02 / √8192 = 2.2e-4
     assert abs(float(first.std()) - 0.02) < 6 * 2.2e-4
     embedding = draw("embedding", torch.Size([64, 64]), SMALL, seed=1, device=CPU)
     assert not embedding[33:].any()
