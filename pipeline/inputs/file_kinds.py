@@ -11,11 +11,12 @@ HEAD_BYTES: Final = 1 << 16
 """Number of bytes that are examined: enough to reach the third line of a FASTQ file."""
 
 _UNPACK: Final = "unpack it, and give FASTA"
+_UNZIP: Final = f"{_UNPACK}; if it is an Excel file, export its table as CSV"
 _CONVERT: Final = "give FASTA, or a table with a sequence column"
 _FROM_STRUCTURE: Final = "give its sequences as FASTA"
 _STARTS: Final[tuple[tuple[bytes, str, str], ...]] = (
-    (b"PK\x03\x04", "a zip archive", _UNPACK),
-    (b"PK\x05\x06", "a zip archive", _UNPACK),
+    (b"PK\x03\x04", "a zip archive", _UNZIP),
+    (b"PK\x05\x06", "a zip archive", _UNZIP),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
     (b"Rar!\x1a\x07", "a rar archive", _UNPACK),
     (
