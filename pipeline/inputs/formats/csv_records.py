@@ -94,7 +94,7 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
             remedy = f"name one with {option}"
             if other is not None:
                 remedy = (
-                    f"its columns are separated by {other!r}: save the file with commas or tabs"
+                    f"its columns are separated by {other!r}: save it with commas or tabs"
                 )
             raise InputError(
                 f"no column {name!r} in the header line, which has {present}; {remedy}",
