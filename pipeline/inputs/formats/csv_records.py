@@ -93,9 +93,7 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
             other = next((mark for mark in ";|\t," if len(names) == 1 and mark in names[0]), None)
             remedy = f"name one with {option}"
             if other is not None:
-                remedy = (
-                    f"its columns are separated by {other!r}: save it with commas or tabs"
-                )
+                remedy = f"its columns are separated by {other!r}: save it with commas or tabs"
             raise InputError(
                 f"no column {name!r} in the header line, which has {present}; {remedy}",
                 source=part.source.url,
