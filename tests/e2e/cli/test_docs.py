@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.pages import shell_commands
 from tests.helpers.processes.command_line import REPO, Run, command, environment
 from tests.helpers.stores.object_store import object_store, point_s3_at, put
 
@@ -65,13 +66,6 @@ def test_commands_on_a_page_print_what_it_shows(tmp_path: Path, sample: Path, pa
         )
         assert done.returncode == 0, done.stderr
         assert re.fullmatch(pattern(output), done.stdout), f"{line} prints\n{done.stdout}"
-
-
-def shell_commands(page: str, *programs: str) -> list[list[str]]:
-    """Find a page's indented commands that run one of `programs`; return the words of each."""
-    joined = (REPO / page).read_text().replace("\\\n", " ")
-    lines = re.findall(rf"^    ((?:{'|'.join(programs)}) .*)", joined, flags=re.MULTILINE)
-    return [shlex.split(line) for line in lines]
 
 
 def test_the_pre_training_quickstart_runs_from_s3_to_an_export(

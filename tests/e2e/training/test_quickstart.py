@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from pathlib import Path
 
@@ -11,11 +10,12 @@ import pytest
 
 from schemas.models import ModelOptions
 from tests.helpers.models import esm
+from tests.helpers.pages import shell_commands
 from tests.helpers.processes.command_line import REPO, Run
 from tests.helpers.processes.runs import losses
 from trainer.train import main
 
-PAGE = REPO / "docs" / "quickstart-finetune.md"
+PAGE = "docs/quickstart-finetune.md"
 SMALL = ModelOptions(layers=1, hidden_size=16, heads=2, ffn_size=16)
 
 
@@ -30,9 +30,8 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     shutil.copy(sample, tmp_path / "data" / "sample.fasta")
-    text = PAGE.read_text().replace("\\\n", " ")
     build, train = (
-        shlex.split(re.search(rf"^    thdpack {name} .*", text, flags=re.MULTILINE)[0])[1:]
+        next(words[1:] for words in shell_commands(PAGE, "thdpack") if words[1] == name)
         for name in ("preprocess", "train")
     )
     here = [str(tmp_path / word) if word.startswith("data/") else word for word in build]
@@ -46,6 +45,6 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
     assert "2 buckets of 4,096 tokens per step" in said
     assert "· 88 buckets per epoch, 6 for validation ·" in said
     assert "validating the weights of --init-from on 6 buckets first" in said
-    [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    exec(compile(code, str(PAGE), "exec"), {})
+    [code] = re.findall(r"```python\n(.*?)```", (REPO / PAGE).read_text(), flags=re.DOTALL)
+    exec(compile(code, PAGE, "exec"), {})
     assert "torch.Size([2, 16])" in capsys.readouterr().out
