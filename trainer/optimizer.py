@@ -86,16 +86,7 @@ class Optimizer:
                 "step": torch.zeros((), device=self.applied.device),
                 **moments,
             }
-        # created once, because asynchronous checkpoints know tensors by their identity
-        self._named = dict(self._name_tensors())
         self._kernel: Any = None
-
-    def _name_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        for name, master in self._masters.items():
-            state = self._adam.state[master]
-            tensors = {"model": master.detach(), **{key: state[key] for key in MOMENTS}}
-            for kind, own in tensors.items():
-                yield f"{kind}.{name}", self._shards.distributed(own, self._parameters[name])
 
     def _master(self, name: str, masters: Mapping[str, Tensor]) -> Tensor:
         """Return the tensor that AdamW updates: this rank's rows of a master, or of a parameter
@@ -217,7 +208,11 @@ class Optimizer:
 
         After writing to these tensors, call `restored`.
         """
-        yield from self._named.items()
+        for name, master in self._masters.items():
+            state = self._adam.state[master]
+            tensors = {"model": master.detach(), **{key: state[key] for key in MOMENTS}}
+            for kind, own in tensors.items():
+                yield f"{kind}.{name}", self._shards.distributed(own, self._parameters[name])
 
     @torch.no_grad()
     def restored(self, applied: int) -> None:

@@ -47,10 +47,11 @@ class ComputeOptions:
     """Compile layers with torch.compile. For backend torch only: the layers of backend te already
     consist of fused kernels."""
     shard: Shard = "auto"
-    """What the ranks of a job divide among themselves. none: nothing, each rank holds the whole
-    model. optimizer: fp32 masters and Adam's state. full: parameters, gradients and optimizer state
-    (FSDP2). auto: the first of these that fits into memory with a micro-batch of one bucket; full
-    with --replicate, --reshard or --context-parallel."""
+    """How the ranks of a job share the model. none: each rank holds the whole model. optimizer:
+    each rank holds all weights, and a part of fp32 masters and Adam's state. full: each rank holds
+    a part of parameters, gradients and optimizer state (FSDP2). auto: the first of these that fits
+    into memory with a micro-batch of one bucket; full with --replicate, --reshard or
+    --context-parallel."""
     replicate: int = 1
     """Number of replicas of the parameters (HSDP). Each replica is sharded over world size /
     replicate neighbouring ranks, such as those of one node. 1: one replica, sharded over all ranks
