@@ -13,21 +13,10 @@ import pytest
 import torch
 
 from tests.gpu.runs_8m import losses
+from tests.helpers.processes.command_line import REPO
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 STEPS = 10
-EACH = """
-import json, sys
-from benchmarks.training.ablation.steps import forget
-from trainer.config import parse
-from trainer.distributed.topology import process_group
-from trainer.train import train
-with process_group() as topology:
-    for arguments in json.loads(sys.argv[1]):
-        train(parse(arguments), topology)
-        forget(topology.device)
-"""
-"""Python source code that runs several trainings in the same ranks, to start them only once."""
 
 
 @pytest.mark.timeout(400)
@@ -58,10 +47,8 @@ def test_divisions_give_the_same_losses_captured_or_eager(
         ]
         for (shard, graph), out in runs.items()
     ]
-    program = tmp_path / "each.py"
-    program.write_text(EACH)
-    torchrun = "-m torch.distributed.run --standalone --nproc-per-node 2"
-    subprocess.run([sys.executable, *torchrun.split(), program, json.dumps(each)], check=True)
+    torchrun = "-m torch.distributed.run --standalone --nproc-per-node 2 -m tests.gpu.several_runs"
+    subprocess.run([sys.executable, *torchrun.split(), json.dumps(each)], check=True, cwd=REPO)
     found = {kind: losses(out) for kind, out in runs.items()}
     sharded = found["full", "off"]
     for shard in ("none", "optimizer"):

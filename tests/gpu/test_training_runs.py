@@ -102,9 +102,8 @@ def test_recomputation_updates_histories_once_a_micro_batch(
 ) -> None:
     found = []
     for mode in ("none", recompute):
-        options = parse(
-            arguments_8m(dataset, tmp_path / mode, "fp8-delayed", 30, "--recompute", mode)
-        )
+        flags = ("--recompute", mode, "--buckets-per-micro-batch", "1")
+        options = parse(arguments_8m(dataset, tmp_path / mode, "fp8-delayed", 30, *flags))
         with process_group() as topology, ExitStack() as stack:
             one = TrainingRun(options, topology, stack)
             for _ in range(2):  # eight micro-batches in all; a history has room for 16
