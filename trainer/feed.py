@@ -158,8 +158,10 @@ class _Stage:
 
 
 def _ends(sizes: list[int]) -> list[int]:
-    """Return the end of each part in bytes, if parts of these sizes (bytes) follow each other
-    aligned.
+    """Return the end of each part, in bytes, including the padding that aligns the next part.
+
+    Args:
+        sizes: sizes of the parts, in bytes.
     """
     return list(itertools.accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes))
 

@@ -84,7 +84,11 @@ class SplitStatistics:
         self.add_costs(cost)
 
     def add_costs(self, cost: NDArray[np.int64]) -> None:
-        """Add the attention costs, int64[B] of Σ length², to the statistics of cost only."""
+        """Count B buckets in the statistics of attention cost, but not in the other statistics.
+
+        Args:
+            cost: int64[B], Σ length² of each bucket.
+        """
         if cost.size == 0:
             return
         self.buckets += cost.size

@@ -14,8 +14,8 @@ from pipeline.build.options import PreprocessOptions
 from schemas.models import ESM2_MODELS
 
 INPUTS_HELP = (
-    "Files, folders, globs or URLs (s3://…, gs://…, https://…; folders and globs in stores, too), "
-    "@LIST for a file with one of these per line, or - for standard input. "
+    "Files, folders or globs, on a disk or in a store (s3://…, gs://…); files at https://…; "
+    "@LIST for a file with one of these per line; - for standard input. "
     "FASTA, plain or compressed (gz, bgz, zst, xz, bz2); "
     "Parquet, Arrow, CSV or TSV with a sequence column."
 )

@@ -16,7 +16,7 @@ from schemas.records import Status
 from schemas.redact import without_credentials
 
 _FEWEST_VALID: Final = 20
-"""Number of validation records that the hint about an empty split aims at."""
+"""The hint about an empty valid split suggests a fraction that yields this many records."""
 KNOWN: Final = "already built from these inputs and options"
 
 
@@ -63,7 +63,7 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
 
 
 def _empty(manifest: Manifest, split: str) -> str:
-    """Return what to say of an empty split: if it is valid, how to get one."""
+    """Return the text for an empty split. For the valid split, it says how to get records."""
     fraction, kept = manifest.options["valid_fraction"], manifest.records_by_status[Status.KEPT]
     if split != "valid" or not fraction or kept < 2:
         return "empty"

@@ -30,7 +30,7 @@ _PACKAGES_FOLDER: Final = str(Path(__file__).parents[2])
 def preload(*modules: str) -> None:
     """Begin to import modules that workers need, in the background.
 
-    Call this before other imports, so that both run at the same time.
+    Call this before other imports. The imports of both processes then run at the same time.
     """
     _CONTEXT.set_forkserver_preload([__name__, *modules])
     _start_fork_server()

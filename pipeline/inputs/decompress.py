@@ -219,7 +219,7 @@ class _Parts(io.RawIOBase):
             message = str(error)
             if "too much memory" in message or "Memory usage limit" in message:
                 raise ArchiveNeedsError(
-                    "unpacking it takes more memory than is allowed (a window of 128 MiB; "
+                    "unpacking it takes more memory than the limit (zstd: a window of 128 MiB, "
                     "xz: 256 MiB); unpack it first, for example in a pipe: "
                     "zstd -dc --long=31 FILE | thdpack preprocess -"
                 ) from error

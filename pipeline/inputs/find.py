@@ -52,7 +52,7 @@ def find_sources(
         inputs: arguments of the command line.
         format: format of all inputs. `auto` detects each file's format.
         spool: file to which standard input was written, if it is one of the inputs.
-        allowed: FASTA to read although it does not look like unaligned proteins.
+        allowed: whether nucleotides and alignments are accepted as FASTA.
     Returns:
         Sources, and one line for each skipped file of an input folder, with the reason.
     Raises:
@@ -156,7 +156,7 @@ def _source(
         format = recognised(head, suffix(url))
     if FORMATS[format].is_table and compression != "none":
         raise InputError(
-            f"a {compression} archive of a table; unpack it, because a table is compressed inside",
+            f"a {compression} archive of a table; unpack it: {format} has compression of its own",
             source=place,
         )
     source = Source(

@@ -6,10 +6,10 @@
         ...
 
 Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 consecutive positions then
-holds exactly 7 buckets of the first dataset and 3 of the second. The datasets of a run are
-permuted, with a key made from the seed and the run's number. Without that, a rank could always read
-from the same dataset. Each dataset keeps its own order and its own epochs, also if the weights
-change at a position (`changes`).
+holds exactly 7 buckets of the first dataset and 3 of the second. The seed and the run's number
+determine the order of the datasets within the run. With the same order in every run, a rank could
+always read from one dataset. Each dataset keeps its own order and its own epochs, even if the
+weights change at a position (`changes`).
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def _take(
 def _next_use(splits: Sequence[SplitReader], shares: Sequence[int]) -> Iterator[str]:
     """Yield hashes of all datasets' shards in the order of their next use.
 
-    The shards of a dataset with a smaller share are used later. This is an estimate for the cache,
-    by the first weights.
+    The shards of a dataset with a smaller share are used later. The cache needs only an estimate,
+    so later changes of the weights are ignored.
     """
     ahead = [
         ((distance / share, digest) for distance, digest in member.uses())

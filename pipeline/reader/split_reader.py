@@ -237,9 +237,10 @@ class SplitReader:
         return shard_map
 
     def uses(self) -> Iterator[tuple[int, str]]:
-        """Yield coming uses of shards, over two epochs, as (number of buckets until then, hash).
+        """Yield the next uses of shards, over two epochs, beginning with the current window.
 
-        Shards of the current window are first.
+        Each item is a pair: the number of buckets that are read before the use, and the shard's
+        hash.
         """
         epoch, window = self._place
         after = islice(self._order.shards_after(epoch, window), 2 * len(self._entries))

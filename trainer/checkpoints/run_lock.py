@@ -63,8 +63,8 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: time when it took the lock, ISO 8601 in UTC.
     machine: identifier of the booted system and its PID namespace; "" if unknown.
     started: start time of the process, in clock ticks since that machine booted.
-    folder: path of the locked folder. It shows that the lock file in a copied folder is only a
-        copy, too, which does not lock that folder.
+    folder: path of the locked folder. If the folder is copied, the copy contains the lock file, but
+        is not locked. Its path differs from this path.
     token: random string that makes each lock unique.
     """
 

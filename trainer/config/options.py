@@ -48,8 +48,8 @@ class DataOptions:
     keeps its batch, on any number of ranks."""
     buckets_per_micro_batch: AutoInt = AUTO
     """Number of buckets in a micro-batch. The rank merges them into one THD row (sequences packed
-    one after the other). The gradients of a step's micro-batches are summed. auto: on a GPU, as
-    many as make the step faster, fit into its memory, and divide the rank's buckets; 1 on a CPU."""
+    one after the other). The gradients of a step's micro-batches are summed. auto: 1 on a CPU; on a
+    GPU, a number that fits into memory, divides the rank's buckets and makes the step faster."""
     seed: int = 0
     """Seed of the initial weights, the order of the data and the masks."""
     mask_probability: float = 0.15

@@ -225,7 +225,8 @@ def check_no_run(folder: Path) -> None:
     """Refuse the folder of a run, whose model is in another folder.
 
     Raises:
-        InputError: the folder is that of a run. Names the folder of its model, if it has one.
+        InputError: the folder is that of a run. The message names the folder of the run's model,
+            if there is one.
     """
     if (folder / "config.json").exists() or not (folder / "checkpoints").is_dir():
         return

@@ -22,7 +22,7 @@ def stored_dtype(options: ComputeOptions) -> torch.dtype:
 
 
 def compute_dtype(options: ComputeOptions) -> torch.dtype:
-    """Return the dtype of matrix products outside of the low precision."""
+    """Return the dtype of matrix products that are not in FP8 or FP4."""
     return torch.float32 if options.precision == "fp32" else torch.bfloat16
 
 

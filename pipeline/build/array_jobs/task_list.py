@@ -121,7 +121,7 @@ def _refuse_other_name(digest: str, hint: str = "") -> None:
     """Refuse text that cannot be the name of a plan.
 
     Raises:
-        BuildError: it is not 16 hexadecimal digits, a hyphen and 16 more.
+        BuildError: the text is not 16 hexadecimal digits, a hyphen, and 16 hexadecimal digits.
     """
     if not re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]{16}", digest):
         raise BuildError(

@@ -140,7 +140,8 @@ def input_entries(
 
 
 _last_loaded: tuple[str, MapOutcome] | None = None
-"""Path and content of the last file read. One is enough: a process works on one build at a time."""
+"""Path and content of the last file read. One file is enough, because a
+process works on one build at a time."""
 
 
 def load_map_outcome(work: Folder, name: str) -> MapOutcome:
@@ -173,7 +174,7 @@ def load_map_outcome(work: Folder, name: str) -> MapOutcome:
 def build_digest(options: DatasetOptions, inputs: Sequence[InputEntry]) -> str:
     """Return 16 hexadecimal digits that stand for inputs, options and version.
 
-    The names of a build's files begin with them.
+    The names of a build's files begin with these digits.
     """
     contents = [[entry.name, entry.bytes, entry.xxh3_128] for entry in inputs]
     values = {"thdpack": __version__, "options": options.shape(), "inputs": contents}

@@ -89,9 +89,10 @@ class ShardCache:
                 raise CacheError(str(error)) from error
 
     def _fetch(self, entry: ShardEntry, path: Path) -> int:
-        """Fetch a shard, or wait while another process fetches it; return a locked descriptor.
+        """Fetch a shard, or wait while another process fetches it.
 
-        The lock is shared.
+        Returns:
+            Descriptor of the file, which holds a shared lock.
         """
         part = path.with_suffix(".part")
         while True:
