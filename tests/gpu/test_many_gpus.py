@@ -21,7 +21,7 @@ STEPS = 10
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("numbers", ["bf16", "fp8-delayed"])
-def test_divisions_give_the_same_losses_captured_or_eager(
+def test_all_values_of_shard_give_the_same_losses_captured_or_eager(
     dataset: Path, tmp_path: Path, numbers: str
 ) -> None:
     runs = {

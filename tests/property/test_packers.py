@@ -46,7 +46,7 @@ def test_every_sequence_lands_once_and_no_bucket_overflows(
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(names, length_arrays, st.integers(64, 256), st.integers(1, 40))
-def test_sequences_left_over_stay_whole_and_the_rest_is_packed(
+def test_no_bucket_overflows_when_some_sequences_are_left_over(
     name: str,
     array: np.ndarray,
     capacity: int,
@@ -106,7 +106,9 @@ def test_balanced_fills_buckets_and_balances_their_cost() -> None:
 
 
 @pytest.mark.parametrize("count", [40, 100, 400, 3000, 30_000, 60_000])
-def test_balanced_takes_the_fewest_buckets_and_the_last_ones_cost_what_all_cost(count: int) -> None:
+def test_balanced_uses_the_fewest_buckets_and_none_costs_much_more_than_the_mean(
+    count: int,
+) -> None:
     lengths = protein_lengths(count)
     buckets = pack_balanced(lengths, capacity=16_384, max_seqs=127)
     quality = measure(lengths, buckets, capacity=16_384)
@@ -114,7 +116,7 @@ def test_balanced_takes_the_fewest_buckets_and_the_last_ones_cost_what_all_cost(
     assert quality.peak < 1.02
 
 
-def test_sequences_that_balanced_leaves_for_later_cost_what_all_cost() -> None:
+def test_buckets_of_left_over_sequences_cost_as_much_as_other_buckets() -> None:
     """Each call leaves some sequences for the next. Buckets of the sequences that remain after all
     calls have about the same Σ length² as other buckets.
     """

@@ -129,7 +129,7 @@ def test_buckets_follow_the_format(run: Run, tmp_path: Path, corpus: Path) -> No
         )
         assert set(bucket["input_ids"][edges[count] :]) <= {1}
         free[bucket["split"]] += 2048 - edges[count]
-    # At best, a split has less free space than one bucket. A packer may need one more bucket.
+    # the fewest possible buckets leave less space than one bucket; a packer may use one more
     assert all(tokens < 2 * 2048 for tokens in free.values()), free
 
 

@@ -64,7 +64,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a corpus of three tasks and partitions: the store handles one request at a time."""
+    """Write a corpus of only three tasks and partitions, because the store is slow."""
     path = tmp_path_factory.mktemp("short") / "made.fasta"
     path.write_bytes(fasta(made_records(5000 if LONG else 1000)))
     return path
@@ -121,7 +121,7 @@ def finish(process: Started) -> None:
 
 
 @pytest.mark.timeout(900 if LONG else 300)
-def test_workers_a_node_and_the_driver_killed_give_the_same_bytes(
+def test_killing_workers_a_node_and_the_driver_does_not_change_the_bytes(
     cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
 ) -> None:
     """A build survives the loss of workers and nodes. A killed driver is started again."""

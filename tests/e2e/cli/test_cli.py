@@ -139,7 +139,9 @@ def test_an_input_may_be_named_like_a_setting(run: Run, sample: Path, tmp_path: 
         assert run("preprocess", path.name, "--out", tmp_path / "out").returncode == 0
 
 
-def test_sequences_in_place_of_a_dataset_are_told_to_be_built_first(run: Run, sample: Path) -> None:
+def test_a_sequence_file_given_as_dataset_is_an_error_that_says_how_to_build_one(
+    run: Run, sample: Path
+) -> None:
     for words in (("verify", sample), ("inspect", sample), ("plan", "--data", sample)):
         said = f"thdpack: {sample}: a file, not a dataset: build one with `thdpack preprocess"
         assert run(*words).stderr.startswith(said)

@@ -153,7 +153,7 @@ def test_documents_named_in_the_code_exist() -> None:
     assert not [name for name in named if not (REPO / name).exists()]
 
 
-def test_the_file_tree_names_every_room() -> None:
+def test_the_file_tree_names_every_folder() -> None:
     tree = (REPO / "README.md").read_text().split("## File tree")[1]
     rooms = {
         path.parent

@@ -42,7 +42,7 @@ def test_an_option_without_effect_is_refused(
     assert said in done.stderr + done.stdout
 
 
-def test_the_name_of_a_plan_is_told_apart_from_one_that_was_replaced(
+def test_an_invalid_plan_name_and_a_replaced_plan_have_different_errors(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     assert run("plan-tasks", corpus, "--out", tmp_path / "out").returncode == 0

@@ -119,7 +119,7 @@ def test_a_wheel_has_the_packages_in_a_folder_of_their_own_and_no_generated_c(wh
     assert names == {"thdpack.py", "thdpack.pth", *expected}
 
 
-def test_an_installed_wheel_serves_programs_and_yields_to_nobody_elses_package(
+def test_an_installed_wheel_hides_another_package_only_after_import_thdpack(
     wheel: Path, tmp_path: Path
 ) -> None:
     site = tmp_path / "site"

@@ -149,7 +149,7 @@ def test_a_single_object_is_found_without_a_listing(
         assert not faults.happened
 
 
-def test_an_object_with_the_same_content_counts_as_unchanged_by_listing_and_by_request() -> None:
+def test_an_object_written_again_with_the_same_content_counts_as_unchanged() -> None:
     url = "s3://bucket/in/a/1.fasta"
     put(url, b">a\nMKV\n")
     listed, asked = (

@@ -75,7 +75,7 @@ def test_genomes_genes_and_alignments_are_recognised_in_any_archive(
     assert "all have 7 columns" in said_of(path, pack(a3m))
 
 
-def test_proteins_of_few_letters_are_taken(tmp_path: Path) -> None:
+def test_proteins_of_few_letters_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     proteins = fasta(made_records(50))
     repeats = b"".join(f">a{i}\n{'A' * 200}\n>b{i}\n{'GA' * 90}\n".encode() for i in range(40))
@@ -114,7 +114,9 @@ def test_statistics_warn_of_what_a_build_refuses(
     assert "warning" not in run("stats", path).stderr
 
 
-def test_a_genome_in_a_flat_file_is_told_to_give_its_proteins(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_a_genome_in_a_flat_file_asks_for_its_proteins(
+    run: Run, tmp_path: Path
+) -> None:
     lines = "".join(f"{60 * i + 1:>9} {'acgttgcaca ' * 6}\n" for i in range(20))
     path = tmp_path / "x.gb"
     path.write_text(
@@ -143,7 +145,7 @@ def test_nucleotides_in_a_table_are_refused_too(run: Run, tmp_path: Path) -> Non
         assert done.returncode == 0, done.stderr
 
 
-def test_allowing_changes_neither_bytes_nor_digest(run: Run, tmp_path: Path) -> None:
+def test_allow_options_change_neither_bytes_nor_digest(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(fasta(made_records(20)))
     manifests = []
@@ -153,7 +155,9 @@ def test_allowing_changes_neither_bytes_nor_digest(run: Run, tmp_path: Path) -> 
     assert manifests[0] == manifests[1]
 
 
-def test_empty_standard_input_is_called_by_its_name(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_empty_input_from_a_pipe_says_standard_input(
+    run: Run, tmp_path: Path
+) -> None:
     for words in (("preprocess", "-", "--out", tmp_path / "out"), ("stats", "-")):
         done = run(*words, stdin=b"")
         assert done.returncode == 1

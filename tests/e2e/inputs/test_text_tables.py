@@ -122,7 +122,7 @@ def test_kinds_of_text_are_named_with_the_option_that_reads_them(head: bytes, ki
     assert kind in (foreign(head, packed=False) or "")
 
 
-def test_files_beside_proteins_are_named_in_one_line(tmp_path: Path) -> None:
+def test_skipped_files_beside_proteins_are_listed_in_one_line(tmp_path: Path) -> None:
     for name in ("a.faa", "b.txt", "genome.fna", "genome.gbff.gz", "z.csv"):
         (tmp_path / name).write_bytes(b">a\nMKT\n")
     chosen, lines = expand(str(tmp_path), "auto")

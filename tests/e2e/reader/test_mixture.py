@@ -56,7 +56,7 @@ def seen(bucket: Bucket) -> tuple[int, bytes, bytes]:
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(0, 10**12), st.integers(0, 3)
 )
-def test_every_span_of_a_mixture_has_exact_proportions_and_keeps_each_order(
+def test_every_run_of_a_mixture_has_exact_proportions_and_keeps_each_datasets_order(
     weights: list[int], run: int, seed: int
 ) -> None:
     shares = whole_shares(weights)
@@ -81,7 +81,7 @@ def test_every_span_of_a_mixture_has_exact_proportions_and_keeps_each_order(
     st.lists(st.integers(1, 200), min_size=3, max_size=3),
     st.integers(0, 3),
 )
-def test_weights_that_change_keep_each_order_and_are_exact_in_each_phase(
+def test_changed_weights_are_exact_and_keep_each_datasets_order(
     weights: list[list[int]], lengths: list[int], seed: int
 ) -> None:
     begins = np.cumsum(lengths).tolist()

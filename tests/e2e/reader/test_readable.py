@@ -54,7 +54,7 @@ def test_a_reader_prints_what_it_reads_and_where_it_is(dataset: Path) -> None:
         assert repr(mixture).startswith(f"Mixture({{{str(dataset)!r}: 1}}, split='train', rank=0")
 
 
-def test_a_mixture_takes_a_dict_and_says_what_it_expects(dataset: Path) -> None:
+def test_a_mixture_accepts_a_dict_and_its_error_names_the_expected_types(dataset: Path) -> None:
     with Mixture({str(dataset): 0.7}) as mixture, Mixture([(dataset, 7)]) as pairs:
         assert next(mixture).sequences() == next(pairs).sequences()
         assert mixture.state_dict() == pairs.state_dict()

@@ -222,7 +222,7 @@ for folder in sys.argv[1:]:
     assert (small[0], large[0]) == rows
     assert [small[1], large[1]] == [m.records_by_status["duplicate"] for m in manifests]
     grown = 1024 * (large[2] - small[2]) / (large[0] - small[0])
-    assert grown < 250  # bytes per row; rows as Python objects would need about 1,000
+    assert grown < 250  # bytes per row; as Python objects, a row would take about 1,000 bytes
 
 
 @pytest.mark.parametrize(

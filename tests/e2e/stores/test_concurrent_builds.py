@@ -38,7 +38,8 @@ CONDITIONS = {
     "501 NotImplemented": True,
     "400 InvalidArgument Header If-None-Match is not supported": True,
 }
-"""Whether the object is written after this answer of the store. None: an error is raised."""
+"""True if the build writes the object unconditionally after this answer of the store; False if
+another build has won; None if the answer is an error."""
 
 
 def test_a_write_is_unconditional_only_on_stores_without_conditional_writes(
@@ -78,7 +79,7 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # no timeout, so no request is retried, and two requests come from two builds
+    # without a timeout nothing is retried, so the two requests are from the two builds
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
@@ -103,7 +104,7 @@ def test_two_identical_concurrent_builds_end_in_one_dataset(
     proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # no timeout, so no request is retried, and two requests come from two builds
+    # without a timeout nothing is retried, so the two requests are from the two builds
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release

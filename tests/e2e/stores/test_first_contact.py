@@ -176,7 +176,7 @@ def test_answers_of_a_store_are_explained(code: str, said: str | None) -> None:
     assert found == said or (said is not None and found is not None and found.startswith(said))
 
 
-def test_only_other_endpoints_get_checksum_settings_and_the_users_win(
+def test_checksum_settings_are_for_other_endpoints_and_users_may_override_them(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def settings() -> tuple[object, ...]:

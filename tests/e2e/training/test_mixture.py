@@ -41,7 +41,7 @@ def test_a_mixture_trains_and_resumes_on_two_ranks_as_on_one(
     assert said == [first, f"{other}=0.25"]
 
 
-def test_another_weight_is_another_run(
+def test_a_run_does_not_resume_with_another_weight(
     many_shards: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = train(f"{many_shards}=0.5", tmp_path / "run", "--data", f"{other}=0.5", steps=2)
@@ -73,7 +73,7 @@ def test_datasets_without_a_weight_or_named_twice_are_refused(
     assert said in capsys.readouterr().err
 
 
-def test_the_average_bucket_of_a_mixture_is_that_of_its_buckets(
+def test_the_predicted_average_bucket_of_a_mixture_matches_the_buckets_read(
     many_shards: Path, other: Path
 ) -> None:
     weights = datasets_of((f"{many_shards}=3", f"{other}=1"))

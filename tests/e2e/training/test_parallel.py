@@ -180,7 +180,7 @@ def test_invalid_topologies_are_refused(
     assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
-def test_sharding_options_contradict_whole_models_on_several_ranks_only(
+def test_reshard_without_sharding_is_refused_on_several_ranks_only(
     many_shards: Path, tmp_path: Path
 ) -> None:
     flags = ("--reshard", "step", "--shard", "none")

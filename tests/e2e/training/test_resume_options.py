@@ -58,7 +58,7 @@ def test_a_run_with_imported_weights_keeps_their_gelu(
     train(many_shards, out, *start, steps=2)
 
 
-def test_another_batch_is_refused_with_the_batch_of_the_run(
+def test_a_resume_with_another_batch_is_refused_and_names_the_batch_of_the_run(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)

@@ -98,7 +98,7 @@ def test_a_build_that_removed_files_of_another_commit_reports_it(
         build_here(corpus, OUT, seed=1, overwrite=True, **SMALL)
 
 
-def test_a_build_whose_files_another_removed_reports_it_and_writes_them_again(
+def test_a_build_whose_files_another_build_removed_fails_and_the_next_writes_them_again(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_here(corpus, OUT, seed=1, **SMALL)
@@ -178,7 +178,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return str(tmp_path / "out") if request.param == "disk" else OUT
 
 
-def test_an_unfinished_plan_is_replaced_only_with_overwrite_and_its_tasks_report_it(
+def test_an_unfinished_plan_is_replaced_only_with_overwrite_and_its_tasks_then_fail(
     build_here: BuildHere, corpus: Path, place: str
 ) -> None:
     mine = listed(corpus, place, seed=1).digest
@@ -215,7 +215,7 @@ def test_a_committed_plan_is_recognized(build_here: BuildHere, corpus: Path, pla
     assert work_off(place, again) is None
 
 
-def test_a_task_list_on_a_store_replaces_only_the_dataset_of_its_planning_time(
+def test_a_task_list_on_a_store_does_not_replace_a_dataset_committed_after_planning(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.build.array_jobs.run_listed.ProcessExecutor", InThisProcess)
@@ -246,7 +246,7 @@ def the(found: TaskList | None) -> TaskList:
 def test_the_same_command_rewrites_a_file_that_fails_verification(
     build_here: BuildHere, corpus: Path, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One byte is changed. The file's size, time and etag, and the build's markers, are not."""
+    """Change one byte of a file, but not its size, time or etag, nor the build's markers."""
 
     def damage(task: VerifyTask, *_: object) -> None:
         if place == OUT:
@@ -342,7 +342,7 @@ def test_a_file_that_cannot_be_finished_ends_the_build_and_is_removed(
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")
 
 
-def test_a_task_is_small_however_many_inputs_there_are(tmp_path: Path) -> None:
+def test_the_size_of_a_task_does_not_grow_with_the_number_of_inputs(tmp_path: Path) -> None:
     options = PreprocessOptions(
         inputs=tuple(
             f"/a/rather/long/path/to/the/sequences/{i:05d}.fasta.gz" for i in range(10_000)

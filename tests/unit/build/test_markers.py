@@ -122,7 +122,7 @@ def files_of(task: Task[Any], result: object, out: LocalFolder) -> list[tuple[st
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_a_changed_marker_is_ignored_or_says_the_same_and_names_no_file_outside(
+def test_a_changed_marker_is_ignored_or_names_only_files_of_its_task(
     place: Path, seen: Seen, index: int
 ) -> None:
     """An accepted marker names only files of its task."""
@@ -148,7 +148,7 @@ def test_a_changed_marker_is_ignored_or_says_the_same_and_names_no_file_outside(
     assert seen.paths == []
     assert (place.parents[1] / "precious").read_text() == "mine"
     assert believed < MUTATIONS / 4, (
-        "only a marker with other counts and a matching hash, which no fault produces, is believed"
+        "a changed marker is accepted only if its hash was recomputed, which no fault does"
     )
 
 

@@ -1,4 +1,4 @@
-"""An input's content hash in the manifest does not depend on its tasks.
+"""An input's content hash in the manifest does not depend on the tasks that read the input.
 
 docs/reference/format.md defines it.
 """

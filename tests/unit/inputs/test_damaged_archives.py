@@ -70,7 +70,7 @@ def test_a_flipped_bit_is_an_error_or_changes_no_record(
         except InputError as error:
             errors += 1
             assert str(path) in str(error)
-    assert errors > FLIPS // 2  # otherwise the flips would hardly damage anything
+    assert errors > FLIPS // 2  # most flips damage the archive, so the test is not empty
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +104,9 @@ def test_text_after_an_archive_is_an_error_that_says_so(tmp_path: Path, kind: st
 
 
 @pytest.mark.parametrize("kind", ["bz2", "xz", "zst"])
-def test_parts_may_end_anywhere_in_a_read(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_parts_of_an_archive_may_end_anywhere_in_a_read(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     archive = in_parts(kind, TEXT, 5)
     for size in (1, 2, 3, 5, 7, 100):
         monkeypatch.setattr("pipeline.inputs.decompress._READ", size)

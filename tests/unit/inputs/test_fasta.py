@@ -1,4 +1,5 @@
-"""Which FASTA is read and which is an error. Chunks and ranges do not change the result."""
+"""The FASTA parser reads unusual text and reports broken text. Chunks and ranges do not change its
+result."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ def size(each: Setting) -> float:
         ("esm2-15b", H100, "full"),
     ],
 )
-def test_ranks_divide_as_little_as_fits(model: str, gpu: float, expected: Shard) -> None:
+def test_auto_divides_the_model_only_as_far_as_memory_requires(
+    model: str, gpu: float, expected: Shard
+) -> None:
     asked = setting(model, ranks=4, micro_batches=32)
     assert choose_shard(asked, available=gpu) == expected
     if expected != "full":
@@ -56,7 +58,7 @@ def test_ranks_divide_as_little_as_fits(model: str, gpu: float, expected: Shard)
 @pytest.mark.parametrize("model", list(ESM2_MODELS))
 @pytest.mark.parametrize("micro_batches", [1, 6, 7, 32, 128])
 @pytest.mark.parametrize("gpu", [H100, H200])
-def test_merged_buckets_divide_fit_and_are_nearly_the_fastest(
+def test_the_number_of_merged_buckets_fits_and_is_nearly_the_fastest(
     model: str, micro_batches: int, gpu: float
 ) -> None:
     asked = setting(model, micro_batches=micro_batches)
@@ -77,7 +79,7 @@ def test_small_models_merge_more_buckets_than_large_ones() -> None:
     assert numbers[-1] == 1
 
 
-def test_a_merged_setting_is_the_same_step() -> None:
+def test_merging_buckets_keeps_the_tokens_of_a_step() -> None:
     asked = setting("esm2-8m", ranks=4, micro_batches=32)
     assert asked.merged(8).step_tokens == asked.step_tokens
     assert asked.merged(8).micro_batches == 4

@@ -73,8 +73,10 @@ def test_epochs_and_seeds_differ() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_window_shows_no_structure(seed: int) -> None:
-    """Three rank correlations ρ of n buckets are small, |ρ| < 4 / √n: between their order in a
-    window and on disk, between neighbours in a window, and between the orders of two epochs.
+    """Rank correlations ρ of the n buckets of a window are small: |ρ| < 4 / √n.
+
+    The test compares the order in the window with the order on disk, each bucket with its
+    neighbours, and the orders of two epochs.
     """
     counts = [4096] * (2 * WINDOW_SHARDS)
     order = Order(counts, seed).epoch(0)

@@ -121,7 +121,9 @@ def test_next_fit_in_chunks_is_next_fit_in_one_piece(monkeypatch: pytest.MonkeyP
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=60))
-def test_the_most_repeated_are_the_first_ten_by_number_then_by_ordinal(times: list[int]) -> None:
+def test_the_ten_most_repeated_records_are_sorted_by_count_then_by_ordinal(
+    times: list[int],
+) -> None:
     expected = sorted((i for i, count in enumerate(times) if count), key=lambda i: (-times[i], i))[
         :10
     ]

@@ -37,7 +37,7 @@ def manifest(buckets: int) -> Any:
         ("cpu", 1, 5, 1),
     ],
 )
-def test_the_default_batch_is_published_or_suits_data_and_device(
+def test_the_default_batch_is_the_published_one_unless_data_or_device_is_small(
     device: str, ranks: int, epoch: int, expected: int
 ) -> None:
     topology = replace(single_process(torch.device(device)), world_size=ranks)

@@ -109,7 +109,7 @@ def test_masks_depend_only_on_seed_epoch_and_position() -> None:
         assert abs(int((changed & also).sum()) - count * share) < 6 * sigma
 
 
-def test_overflow_is_counted_and_dropped() -> None:
+def test_masked_tokens_beyond_the_index_are_counted_and_dropped() -> None:
     few = masker(probability=0.01)
     few._threshold = 1 << 23  # select half of all tokens, although the index has room for 1 %
     ids = torch.full((10_000,), 5, dtype=torch.uint8)
@@ -123,7 +123,9 @@ def test_overflow_is_counted_and_dropped() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 3, 512, 16_384])
 @pytest.mark.parametrize("probability", [0.01, 0.15, 0.9])
-def test_there_is_room_for_six_standard_deviations(tokens: int, probability: float) -> None:
+def test_the_index_of_masked_tokens_has_room_for_six_standard_deviations(
+    tokens: int, probability: float
+) -> None:
     size = index_size(tokens, probability)
     assert size <= tokens
     assert (

@@ -102,7 +102,7 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
         if limit < total:
             # the two policies differ, so this test can tell them apart
             assert best < fetched_by(windows, count, sizes, limit, by_next_use=False)
-        # less than `best` is possible: Belady's policy is optimal only for shards of equal size
+        # Belady's policy is optimal only for shards of equal size, so the cache may fetch less
         assert fetched <= best
 
 
@@ -183,7 +183,7 @@ def test_a_cache_full_of_shards_in_use_is_an_error(
         ShardReader(url, seed=5, cache_dir=cache, prefetch=0, cache_bytes=LARGE) as two,
     ):
         tokens(one, 20)
-        two._split._cache._folder._limit = two._split.working_set(1)  # type: ignore[union-attr] (the limit of one reader, for two)
+        two._split._cache._folder._limit = two._split.working_set(1)  # type: ignore[union-attr] (too small for both readers)
         with pytest.raises(
             DatasetError, match=r"other processes use the rest; raise cache_bytes \(now \d+\)"
         ):

@@ -25,7 +25,7 @@ def small_files() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("step", [0, 8])
-def test_a_checkpoint_that_does_not_fit_is_one_true_line(
+def test_a_checkpoint_that_does_not_fit_on_the_disk_is_a_one_line_error(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], step: int
 ) -> None:
     out = cut(whole, tmp_path / "run", step) if step else tmp_path / "run"

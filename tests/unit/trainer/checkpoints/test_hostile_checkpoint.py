@@ -37,11 +37,11 @@ from trainer.resume_options import changes, resumed
 
 LONG = "THDPACK_LONG" in os.environ
 TEXTS = 12_000 if LONG else 300
-"""Number of changed versions to try of state.json, and as many of hashes.json."""
+"""Number of changed versions of state.json to try. Equally many of hashes.json are tried."""
 FILES = 12_000 if LONG else 100
-"""Number of changed versions of each file to try with the original hash, which must reveal each."""
+"""Number of changed versions of each file to try. The original hash must reveal every change."""
 FORGED = 12_000 if LONG else 50
-"""Number of changed versions of each file to try with a forged hash."""
+"""Number of changed versions of each file to try with a hash that matches the change."""
 NAME = Checkpoints.name(8)
 DISTCP, METADATA = "__0_0.distcp", ".metadata"
 

@@ -33,21 +33,22 @@ MASK, IGNORED = 32, -100
 LOGITS, GRADIENTS = 1e-9, 1e-8
 """Largest difference of logits, and of a gradient relative to its norm, in float64.
 
-Rounding gives 1e-13: 2e-16 for each of some hundred additions of numbers up to 30. A constant that
-is wrong in float32's last digit gives 1e-7.
+Rounding causes differences of about 1e-13: some hundred additions of numbers up to 30, each with a
+relative error of 2e-16. A constant that is wrong in float32's last digit causes 1e-7.
 """
 FP32_ERROR = 1.5
 """Largest rms error in float32 relative to Hugging Face's, as geometric mean over examples.
 
-Both round equally often, so that the ratio is about 1. A single example gives 0.7 to 1.6: one
-token with almost equal attention scores may cause half of the error.
+The two models round equally often, so the ratio is about 1. In a single example it is 0.7 to 1.6,
+because one token with almost equal attention scores may cause half of the error.
 """
 
 
 def shape_of(preset: str) -> ModelOptions:
     """Return the preset's shape with one or two layers.
 
-    Without THDPACK_LONG the three largest are narrower, with the same head size.
+    Without THDPACK_LONG, the three largest presets get a smaller hidden size, but keep their head
+    size.
     """
     full = PRESETS[preset][1].model
     hidden, heads, ffn = full.hidden_size, full.heads, full.ffn_size

@@ -28,7 +28,7 @@ def test_frequencies_of_a_checkpoint_are_used() -> None:
     with torch.no_grad():
         kept = model(*packed([row]))
         model.inv_freq.copy_(draw("inv_freq", model.inv_freq.shape, SMALL, seed=0, device=CPU))
-        # whether frequencies are rounded to fp16 changes the logits visibly
+        # frequencies that are not rounded to fp16 change the logits
         assert (model(*packed([row])) - kept)[:, :33].abs().max() > 1e-3
 
 
