@@ -9,8 +9,8 @@ sequences. Its gap is the number of its free tokens. A sequence without a bucket
 3. Close the gaps. Add a waiting sequence that fits a gap exactly, or exchange a packed sequence for
    a waiting one that is longer by the gap.
 4. Begin the next window with the sequences that are still waiting.
-5. Spread the end of the stream, sequences for 512 to 1,023 buckets, over as few buckets as can hold
-   them. These buckets are then equally full and equally expensive.
+5. At the end of the stream, spread the last sequences, which fill 512 to 1,023 buckets, over the
+   smallest possible number of buckets. These buckets are then equally full and equally expensive.
 
 No sequence waits long, and every bucket is a fair sample of lengths. Packing takes about 0.25 µs
 per sequence on one core. Shuffle a stream that is sorted by length before packing it.
@@ -38,7 +38,8 @@ RESERVE: Final = 512
 _LAST_RESERVE: Final = 64
 """Minimum number of sequences in the reserve at the end of the stream."""
 HELD_BACK: Final = 16
-"""Maximum number of buckets that `fill_and_hold_back` empties again, a quarter at most."""
+"""Maximum number of buckets that `fill_and_hold_back` empties again. It never empties more than a
+quarter of the buckets that it filled."""
 _SLACK: Final = 1024
 """Step 2 leaves 1 / _SLACK of a bucket's tokens empty, for step 3 to fill."""
 
@@ -52,9 +53,9 @@ def pack_balanced(
         lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
         capacity: number of tokens per bucket.
         max_seqs: largest number of sequences in a bucket.
-        final: whether to place all sequences. If not, some are left out for a later call, which
-            packs the sequences that several calls left out. The lengths of left-out sequences are
-            nearly a fair sample of all lengths.
+        final: whether to place all sequences. If not, some are left out. A later call can pack the
+            left-out sequences of several calls together. Their lengths are nearly a fair sample of
+            all lengths.
     Returns:
         int32[N], bucket of each sequence, numbered from 0 without gaps; -1 if it was left out.
     Raises:
@@ -122,9 +123,9 @@ class _Packing:
     def fill_and_hold_back(self, queue: NDArray[np.int64]) -> None:
         """Fill as many buckets as the queue can, and empty the last few of them again.
 
-        The sequences that found no room are not a fair sample of all lengths, but the sequences of
-        the emptied buckets are. Both are left for a later call. Because of the fair sample, that
-        call can pack buckets of about the usual cost.
+        All sequences without a bucket are left for a later call. Those that found no room are not a
+        fair sample of all lengths, but those of the emptied buckets are. Together with these, the
+        later call can pack buckets of about the usual cost.
         """
         tokens = int(self.lengths[queue].sum())
         most = tokens // self.capacity

@@ -66,7 +66,8 @@ def validate(
     i mod data_ranks.
 
     Args:
-        masker: a Masker of MASK_SEED and MASK_PROBABILITY, whose epoch is the size of this split.
+        masker: Masker with MASK_SEED and MASK_PROBABILITY. Its epoch is the number of buckets in
+            the split.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
     copier = RowCopier(topology.device)

@@ -59,7 +59,7 @@ class Built:
     """Result of a build.
 
     fresh: False if the dataset already existed.
-    fates: what became of all residues; None unless fresh.
+    fates: number of residues for each reason to leave them out; None unless fresh.
     """
 
     manifest: Manifest

@@ -31,7 +31,8 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     """Yield the lines of the summary: pairs of a name and a value.
 
     Args:
-        fates: what became of the residues that are in no bucket; None leaves these lines out.
+        fates: number of residues for each reason why they are in no bucket. If it is None, the
+            lines with these reasons are omitted.
     """
     by_status = manifest.records_by_status
     left_out = ", ".join(
@@ -87,7 +88,11 @@ def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[s
 
 
 def known_fates(manifest: Manifest, dataset: str) -> ResidueFates | None:
-    """Return what became of the residues of an existing dataset; None if it is not on a disk."""
+    """Count the residues of an existing dataset that are in no bucket, for each reason.
+
+    Returns:
+        None if the dataset is not on a local disk.
+    """
     folder = folder_of(dataset)
     return fates_in_records(folder, manifest) if isinstance(folder, LocalFolder) else None
 

@@ -152,7 +152,7 @@ class _Kind:
     """Properties of one kind of archive.
 
     new: function that creates a decoder
-    magics: first bytes of a part, one of these
+    magics: possible first bytes of a part
     errors: errors that `new` and its decoder raise
     padded: whether zeros may lie between parts
     """
@@ -233,7 +233,7 @@ class _Parts(io.RawIOBase):
         """Begin to read the next part; return False at the end of the archive.
 
         Raises:
-            DamagedArchiveError: data follows that is not a part of an archive of this kind.
+            DamagedArchiveError: the part is followed by data of another kind.
         """
         self._rest = self._decoder.unused_data
         if self._kind.padded:

@@ -95,7 +95,7 @@ class Setting:
     real_tokens: tokens of a micro-batch, without padding, over all ranks that share it
     squares:     Σ length² over the sequences of a micro-batch, over all ranks that share it
     max_seqlen:  longest sequence of the dataset, in tokens
-    shard:       what ranks divide among themselves (the option --shard of the trainer)
+    shard:       state that ranks divide among themselves (the option --shard of the trainer)
     shards:      number of ranks that share one copy of the parameters, if `shard` is full
     captured:    whether steps are captured in CUDA graphs
     """

@@ -123,7 +123,7 @@ class LetterCount:
 class Composition:
     """Frequencies of letters: the standard letters, then the rare ones, then `<unk>`.
 
-    over: the residues that were counted: those in `buckets`, or all residues of the `input`
+    over: "buckets" if residues in buckets were counted, "input" if all input residues were
     letters: within each kind, in descending order of `background`
     unknown_records: number of input records that contain unknown letters
     unknown_residues: number of unknown letters in all input records

@@ -118,8 +118,11 @@ def _rewound(raw: BinaryIO) -> BinaryIO:
 
 
 def column_named(wanted: str, names: Sequence[str]) -> str | None:
-    """Return the column with a name; if there is none, the only one whose name differs in nothing
-    but case and surrounding blanks; else None."""
+    """Return the column with this name.
+
+    If there is none, return the column whose name differs only in case or surrounding blanks. If
+    there is no such column, or more than one, return None.
+    """
     if wanted in names:
         return wanted
     close = [name for name in names if name.strip().casefold() == wanted.strip().casefold()]

@@ -80,7 +80,10 @@ def lengths(both: Comparison) -> Figure | None:
 
 
 def _common_edges(a: Distribution, b: Distribution) -> list[float]:
-    """Return bin edges for both, with the coarser one's bin width, without bins for the tails."""
+    """Return bin edges that suit both histograms. The bins have the larger of the two bin widths.
+
+    Bins for the tails are left out.
+    """
     width = max(part.edges[1] - part.edges[0] for part in (a, b))
     low, high = min(a.edges[0], b.edges[0]), max(_tail(part) for part in (a, b))
     return [low + i * width for i in range(max(1, math.ceil((high - low) / width)) + 1)]

@@ -193,7 +193,7 @@ def _composition(report: Report) -> Iterable[_Part]:
 
 
 def _splits(report: Report) -> Iterable[_Part]:
-    """Draw a table with one column for each split; with one row for each, it would be too wide."""
+    """Draw a table with a column for each split. A table with a row for each would be too wide."""
     table = tables.splits(report)
     mean = (f"{split.sequences / max(split.buckets, 1):.1f}" for split in report.splits)
     columns = zip(table.head, *table.rows, strict=True)

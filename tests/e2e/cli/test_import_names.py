@@ -106,7 +106,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_wheel_has_the_packages_in_a_folder_of_their_own_and_no_generated_c(wheel: Path) -> None:
+def test_a_wheel_has_our_packages_in_one_folder_and_no_generated_c_files(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         assert archive.read("thdpack.pth") == b"thdpack_packages\n"

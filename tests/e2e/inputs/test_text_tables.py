@@ -17,7 +17,7 @@ from tests.helpers.processes.command_line import Run
 COLUMNS = ("--sequence-column", "Sequence", "--id-column", "Entry")
 
 
-def test_csv_and_tsv_are_read_plain_packed_and_from_standard_input(
+def test_csv_and_tsv_are_read_compressed_or_not_and_from_standard_input(
     run: Run, tmp_path: Path
 ) -> None:
     csv = b'Entry,Note,Sequence\r\nP1,"a, ""b""\r\nc",MKTAY\r\n\r\nP2,,MKV*\r\nP3,x,\r\n'
@@ -60,7 +60,7 @@ def test_column_names_may_differ_in_case(run: Run, tmp_path: Path) -> None:
     assert "no column 'sequence' in the header line, which has Sequence, SEQUENCE; name one" in said
 
 
-def test_records_without_ids_are_explained(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_records_without_ids_names_the_option(run: Run, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("Entry,sequence\nP1,MKTAY\n")
     assert run("preprocess", tmp_path / "x.csv", "--out", tmp_path / "out").returncode == 0
     said = run("inspect", tmp_path / "out", "--record", "P1").stderr
