@@ -157,7 +157,7 @@ def load_map_outcome(work: Folder, name: str) -> MapOutcome:
     if content is None:
         raise BuildError(
             f"{work.where(name)} is missing; machines that build a dataset together need "
-            "a folder that all of them see, or URLs"
+            "a folder that all of them can reach, or URLs"
         )
     found = read_signed(content, MapOutcome)
     if found is None or not all(

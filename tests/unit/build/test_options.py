@@ -1,4 +1,4 @@
-"""Checks of options, which are made once, when the options are parsed."""
+"""Options are checked once, when they are parsed."""
 
 from __future__ import annotations
 
