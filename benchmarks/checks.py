@@ -121,9 +121,9 @@ def main(options: Options) -> None:
         ways: dict[str, Callable[[], object]] = {
             "checkpoint of one file": partial(compare, one, topology),
             "checkpoint of two files": partial(compare, two, topology),
-            "shard, its hash alone": partial(verified_mapping, path, entry),
-            "shard mapped again": partial(MappedShard, path, entry, shape, check_buckets=False),
-            "shard mapped first": partial(MappedShard, path, entry, shape),
+            "hash of a shard": partial(verified_mapping, path, entry),
+            "map the shard again": partial(MappedShard, path, entry, shape, check_buckets=False),
+            "map the shard for the first time": partial(MappedShard, path, entry, shape),
         }
         for (name, seconds), size in zip(
             measured(ways, options.rounds).items(), sizes, strict=True

@@ -98,7 +98,7 @@ def compare(options: Options) -> None:
             spread = f"{min(speeds) / 1e6:,.2f} to {max(speeds) / 1e6:,.2f}"
             print(
                 f"{name:>20}  {statistics.median(speeds) / 1e6:10,.2f} M tokens/s ({spread}); "
-                f"ours is {ratio:,.2f} ×"
+                f"speed of thdpack / speed of this loader: {ratio:,.2f}"
             )
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -101,7 +101,7 @@ def numerical_rows(options: Options) -> Iterator[Row]:
 
 def whole_rows(options: Options) -> Iterator[Row]:
     for number in (1, 2, 3):
-        yield Row(name=f"whole suite, time {number}", command=pytest_command())
+        yield Row(name=f"whole suite, run {number} of 3", command=pytest_command())
     yield Row(
         name="whole suite, shuffled", command=pytest_command(), env={"THDPACK_TEST_ORDER": "1"}
     )
@@ -109,7 +109,9 @@ def whole_rows(options: Options) -> Iterator[Row]:
         name=f"whole suite, {options.busy} busy loops", command=pytest_command(), busy=options.busy
     )
     yield Row(name="whole suite, one worker", command=pytest_command("--numprocesses", "1"))
-    yield Row(name="whole suite, a worker a core", command=pytest_command("--numprocesses", "auto"))
+    yield Row(
+        name="whole suite, one worker per core", command=pytest_command("--numprocesses", "auto")
+    )
     yield Row(
         name="whole suite, SIGINT ignored",
         command=("bash", "-c", 'trap "" INT; exec "$@"', "bash", *pytest_command()),
@@ -163,7 +165,8 @@ def clone(folder: Path) -> tuple[str, ...]:
 def as_nobody(folder: Path) -> tuple[str, ...]:
     """Copy the tree and its kernels for a user who is not root; return the command for that user.
 
-    If other users cannot enter /root, the command hides all of /root except Python's folder.
+    Python may be installed under /root, which other users usually cannot enter. The command then
+    replaces /root by an empty folder that contains only Python.
     """
     clone(folder)
     for kernel in REPO.glob("*/*.so"):

@@ -10,8 +10,8 @@
 
 The S3 server runs on this machine, so it competes with the build for the cores. Without
 AWS_ENDPOINT_URL, the benchmark starts moto's server, which the tests use. That server needs more
-CPU time than the build. Request bodies are not signed; over https they are not signed either. The
-input is in the page cache.
+CPU time than the build. Request bodies are not signed, as is usual over https. The input is in the
+page cache.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Options:
     workers: int = 2
     """Number of worker processes."""
     runs: int = 3
-    """Number of builds on each storage. Both storages alternate, and medians are printed."""
+    """Number of builds on each storage. Builds on both storages alternate. Medians are
+    printed."""
     scratch: bool = False
     """For builds on S3, store the intermediate files in a local folder."""
     folder: Path = Path(tempfile.gettempdir())
@@ -109,7 +110,7 @@ def compare(options: Options) -> None:
         f"local disk: median {size / here / 1e6:.0f} MB/s of FASTA ({here:.2f} s); "
         f"S3 in and out: {size / there / 1e6:.0f} MB/s ({there:.2f} s)"
     )
-    print(f"S3 over local: {here / there:.2f} of the speed")
+    print(f"speed on S3 / speed on the local disk: {here / there:.2f}")
 
 
 if __name__ == "__main__":

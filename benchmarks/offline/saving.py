@@ -4,7 +4,7 @@
 
 Blocks of steps with a checkpoint alternate with blocks without one. A block with a checkpoint
 begins with the call that saves, and ends when the checkpoint is published and all steps are done.
-Times are wall-clock times over all ranks.
+All ranks begin a block together. Times are wall-clock times.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def main() -> None:
         "--interval",
         type=int,
         default=500,
-        help="assumed steps between checkpoints, to compute the share of time spent on them",
+        help="assumed number of steps between checkpoints; the share of time that checkpoints take "
+        "is computed from it",
     )
     parser.add_argument(
         "--out",

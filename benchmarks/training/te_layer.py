@@ -7,10 +7,10 @@ The layer is pre-norm with biases, tanh GELU and residuals, without dropout or m
 attends to all tokens of its own sequence. A pass is forward and backward, without an optimizer.
 
 1. All rungs get the same weights, input and output gradient, and are compared with plain torch in
-fp32. An error is ‖difference‖ / ‖reference‖. For the output error, ‖reference‖ is that of output
-minus input, because the layer adds its result to its input. The gradient error is the largest error
-among the gradients of the input and of all parameters. A bf16 rung fails if an error is more than
-twice that of plain torch in bf16. An FP8 rung fails if an error is above FP8_LIMITS.
+fp32. An error is ‖difference‖ / ‖reference‖. The layer adds its result to its input, so ‖reference‖
+of the output error is the norm of output minus input. The gradient error is the largest error among
+the gradients of the input and of all parameters. A bf16 rung fails if an error is more than twice
+that of plain torch in bf16. An FP8 rung fails if an error is above FP8_LIMITS.
 2. In each of several rounds, CUDA events time each rung once. Results are medians.
 
 Model FLOPs are those of trainer/monitoring/flops.py. If a rung fails, the others are still measured

@@ -1,4 +1,4 @@
-"""Implementations of one layer, from plain torch to Transformer Engine, for `te_layer.py`."""
+"""Implementations ("rungs") of one layer, for te_layer.py: plain torch to Transformer Engine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Measure the speed of the training step on this machine's GPU, on rows from the reader and on one
 row that stays on the device.
 
-    python -m benchmarks.training.train_step DATASET --presets esm2-650m --precisions bf16
-        fp8-delayed
+    python -m benchmarks.training.train_step DATASET --presets esm2-650m \\
+        --precisions bf16 fp8-delayed
 
 Each line of the output is one setting. The benchmark times the trainer's own step (masking,
 forward, backward, clipping, update of fp32 masters) after a warm-up. Blocks of steps on rows from
@@ -212,7 +212,7 @@ def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -
 
 
 def shared(folder: str, topology: Topology) -> str:
-    """Return the folder of rank 0 on all ranks."""
+    """Return, on every rank, the folder of rank 0."""
     box = [folder]
     dist.broadcast_object_list(box, src=0, group=topology.checkpoint_group)
     return box[0]

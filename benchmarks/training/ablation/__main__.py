@@ -22,10 +22,10 @@ padding included.
 - te-thd-graph-fp8: as te-thd-graph, with --precision fp8-delayed.
 
 The trainer masks all rows itself, on the device. The workers mask too, as in public recipes, but
-the trainer uses the unmasked tokens. The warm-up uses up all batches that workers prepare before
-timing begins. Results are tokens/s (padding does not count, special tokens do) and the peak of
-torch's allocated memory in GiB. If a variant fails, its row gives the reason, the other variants
-still run, and the exit code is 1. The benchmark takes about two minutes on an H200.
+the trainer uses the unmasked tokens. Workers prepare batches ahead of time. The warm-up uses up
+these batches before timing begins. Results are tokens/s (padding does not count, special tokens do)
+and the peak of torch's allocated memory in GiB. If a variant fails, its row gives the reason, the
+other variants still run, and the exit code is 1. The benchmark takes about two minutes on an H200.
 """
 
 from __future__ import annotations
