@@ -100,8 +100,8 @@ the process that forks ranks, a trained model, or the imported transformers.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort tests so that the slowest start first. `make soak` sets THDPACK_TEST_ORDER, the seed of
-    a random order instead.
+    """Sort tests so that the slowest start first. If THDPACK_TEST_ORDER is set, as by `make soak`,
+    shuffle the tests with this seed instead.
     """
     items.sort(
         key=lambda item: (

@@ -19,7 +19,8 @@ LETTERS = "LAGVSERTIDPKQNFYMHWC"
 def made_records(count: int, *, seed: int = 0, longest: int = 700) -> list[tuple[str, str]]:
     """Return (header, residues) of random proteins.
 
-    Some residues are duplicates, empty, long, in lower case, or contain unknown letters.
+    Some sequences are duplicates, some are empty, some are in lower case, and some contain unknown
+    letters.
     """
     rng = np.random.default_rng(seed)
     records: list[tuple[str, str]] = []

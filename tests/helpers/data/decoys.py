@@ -1,4 +1,4 @@
-"""Modules of other projects that have the names of our packages, and of one that we import."""
+"""Decoys: modules with the names of our packages and of numpy, whose import is an error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_decoys(folder: Path) -> Path:
-    """Write packages and modules whose import is an error; return the folder."""
+    """Write the decoys into a folder, and return the folder."""
     packages = ("schemas/__init__.py", "packers/__init__.py", "pipeline.py", "trainer.py")
     for name in (*packages, "numpy.py"):
         path = folder / name

@@ -87,8 +87,8 @@ def small_tasks(
     task_bytes: int | None = None,
     partition_bytes: int | None = None,
 ) -> dict[str, int]:
-    """Return values for constants of the pipeline, by the constant's name, with which a build has
-    many small tasks.
+    """Return values for constants of the pipeline, by the constant's name. With these values, a
+    build has many small tasks.
     """
     return {
         "pipeline.inputs.find.TASK_BYTES": task_bytes or 128 << 20,
@@ -231,7 +231,7 @@ def _fresh_process() -> Iterator[None]:
         root.handlers = handlers
         INTERRUPTED.clear()
         _forget_stores()
-        # stopped, because the fork server keeps the environment variables of its start
+        # stop the fork server, because it keeps the environment variables that it was started with
         multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 

@@ -43,7 +43,8 @@ def start(corpus: Path, out: Path, moment: int, *, in_write: bool) -> int:
     """Fork a child that builds and kills itself at a moment. Return the child's process id.
 
     Args:
-        moment: number of the change or write, from 1. 0 or a number beyond the last: no kill.
+        moment: number of the change or write, counted from 1. With 0, or with a number greater than
+            the last one, the child is not killed.
         in_write: count writes instead of changes.
     """
     child = os.fork()
@@ -102,7 +103,7 @@ def main(corpus: Path, folder: Path, kills: int) -> None:
     pipeline.inputs.find.TASK_BYTES = pipeline.build.build_plan.PARTITION_BYTES = 25_000  # type: ignore[misc]
     pipeline.inputs.find.PIECE_BYTES, pipeline.inputs.find.FEWEST_TASKS = 5_000, 1  # type: ignore[misc]
     pipeline.build.stages.RESTS_TOGETHER = 4  # type: ignore[misc]
-    os.fsync = lambda descriptor: None  # needed after power cuts only, not after a killed process
+    os.fsync = lambda descriptor: None  # fsync is needed only if the machine loses power
     out = folder / "out"
     changes, writes = count_moments(corpus, folder / "whole")
     expected = digest(folder / "whole")

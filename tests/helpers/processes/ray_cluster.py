@@ -60,7 +60,7 @@ def without_agents(command: list[str]) -> list[str]:
     """Return the command line of a node, changed so that the node starts no agents.
 
     An agent is a Python process for metrics or for installing packages, which no build uses. It
-    takes a CPU second to start. The node waits for an agent only if it does not know its port.
+    takes a CPU second to start. A node waits for an agent only if the agent's port is not given.
     """
     names = [word.partition("=")[0] for word in command]
     changed = {
@@ -79,7 +79,7 @@ def without_agents(command: list[str]) -> list[str]:
 
 
 def raylet(node: Any) -> int:
-    """Process of a node that starts all its workers."""
+    """Return the id of the process that starts all workers of a node."""
     return int(node.all_processes["raylet"][0].process.pid)
 
 
@@ -97,7 +97,9 @@ def descendants(root: int) -> list[int]:
 
 
 def works(process: int) -> bool:
-    """Return whether a process runs a task of a build; Ray writes it into the command line."""
+    """Return whether a process runs a task of a build. Ray replaces the command line of the process
+    by the name of the task.
+    """
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return b"ray::_work" in Path(f"/proc/{process}/cmdline").read_bytes()
     return False

@@ -1,7 +1,8 @@
 """Import the trainer, and parse a command line once.
 
-The process that forks ranks imports this module. Parsing for the first time imports modules and
-reads source files for the help texts, a tenth of a CPU second that each rank would need again.
+The process that forks ranks imports this module. The first parsing in a process imports
+modules and reads source files for the help texts, which takes a tenth of a CPU second. The ranks
+need not repeat this.
 """
 
 from __future__ import annotations
