@@ -34,7 +34,7 @@ REPO: Final = Path(__file__).parents[1]
 NUMERICAL: Final = ("tests/unit", "tests/golden", "tests/property")
 NOBODY: Final = 65534
 IN_A_NAMESPACE: Final = ("unshare", "--mount", "--net", "--", "bash", "-euc")
-"""Command that runs the script after it in a new mount and network namespace. It needs root."""
+"""Beginning of a command that runs a script in new mount and network namespaces. Needs root."""
 
 
 @dataclass(frozen=True, kw_only=True)

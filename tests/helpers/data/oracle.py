@@ -24,7 +24,9 @@ def biopython(data: bytes) -> list[Record] | None:
 
 
 def first_word(title: str) -> str:
-    """Return the id in a title as Biopython's SeqIO does, but only ASCII blanks end it."""
+    """Return the first word of a title, which is the id, as Biopython's SeqIO does. Here only ASCII
+    blanks end the word.
+    """
     blanks = " \t\v\f\x1c\x1d\x1e\x1f"
     return re.split(f"[{blanks}]", title.lstrip(blanks), maxsplit=1)[0]
 

@@ -213,8 +213,8 @@ def _text(errors: str) -> io.TextIOWrapper:
 
 @contextmanager
 def _fresh_process() -> Iterator[None]:
-    """Hide state that a new process would not have. Afterwards restore this state, and remove that
-    of the command.
+    """Hide state that a new process would not have. Afterwards restore this state, and remove the
+    state that the command has created.
     """
     root = logging.getLogger()
     # hide pytest's handlers: without a handler, logging writes warnings to standard error

@@ -110,7 +110,7 @@ class Printed:
 
 
 class Server:
-    """Client of the server process."""
+    """Server process that forks on request. This object is the client's side."""
 
     def __init__(self, *modules: str) -> None:
         """Start the server process.

@@ -1,5 +1,5 @@
-"""Training runs for tests: in this process, on several forked ranks, or under torchrun. Also
-functions that read and copy the folders of runs.
+"""Training runs for tests: in this process, on several forked ranks, or under torchrun. The module
+also has functions that read and copy the folders of runs.
 """
 
 from __future__ import annotations

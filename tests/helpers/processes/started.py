@@ -18,8 +18,9 @@ finally:
     threading._shutdown()
     atexit._run_exitfuncs()
 """
-"""Python source code that runs a command in a fork. It also does what only a new interpreter would
-do: read fsspec's settings at the start, and wait for threads and run exit handlers at the end.
+"""Python source code that runs a command in a fork. A new interpreter would read
+fsspec's settings at its start. At its end it would wait for threads and run exit handlers. The code
+does both.
 """
 
 

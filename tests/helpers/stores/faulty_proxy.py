@@ -1,4 +1,4 @@
-"""HTTP proxy in front of an object store that simulates network faults.
+"""HTTP proxy that simulates network faults between a client and an object store.
 
 | kind of fault | behaviour |
 |---|---|
