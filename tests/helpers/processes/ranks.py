@@ -35,7 +35,7 @@ class Job:
             ranks: number of ranks. A single rank trains as one process, without rendezvous.
         """
         self._printed = Printed()
-        self._store: Any = None  # kept as long as the job, as torchrun does
+        self._store: Any = None  # must live as long as the job, as under torchrun
         each: list[dict[str, str]] = [{}]
         if ranks > 1:
             self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
