@@ -1,22 +1,15 @@
 """One optimizer step: launched kernel by kernel, or captured once in CUDA graphs and replayed.
 
-CUDA graphs that share their memory:
-
-| graph | captures |
-|---|---|
-| micro-batch | masking, forward, backward |
-| last micro-batch | the same, and the sum of gradients over ranks that hold whole models |
-| update | gradient norm, clipping, AdamW |
-
-A graph reads fixed device addresses, so its inputs never move: the row that the feed fills, the
-learning rate, the optimizer state and the scaling state.
+Two CUDA graphs share their memory. The first captures a micro-batch (masking, forward, backward),
+the second the update (gradient norm, clipping, AdamW). A graph reads fixed device addresses, so its
+inputs never move: the row that the feed fills, the learning rate, the optimizer state and the
+scaling state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import torch
@@ -26,7 +19,6 @@ from torch import Tensor
 from schemas.errors import ThdpackError
 from trainer.config import ComputeOptions
 from trainer.distributed.fsdp import set_gradient_sync
-from trainer.distributed.gradients import ReplicatedGradients
 from trainer.distributed.topology import Topology
 from trainer.feed import Row
 from trainer.masking import Masker
@@ -104,24 +96,21 @@ class Step:
         )
         self._micro_batches = micro_batches
         self._held = reduced_once and micro_batches > 1 and topology.is_sharded
-        self._adds = not self._held and micro_batches > 1
+        self._adds = not self._held and (micro_batches > 1 or topology.is_replicated)
         # only one of the ranks that share a bucket counts its tokens
         self._counted = float(topology.slices.rank == 0)
         self._rate = torch.zeros((), dtype=torch.float64, device=topology.device)
         self._sums = torch.zeros(5, dtype=torch.float64, device=topology.device)
         self._row: Row | None = None
-        micro_batch = self._micro_batch_in_autocast if backward_in_autocast else self._micro_batch
-        self._run_micro_batch: Callable[[], None] = micro_batch
+        self._run_micro_batch: Callable[[], None] = (
+            self._micro_batch_in_autocast if backward_in_autocast else self._micro_batch
+        )
         self._run_update: Callable[[], tuple[Tensor, Tensor]] = self._update
         self._captured = captured
         if captured:
             pool = torch.cuda.graph_pool_handle()
-            self._run_micro_batch = GraphReplay(micro_batch, pool)
+            self._run_micro_batch = GraphReplay(self._run_micro_batch, pool)
             self._run_update = GraphReplay(self._update, pool, before=optimizer.locate_gradients)
-        self._run_last = self._run_micro_batch
-        if isinstance(optimizer.gradients, ReplicatedGradients):
-            last = partial(micro_batch, optimizer.gradients)
-            self._run_last = GraphReplay(last, pool) if captured else last
 
     def __call__(self, rows: Iterator[Row], rate: float) -> tuple[Tensor, Tensor]:
         """Launch the kernels of a step, without waiting for the device.
@@ -142,30 +131,21 @@ class Step:
                     "a captured step always reads the same Row object: pass the row of the feed"
                 )
             self._row = row
-            last = number == self._micro_batches - 1
-            (self._run_last if last else self._run_micro_batch)()
+            self._run_micro_batch()
         return self._run_update()
 
-    def _micro_batch(self, replicated: ReplicatedGradients | None = None) -> None:
+    def _micro_batch(self) -> None:
         """Run forward and backward pass of the row, whose loss is summed over predicted tokens. Add
         loss, predicted tokens, overflow, tokens and Σ length² of the row to `_sums`.
-
-        Args:
-            replicated: gradients to sum over ranks, in the last micro-batch of a step; None in
-                other micro-batches, and if ranks do not hold whole models.
         """
         assert self._row is not None
         masked = self._masker(self._row.input_ids, self._row.positions)
         with self._autocast():
             logits = self._model(masked.input_ids, self._row.sequences, masked.index)
         loss = F.cross_entropy(logits, masked.labels, reduction="sum")
-        if replicated:
-            with replicated.reduced():
-                loss.backward()
-        else:
-            loss.backward()
-            if self._adds:
-                self._optimizer.gradients.add()
+        loss.backward()
+        if self._adds:
+            self._optimizer.gradients.add()
         predicted = (masked.labels >= 0).sum()
         counts = self._row.counts.double() * self._counted
         self._sums += torch.cat(
@@ -175,13 +155,15 @@ class Step:
             ]
         )
 
-    def _micro_batch_in_autocast(self, replicated: ReplicatedGradients | None = None) -> None:
+    def _micro_batch_in_autocast(self) -> None:
         """Run a micro-batch with its backward pass inside autocast."""
         with self._autocast():
-            self._micro_batch(replicated)
+            self._micro_batch()
 
     def _update(self) -> tuple[Tensor, Tensor]:
-        square = self._optimizer.gradients.square().double().reshape(1)
+        gradients = self._optimizer.gradients
+        gradients.reduce()
+        square = gradients.square().double().reshape(1)
         # A step has no other all-reduce, except those of gradients and of delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
