@@ -17,6 +17,12 @@ from tests.helpers.processes.command_line import REPO
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 STEPS = 10
+BOUNDS = {"bf16": 5e-4, "fp8-delayed": 5e-3}
+"""Largest difference between the losses of whole models and those of FSDP2. It rounds gradients to
+bf16 at another point of the sum over micro-batches. On two H200s it was 5e-5 in bf16 and 1.4e-3 in
+FP8, whose casts have 3 bits of mantissa instead of 7: a weight that differs by one bit of bf16 may
+be cast to the next FP8 number. Another bucket or mask would change a loss by 1e-2.
+"""
 
 
 @pytest.mark.timeout(400)
@@ -58,7 +64,6 @@ def test_all_values_of_shard_give_the_same_losses_captured_or_eager(
         print(numbers, shard, "captured against eager", captured, "against FSDP2", divided)
         # atomics sum the embedding's gradient in a random order
         assert captured < 1e-4
-        # FSDP2 rounds gradients to bf16 at another point of the sum over micro-batches
-        assert divided < 5e-4
+        assert divided < BOUNDS[numbers]
     chosen = json.loads((runs["auto", "auto"] / "options.json").read_text())["compute"]
     assert (chosen["shard"], chosen["cuda_graph"]) == ("none", "on")
