@@ -69,7 +69,7 @@ def _train(arguments: Sequence[str]) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
-        from schemas.install_hint import install_command
+        from schemas.phrases import install_command
 
         sys.exit(f"thdpack: training needs {error.name}: {install_command('train')}")
     train(arguments)

@@ -58,7 +58,8 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     while 2 * smaller <= limit:
         smaller *= 2
     if data.tokens_given or buckets <= limit or smaller >= buckets:
-        return Batch(data=replace(data, buckets_per_step=buckets))
+        note = _rounded(data, buckets, manifest.capacity) if data.tokens_given else ""
+        return Batch(data=replace(data, buckets_per_step=buckets), note=note)
     tokens = smaller * manifest.capacity
     share = buckets / epoch
     too_much = (
@@ -70,6 +71,17 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
             f"a step of the preset's batch ({data.tokens_per_step:,} tokens) would {too_much}: "
             f"using {smaller} buckets ({tokens:,} tokens) a step; --tokens-per-step overrides"
         ),
+    )
+
+
+def _rounded(data: DataOptions, buckets: int, capacity: int) -> str:
+    """Return a note if --tokens-per-step is not a whole number of micro-batches; "" if it is."""
+    tokens = buckets * capacity
+    if tokens == data.tokens_per_step:
+        return ""
+    return (
+        f"--tokens-per-step {data.tokens_per_step:,} is rounded to {tokens:,}: a step is "
+        f"{buckets:,} × {capacity:,} tokens, because each rank trains on whole buckets"
     )
 
 

@@ -52,7 +52,7 @@ class TrainingRun:
 
     options: options of the run, with `auto` resolved.
     changes: training options that a resume has changed, in words.
-    notes: reasons why the batch or the warm-up of a new run differs from the preset's.
+    notes: about a new run: the shape of --init-from, why batch or warm-up are not the preset's.
     memory: estimated and available memory of each GPU, in words.
     not_captured: reason why the step is not captured in a CUDA graph, if --cuda-graph is auto; ""
         if it is captured, or if the user turned graphs off.
@@ -75,15 +75,15 @@ class TrainingRun:
         options = replace(options, compute=precision.resolve(options.compute, topology.device))
         self.lock = stack.enter_context(run_lock(self.out, topology))
         before = last_state(options, topology)
-        initial: dict[str, Tensor] = {}
+        initial, shape_note = dict[str, Tensor](), ""
         if before:
             options = resumed(options, before.options)
         elif options.output.init_from:
-            options, initial = from_hugging_face(options, topology)
+            options, initial, shape_note = from_hugging_face(options, topology)
         readers, options, batch_note = open_readers(options, topology, stack)
         self.reader, self.valid, self.manifest = readers.train, readers.valid, readers.manifest
         options, warmup_note = with_warmup(options)
-        self.notes = [note for note in (batch_note, warmup_note) if note]
+        self.notes = [note for note in (shape_note, batch_note, warmup_note) if note]
         options, topology, self.not_captured = fitted(options, self.manifest, topology)
         self.options, self.topology = options, topology
         # checked again, because `auto` may have resolved differently on other hardware or packages

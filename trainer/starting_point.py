@@ -11,10 +11,11 @@ from torch import Tensor
 
 from schemas.errors import CheckpointError
 from schemas.models import ModelOptions
+from schemas.phrases import plural
 from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
 from trainer.checkpoints.latest import KEPT, LATEST, check_latest, names, read_latest
 from trainer.checkpoints.run_state import RunState, read_state
-from trainer.config import TrainOptions
+from trainer.config import PRESETS, TrainOptions
 from trainer.distributed.agreement import run_on_main
 from trainer.distributed.topology import Topology
 from trainer.model import huggingface
@@ -63,11 +64,15 @@ def _latest(out: Path, *, resume: str) -> str:
 
 def from_hugging_face(
     options: TrainOptions, topology: Topology
-) -> tuple[TrainOptions, dict[str, Tensor]]:
-    """Load the Hugging Face model named by --init-from. Return the options with the shape of that
-    model, and its tensors by name.
+) -> tuple[TrainOptions, dict[str, Tensor], str]:
+    """Load the Hugging Face model named by --init-from.
 
     Only rank 0 loads the tensors. The other ranks return tensors on the meta device (without data).
+
+    Returns:
+        The options, with the shape of that model.
+        The tensors of that model, by name.
+        A sentence about the shape.
     """
     found: list[dict[str, Tensor]] = []
 
@@ -82,4 +87,19 @@ def from_hugging_face(
         if found
         else {name: torch.empty(size, device="meta") for name, size in shapes.items()}
     )
-    return replace(options, model=replace(model, gelu=options.model.gelu)), tensors
+    model = replace(model, gelu=options.model.gelu)
+    return replace(options, model=model), tensors, _shape_note(options, model)
+
+
+def _shape_note(options: TrainOptions, model: ModelOptions) -> str:
+    """Return a sentence about the shape of a loaded model, and about the shape that it replaces."""
+    asked = "" if options.model == model else f", instead of {_shape(options.model)}"
+    return f"the model has the shape of {options.output.init_from}: {_shape(model)}{asked}"
+
+
+def _shape(model: ModelOptions) -> str:
+    presets = {
+        name: replace(preset.model, gelu=model.gelu) for name, (_, preset) in PRESETS.items()
+    }
+    known = next((f" ({name})" for name, shape in presets.items() if shape == model), "")
+    return f"{plural(model.layers, 'layer')}, hidden size {model.hidden_size:,}{known}"

@@ -24,12 +24,13 @@ from schemas.redact import without_credentials
 from trainer.checkpoints.checkpoint import CHECKPOINTS
 from trainer.checkpoints.latest import last_checkpoint
 from trainer.config import TrainOptions, parse
-from trainer.distributed.rank_message import say
+from trainer.distributed.rank_message import leave_error_file, say
 from trainer.distributed.stop_signals import StopRequest
 from trainer.distributed.topology import Topology, process_group
 from trainer.feed import Row
 from trainer.monitoring.meter import Meter, StepMetrics
 from trainer.monitoring.run_log import RunLog
+from trainer.monitoring.run_time import RunTime
 from trainer.monitoring.step_progress import StepProgress
 from trainer.monitoring.trace import profiler
 from trainer.optimizer import learning_rate
@@ -67,12 +68,15 @@ def train(options: TrainOptions, topology: Topology) -> None:
             tokens=run.tokens_per_micro_batch,
             check=stop.raise_if_pressed_again,
         )
+        run_time = RunTime(topology.device, step=run.step, steps=options.optimizer.steps)
 
         stopping = False
         while run.step < options.optimizer.steps and not stopping:
             rate = learning_rate(run.step, options.optimizer)
             scalars, counts = train_step(run, rows, rate)
             run.statistics.step()
+            if estimate := run_time.step(run.step):
+                log.say(estimate)
             stopping = stop.agreed()
             last = stopping or run.step == options.optimizer.steps
             validating = run.is_due(options.output.validate_every) or (last and not stopping)
@@ -95,6 +99,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
                 run.save(wait=last)
             if validating or saving:
                 meter.resume()
+                run_time.resume()
             run.checkpoints.poll()
             trace.step()
 
@@ -149,7 +154,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     | 2 | a command line error |
     | 130 | interrupted twice |
     """
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = parse(sys.argv[1:] if arguments is None else arguments)
+    except SystemExit as stopped:
+        if stopped.code:
+            leave_error_file("the command line is wrong: the lines above this traceback say how")
+        raise
     with process_group(timeout_minutes=options.compute.timeout_minutes) as topology:
         try:
             with topology.watching():

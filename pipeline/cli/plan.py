@@ -14,6 +14,7 @@ from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.training_plan import CACHE, TrainingPlan, plan_training
 from pipeline.storage.urls import is_url
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
+from schemas.phrases import duration
 
 
 def run_plan(options: PlanOptions) -> int:
@@ -64,7 +65,7 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     for name, tokens in (("an epoch", plan.epoch_tokens), ("the run", plan.tokens)):
         hours = plan.hours(tokens)
         steps = f"{_steps(tokens / best.setting.step_tokens)} steps"
-        time = f"{_duration(hours)}, {_hours(hours * number)} GPU-hours"
+        time = f"{duration(3600 * hours)}, {_hours(hours * number)} GPU-hours"
         facts.add_row(name, f"{tokens:,} tokens, {steps}: {time}")
     for part, size in memory(best.setting).items():
         if size >= 2**20:
@@ -117,9 +118,3 @@ def _steps(steps: float) -> str:
 
 def _hours(hours: float) -> str:
     return f"{hours:,.1f}" if hours >= 1 else f"{hours:.3f}"
-
-
-def _duration(hours: float) -> str:
-    if hours < 1:
-        return f"{hours * 60:,.1f} minutes"
-    return f"{hours:,.1f} hours" if hours < 72 else f"{hours / 24:,.1f} days"

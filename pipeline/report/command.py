@@ -17,8 +17,8 @@ from pipeline.report.gather.compare import Side, compare
 from pipeline.report.model import Report
 from pipeline.storage.urls import local_path
 from schemas.errors import ThdpackError
-from schemas.install_hint import install_command
 from schemas.manifest import MANIFEST_NAME
+from schemas.phrases import install_command
 
 _UNFINISHED: Final = (".build", "records/*.parquet")
 """Names of files and folders that an interrupted build leaves in its output folder."""

@@ -40,7 +40,7 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
-        raise _no_manifest(url) from error
+        raise _no_manifest(url) if folder.exists() else _no_folder(url, folder) from error
     except NotADirectoryError as error:
         raise ManifestError(
             f"{url}: a file, not a dataset: build one with `thdpack preprocess {url} --out DATASET`"
@@ -59,6 +59,14 @@ def _bounded(pieces: Iterator[bytes]) -> bytes:
         if len(found) > MOST_BYTES:
             break
     return bytes(found)
+
+
+def _no_folder(url: str | Path, folder: Path) -> ManifestError:
+    where = "" if folder.is_absolute() else f" in {Path.cwd()}"
+    return ManifestError(
+        f"{url}: there is no such folder{where}: check the path, or build the dataset with "
+        f"`thdpack preprocess FASTA --out {url}`"
+    )
 
 
 def _no_manifest(url: str | Path) -> ManifestError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 from urllib.parse import urlsplit
 
 from schemas.errors import InputError
-from schemas.install_hint import install_command
+from schemas.phrases import install_command
 from schemas.redact import holds_secret
 
 if TYPE_CHECKING:

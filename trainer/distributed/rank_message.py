@@ -28,15 +28,19 @@ def say(rank: int, text: str) -> None:
     sys.stderr.flush()
 
 
-def leave_error_file() -> None:
-    """Write the last message to torchrun's error file, if this process has one.
+def leave_error_file(text: str = "") -> None:
+    """Write a message to torchrun's error file, if this process has one.
 
-    torchrun then ends its summary with this message. Without the file, the summary ends with a link
-    to a page about tracebacks.
+    torchrun prints a traceback of its own, then a summary. The summary ends with this message.
+    Without the file, it ends with a link to a page about tracebacks.
+
+    Args:
+        text: the message; "" for the last message of `say`.
     """
     path = os.environ.get(_ERROR_FILE)
     if not path:
         return
-    extra = {"py_callstack": _last, "timestamp": str(int(time.time()))}
+    text = text or _last
+    extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
     with suppress(OSError):  # the message was printed already
-        Path(path).write_text(json.dumps({"message": {"message": _last, "extraInfo": extra}}))
+        Path(path).write_text(json.dumps({"message": {"message": text, "extraInfo": extra}}))

@@ -11,9 +11,10 @@ from pipeline.report.html.flow import Flow, Node, Stream
 from pipeline.report.html.plots import Column, Columns, Histogram, Mark
 from pipeline.report.html.svg import Axis, round_steps, short
 from pipeline.report.model import InputFlow, Report
-from pipeline.report.render.numerals import change, percent, plural
+from pipeline.report.render.numerals import change, percent
 from pipeline.report.render.printable import shortened
 from pipeline.report.render.sentences import longer_records
+from schemas.phrases import plural
 from schemas.records import Status
 
 _COLOURS: Final = {

@@ -12,7 +12,8 @@ from pipeline.report.html.plots import Bar, Bars, Dot, Dots, Histogram, Mark, Ri
 from pipeline.report.html.svg import Axis, round_steps
 from pipeline.report.model import Distribution, Report, Waste
 from pipeline.report.model_estimates import BudgetRow
-from pipeline.report.render.numerals import about, duration, percent, plural
+from pipeline.report.render.numerals import about, duration, percent
+from schemas.phrases import plural
 
 _COLOURS: Final = {"bshd": "c2", "sorted": "c5", "next-fit": "c3", "packed": "c1"}
 _BATCHES: Final = {"bshd": "rows", "sorted": "batches", "next-fit": "buckets", "packed": "buckets"}

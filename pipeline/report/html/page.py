@@ -18,6 +18,7 @@ from pipeline.report.html import comparison_figures, input_figures, packing_figu
 from pipeline.report.model import Report
 from pipeline.report.render import numerals, tables
 from pipeline.report.render.printable import printable, shortened
+from schemas.phrases import plural
 
 _SHOWN = 50
 """Largest number of rows in the tables of inputs and duplicates; --csv writes all rows."""
@@ -44,8 +45,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     for filter_ in (
-        *(numerals.about, numerals.change, numerals.percent, numerals.plural, numerals.size),
-        *(svg.pc, svg.px, shortened),
+        *(numerals.about, numerals.change, numerals.percent, numerals.size),
+        *(plural, svg.pc, svg.px, shortened),
     ):
         environment.filters[filter_.__name__] = filter_
     environment.filters["number"] = "{:,}".format

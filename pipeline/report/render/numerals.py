@@ -57,8 +57,3 @@ def duration(hours: float) -> str:
     if hours >= 1:
         return f"{hours:.1f}\u00a0h"
     return f"{60 * hours:.1f}\u00a0min" if hours >= 1 / 60 else f"{3600 * hours:.2g}\u00a0s"
-
-
-def plural(number: int, noun: str) -> str:
-    """Format a number with its noun: `3 records`, `1 record`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

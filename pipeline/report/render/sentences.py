@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pipeline.report.model import Report
-from pipeline.report.render.numerals import about, percent, plural
+from pipeline.report.render.numerals import about, percent
+from schemas.phrases import plural
 from schemas.records import Status
 
 

@@ -13,10 +13,11 @@ from rich.text import Text
 from pipeline.report.comparison import Comparison
 from pipeline.report.model import Distribution, Lengths, RecordNote, Report
 from pipeline.report.render import tables
-from pipeline.report.render.numerals import about, percent, plural, size
+from pipeline.report.render.numerals import about, percent, size
 from pipeline.report.render.printable import printable
 from pipeline.report.render.sentences import longer_records
 from pipeline.report.render.tables import Name, Table
+from schemas.phrases import plural
 from schemas.records import Status
 
 _HEIGHT: Final = 8

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.reader import ShardReader
-from schemas.errors import DatasetError, StateError
+from schemas.errors import DatasetError, ManifestError, StateError
 from tests.conftest import OurThreads
 from tests.helpers.data.corpus import fasta, made_records, read_buckets
 from tests.helpers.data.delivered import Seen, seen
@@ -249,3 +249,14 @@ print(*sys.modules)
         "rich",
     }
     assert not {name for name in loaded if name.endswith("_kernel")}
+
+
+def test_a_folder_that_does_not_exist_is_said_not_to_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ManifestError, match=f"data/typo: there is no such folder in {tmp_path}"):
+        ShardReader("data/typo")
+    (tmp_path / "data" / "typo").mkdir(parents=True)
+    with pytest.raises(ManifestError, match=r"data/typo: no manifest\.json"):
+        ShardReader("data/typo")

@@ -28,6 +28,7 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("trainer.monitoring.run_time._ENOUGH_SECONDS", 0.0)
     (tmp_path / "data").mkdir()
     shutil.copy(sample, tmp_path / "data" / "sample.fasta")
     build, train = (
@@ -44,6 +45,9 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
     assert "step 0 · validation: loss" in said
     assert "2 buckets of 4,096 tokens per step" in said
     assert "· 88 buckets per epoch, 6 for validation ·" in said
+    shape = "the model has the shape of esm2_8m: 1 layer, hidden size 16"
+    assert f"{shape}, instead of 6 layers, hidden size 320 (esm2-8m)" in said
+    assert said.count("1 more step at ") == 1
     assert "validating the weights of --init-from on 6 buckets first" in said
     [code] = re.findall(r"```python\n(.*?)```", (REPO / PAGE).read_text(), flags=re.DOTALL)
     exec(compile(code, PAGE, "exec"), {})

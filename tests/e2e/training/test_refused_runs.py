@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.helpers.processes.runs import (
     start,
     train,
 )
+from trainer.train import main
 
 
 def test_ranks_that_do_not_share_the_folder_are_refused(many_shards: Path, tmp_path: Path) -> None:
@@ -141,4 +143,14 @@ def test_the_summary_of_torchrun_ends_with_the_error(
         job.wait()
     failure = ProcessFailure(local_rank=0, pid=job.pid, exitcode=1, error_file=str(file))
     summary = str(ChildFailedError("thdpack", {0: failure}))
-    assert f"traceback : {tmp_path / 'none'}: no manifest.json: not a dataset" in summary
+    assert f"traceback : {tmp_path / 'none'}: there is no such folder: check the path" in summary
+
+
+def test_the_summary_of_torchrun_says_that_the_command_line_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    with pytest.raises(SystemExit):
+        main(["esm2-8m", "--no-such-option"])
+    assert "the command line is wrong" in json.loads(file.read_text())["message"]["message"]

@@ -50,9 +50,26 @@ def test_the_default_batch_is_the_published_one_unless_data_or_device_is_small(
         assert f"using {expected} buckets ({expected * 16_384:,} tokens) a step" in found.note
         assert "--tokens-per-step overrides" in found.note
     given = choose_batch(replace(DEFAULT, tokens_given=True), manifest(epoch), topology)
-    assert given.note == ""
+    assert (given.note == "") == (128 % ranks == 0)
     assert given.data.tokens_per_step == PUBLISHED
     assert given.data.buckets_per_step == pytest.approx(128, abs=ranks / 2)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ranks", "said"),
+    [
+        (500, 1, "500 is rounded to 16,384: a step is 1 × 16,384 tokens"),
+        (500, 4, "500 is rounded to 65,536: a step is 4 × 16,384 tokens"),
+        (40_000, 1, "40,000 is rounded to 32,768: a step is 2 × 16,384 tokens"),
+        (32_768, 1, ""),
+    ],
+)
+def test_a_batch_that_is_rounded_is_announced(tokens: int, ranks: int, said: str) -> None:
+    given = replace(DEFAULT, tokens_per_step=tokens, tokens_given=True)
+    topology = replace(single_process(torch.device("cpu")), world_size=ranks)
+    note = choose_batch(given, manifest(1_000), topology).note
+    assert said in note
+    assert bool(note) == bool(said)
 
 
 def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:

@@ -1,4 +1,4 @@
-"""The command that installs an extra, for messages about a missing library."""
+"""Phrases of messages: a number with its noun, a duration, the command that installs an extra."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from typing import Final
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 """Root of the repository, or a folder of site-packages if a wheel was installed."""
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `3 records` or `1 record`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in a suitable unit, from seconds to days."""
+    if seconds < 60:
+        return f"{seconds:.0f} seconds"
+    if seconds < 3600:
+        return f"{seconds / 60:,.1f} minutes"
+    return f"{seconds / 3600:,.1f} hours" if seconds < 72 * 3600 else f"{seconds / 86400:,.1f} days"
 
 
 def install_command(extra: str) -> str:
