@@ -9,9 +9,9 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 """Root of the repository, or a folder of site-packages if a wheel was installed."""
 
 
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun, such as `3 records` or `1 record`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def plural(number: int, noun: str, ending: str = "s") -> str:
+    """Return a number with its noun, such as `3 records`, `1 record` or `2 batches`."""
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
 
 
 def duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from schemas.manifest import Manifest
+from schemas.phrases import plural
 from trainer.config import AUTO, DataOptions
 from trainer.distributed.topology import Topology
 
@@ -69,7 +70,8 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
         data=replace(data, buckets_per_step=smaller, tokens_per_step=tokens),
         note=(
             f"a step of the preset's batch ({data.tokens_per_step:,} tokens) would {too_much}: "
-            f"using {smaller} buckets ({tokens:,} tokens) a step; --tokens-per-step overrides"
+            f"using {plural(smaller, 'bucket')} ({tokens:,} tokens) a step; "
+            "--tokens-per-step overrides"
         ),
     )
 

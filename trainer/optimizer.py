@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from schemas.phrases import plural
 from trainer.config import AUTO, OptimizerOptions, TrainOptions
 from trainer.config.options import PUBLISHED_WARMUP
 from trainer.distributed.fsdp import local
@@ -235,8 +236,8 @@ def with_warmup(options: TrainOptions) -> tuple[TrainOptions, str]:
         return options, ""
     steps = optimizer.warmup
     note = (
-        f"warm-up of {steps} steps instead of {PUBLISHED_WARMUP:,}, because the run has "
-        f"{optimizer.steps:,} steps; --warmup-steps overrides"
+        f"warm-up of {plural(steps, 'step')} instead of {PUBLISHED_WARMUP:,}, because the run has "
+        f"{plural(optimizer.steps, 'step')}; --warmup-steps overrides"
     )
     options = replace(options, optimizer=replace(optimizer, warmup_steps=steps))
     return options, note if steps < PUBLISHED_WARMUP else ""

@@ -210,7 +210,7 @@ class TrainingRun:
         compared with this one.
         """
         if self.valid:
-            log.say(f"validating the weights of --init-from on {len(self.valid):,} buckets first")
+            log.say("validating the weights of --init-from on the valid split first")
             self._validated(self.valid, log)
 
     def _validated(self, valid: Buckets, log: RunLog) -> Validation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
+from schemas.phrases import plural
 from trainer.precision import low_layers
 from trainer.run import TrainingRun
 
@@ -24,9 +25,9 @@ def describe(run: TrainingRun) -> str:
     return (
         f"{start}: {model.parameters / 1e6:,.1f} M parameters, backend {compute.backend}, "
         f"{_precision(run)}, {_arrangement(run)}{memory} · {_graph(run)}"
-        f"{data.buckets_per_step} buckets of {capacity:,} tokens per step, "
-        f"{run.micro_batches} micro-batches per rank{_merged(run)} · "
-        f"{run.epoch_buckets:,} buckets per epoch, {valid} · {run.out}"
+        f"{plural(data.buckets_per_step, 'bucket')} of {capacity:,} tokens per step, "
+        f"{plural(run.micro_batches, 'micro-batch', 'es')} per rank{_merged(run)} · "
+        f"{plural(run.epoch_buckets, 'bucket')} per epoch, {valid} · {run.out}"
     )
 
 

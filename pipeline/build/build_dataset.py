@@ -45,6 +45,7 @@ from pipeline.executors.registry import EXECUTORS
 from pipeline.storage.urls import is_url
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
+from schemas.phrases import plural
 from schemas.records import Status
 from schemas.redact import without_credentials
 
@@ -201,8 +202,9 @@ class Build:
 
         self._executor.run(partial(run_once, out=self._out), tasks, keep, self._report.advance)
         if skipped:
+            of_all = f"{skipped} of {plural(len(tasks), 'task')}"
             self._report.note(
-                f"{name}: skipped {skipped} of {len(tasks)} tasks, which an earlier run finished",
+                f"{name}: skipped {of_all}, which an earlier run finished",
                 skipped=skipped,
                 tasks=len(tasks),
             )

@@ -14,6 +14,7 @@ from pipeline.build.progress import reporter
 from pipeline.cli.subcommand_options import CommitOptions, RunTaskOptions
 from pipeline.cli.summary import print_built
 from pipeline.storage.read_manifest import read_manifest
+from schemas.phrases import plural
 from schemas.redact import without_credentials
 
 
@@ -65,16 +66,12 @@ def _told(done: TasksRun, *, committed: bool) -> str:
     """Return a line that says how many tasks were run, and how many had finished already."""
     if committed:
         return "the dataset is complete already; nothing to do"
-    skipped = f"{_tasks(done.skipped)} skipped, because an earlier run finished them"
+    skipped = f"{plural(done.skipped, 'task')} skipped, because an earlier run finished them"
     if done.skipped == 1:
         skipped = "1 task skipped, because an earlier run finished it"
     if not done.run:
         return f"{skipped}; nothing to do" if done.skipped else "nothing to do"
-    return f"{_tasks(done.run)} run" + (f"; {skipped}" if done.skipped else "")
-
-
-def _tasks(number: int) -> str:
-    return "1 task" if number == 1 else f"{number:,} tasks"
+    return f"{plural(done.run, 'task')} run" + (f"; {skipped}" if done.skipped else "")
 
 
 def run_commit(options: CommitOptions) -> int:

@@ -21,6 +21,7 @@ from pipeline.storage.urls import file_system, local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import ShardEntry
+from schemas.phrases import plural
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _RESIDUES_SHOWN = 48
@@ -94,15 +95,16 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
     tokens_of = f"{bucket['num_tokens']:,} of {manifest.capacity:,} tokens ({fill})"
     cost = f"Σ length² {sum((b - a) ** 2 for a, b in _spans(bucket)):,}"
     console.print(
-        f"{bucket['num_seqs']} sequences, {tokens_of}, longest {bucket['max_seqlen']:,}, {cost}",
+        f"{plural(bucket['num_seqs'], 'sequence')}, {tokens_of}, "
+        f"longest {bucket['max_seqlen']:,}, {cost}",
         highlight=False,
     )
     console.print(_drawing(bucket, manifest.capacity, max(20, console.width - 2)))
     console.print(_sequences(bucket, manifest, ids))
     if len(edges) - 1 > bucket["num_seqs"]:
-        padding = manifest.capacity - edges[bucket["num_seqs"]]
-        pieces = len(edges) - 1 - bucket["num_seqs"]
-        console.print(f"tail: {padding:,} tokens of <pad> in {pieces} pieces", highlight=False)
+        padding = plural(manifest.capacity - edges[bucket["num_seqs"]], "token")
+        pieces = plural(len(edges) - 1 - bucket["num_seqs"], "piece")
+        console.print(f"tail: {padding} of <pad> in {pieces}", highlight=False)
 
 
 def _sequences(bucket: dict[str, Any], manifest: Manifest, ids: dict[int, str]) -> Table:
@@ -174,7 +176,9 @@ def show_record(dataset: str | Path, name: str) -> None:
     )
     for row in found:
         where = f"record {row['ordinal']}, at {row['offset']:,} of {row['source']}"
-        print(f"{row['id']}: {where}, {row['residues']:,} residues, {row['unknown']} unknown")
+        print(
+            f"{row['id']}: {where}, {plural(row['residues'], 'residue')}, {row['unknown']} unknown"
+        )
         print(f"    hash {row['hash'].hex()}")
         print(f"    {_fate(row, manifest, originals)}")
 

@@ -9,6 +9,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.cli.arguments import UsageError
 from pipeline.inputs.expand import refuse_inside
 from pipeline.storage.s3.first_contact import refuse_unreachable
+from schemas.phrases import plural
 from schemas.redact import without_credentials
 
 
@@ -48,7 +49,8 @@ def _dry_run(options: PreprocessOptions) -> int:
         print(f"{source.bytes:>16,} bytes  {kind}  {without_credentials(source.url)}")
     for line in planned.passed_over:
         print(f"         skipped  {without_credentials(line)}")
-    tasks = f"{len(planned.ranges)} tasks, into {planned.partitions} partitions"
+    tasks = plural(len(planned.ranges), "task")
+    tasks += f", into {plural(planned.partitions, 'partition')}"
     print(f"would read {planned.input_bytes:,} bytes in {tasks}")
     size = f"{1.1 * planned.fasta_bytes / 1e6:,.1f} MB"
     where = without_credentials(options.out)

@@ -12,6 +12,7 @@ from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_rec
 from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
+from schemas.phrases import plural
 from schemas.records import Status
 from schemas.redact import without_credentials
 
@@ -50,14 +51,14 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     if fates is not None:
         yield from _left_out_lines(manifest, fates)
     for split, totals in manifest.splits.items():
-        counts = f"{totals.buckets:,} buckets, {totals.sequences:,} sequences"
+        counts = f"{plural(totals.buckets, 'bucket')}, {plural(totals.sequences, 'sequence')}"
         fill = f"{totals.tokens:,} tokens, fill {100 * totals.fill(manifest.capacity):.2f} %"
         balance = f"Σ length² spread {totals.spread:.4f}, max / mean {totals.peak:.3f}"
         text = f"{counts}, {fill}, {balance}" if totals.buckets else _empty(manifest, split)
         yield split, text
     most = max(totals.seqs_max for totals in manifest.splits.values())
     bucket = f"a bucket of {manifest.capacity:,} tokens"
-    yield "slots", f"{manifest.slots} (at most {most} sequences in {bucket})"
+    yield "slots", f"{manifest.slots} (at most {plural(most, 'sequence')} in {bucket})"
     waste = f"{100 * padding_waste(manifest):.1f} % of tokens"
     padded = f"compared with padding each sequence to {manifest.max_seq_len:,} (BSHD)"
     yield "padding avoided", f"{waste}, {padded}"
@@ -80,11 +81,13 @@ def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[s
     for status, residues in fates.by_status.items():
         if status != Status.KEPT and residues:
             name = "duplicates" if status == Status.DUPLICATE else status.replace("_", " ")
-            yield f"in {name}", f"{residues:,} residues left out"
+            yield f"in {name}", f"{plural(residues, 'residue')} left out"
     if fates.cropped_records:
-        records = f"{fates.cropped_records:,} records to {manifest.longest_piece:,} residues"
-        residues = fates.cropped(manifest)
-        yield "cropped", f"{records}: {residues:,} residues left out (--long split keeps them)"
+        records = (
+            f"{plural(fates.cropped_records, 'record')} to {manifest.longest_piece:,} residues"
+        )
+        lost = plural(fates.cropped(manifest), "residue")
+        yield "cropped", f"{records}: {lost} left out (--long split keeps them)"
 
 
 def known_fates(manifest: Manifest, dataset: str) -> ResidueFates | None:

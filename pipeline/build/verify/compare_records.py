@@ -30,6 +30,7 @@ from pipeline.build.verify.record_columns import (
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
+from schemas.phrases import plural
 from schemas.records import Status
 
 
@@ -55,7 +56,7 @@ def _check_statuses(records: RecordColumns, manifest: Manifest) -> list[str]:
     for code, status in enumerate(Status):
         if counts[code] != manifest.records_by_status[status]:
             problems.append(
-                f"records/: {counts[code]} records {status}, "
+                f"records/: {plural(int(counts[code]), 'record')} {status}, "
                 f"the manifest says {manifest.records_by_status[status]}"
             )
     kept = records.status == 0

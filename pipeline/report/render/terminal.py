@@ -125,7 +125,7 @@ def _overview(report: Report) -> Iterable[Text]:
         if status not in (Status.KEPT, Status.DUPLICATE) and by_status[status]
     )
     yield Text(
-        f"{report.records:,} records in, {kept:,} kept, {duplicates:,} duplicates, "
+        f"{plural(report.records, 'record')} in, {kept:,} kept, {plural(duplicates, 'duplicate')}, "
         f"left out: {left_out or 'none'}"
     )
     if report.cropped_copies:
@@ -134,7 +134,7 @@ def _overview(report: Report) -> Iterable[Text]:
             f"{report.cropped_copies:,} (--dedup cropped leaves them out)"
         )
     yield Text(
-        f"{report.residues_in:,} residues in, {report.residues_kept:,} in buckets; "
+        f"{plural(report.residues_in, 'residue')} in, {report.residues_kept:,} in buckets; "
         f"{report.tokens:,} tokens"
     )
     found = report.prediction
@@ -234,7 +234,7 @@ def _comparison(both: Comparison) -> Iterable[_Part]:
     overlap = both.overlap
     share = percent(overlap.both / (overlap.only_a + overlap.only_b + overlap.both or 1))
     yield Text(
-        f"{overlap.both:,} distinct sequences in both ({share} of all, "
+        f"{plural(overlap.both, 'distinct sequence')} in both ({share} of all, "
         f"{overlap.residues_both:,} residues), {overlap.only_a:,} only in A, "
         f"{overlap.only_b:,} only in B"
     )

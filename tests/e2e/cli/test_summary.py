@@ -33,3 +33,14 @@ def test_an_empty_validation_split_is_explained(
         assert done.returncode == 0, done.stderr
         [line] = [line for line in done.stdout.splitlines() if line.strip().startswith("valid  ")]
         assert line.strip() == f"valid  {said}"
+
+
+def test_one_of_a_thing_is_singular(run: Run, tmp_path: Path) -> None:
+    path, out = tmp_path / "x.fasta", tmp_path / "out"
+    path.write_bytes(b">a\n" + b"MK" * 700 + b"\n")
+    built = run("preprocess", path, "--out", out).stdout
+    assert "train  1 bucket, 1 sequence, 1,024 tokens" in built
+    assert "cropped  1 record to 1,022 residues: 378 residues left out" in built
+    assert "(at most 1 sequence in a bucket of" in built
+    assert "1 sequence, 1,024 of 16,384 tokens" in run("inspect", out, "--bucket", "0").stdout
+    assert "1 record in, 1 kept, 0 duplicates" in run("stats", out).stdout

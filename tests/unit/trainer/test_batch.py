@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from schemas.phrases import plural
 from trainer.batch import choose_batch
 from trainer.config import DataOptions, OptimizerOptions, OutputOptions, parse
 from trainer.distributed.topology import single_process
@@ -47,7 +48,8 @@ def test_the_default_batch_is_the_published_one_unless_data_or_device_is_small(
         assert (found.note, found.data.tokens_per_step) == ("", PUBLISHED)
     else:
         assert found.data.tokens_per_step == expected * 16_384
-        assert f"using {expected} buckets ({expected * 16_384:,} tokens) a step" in found.note
+        batch = f"{plural(expected, 'bucket')} ({expected * 16_384:,} tokens)"
+        assert f"using {batch} a step" in found.note
         assert "--tokens-per-step overrides" in found.note
     given = choose_batch(replace(DEFAULT, tokens_given=True), manifest(epoch), topology)
     assert (given.note == "") == (128 % ranks == 0)
