@@ -59,9 +59,9 @@ SHOW_PIP = while sleep $(SHOW_EVERY) > /dev/null 2>&1; do \
 	echo "  $$SECONDS s: $$(tail -n 1 $(LOG) 2> /dev/null | cut -c 1-80)"; done & \
 	trap "kill $$! 2> /dev/null" EXIT
 
-# $(call install,WHAT,EXTRAS,SECONDS)
+# $(call install,WHAT,EXTRAS,TIME)
 define install
-	@echo 'installing $(1) into $(VENV) and compiling the kernels (once; about $(3) s)'
+	@echo 'installing $(1) into $(VENV) and compiling the kernels (once; about $(3))'
 	@$(SHOW_PIP); \
 	echo '  1 of 3: Cython and pyarrow, which compile the kernels'; \
 	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
@@ -80,16 +80,16 @@ help: ## list the targets
 # venv of Python 3.11 installs an old setuptools. Remove it, so that no pip process replaces it
 # while the others run.
 $(VENV)/bin/python:
-	@echo 'making $(VENV) with $(PYTHON) (once; about 7 s)'
+	@echo 'making $(VENV) with $(PYTHON) (once; about 7 to 20 s)'
 	@$(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip uninstall -qq --yes setuptools
 
 $(VENV)/core: $(INSTALLED_FROM) | $(VENV)/bin/python
-	$(call install,thdpack,,40)
+	$(call install,thdpack,,40 s to 2 minutes)
 	@touch $@
 
 $(VENV)/report: $(INSTALLED_FROM) | $(VENV)/bin/python
-	$(call install,thdpack and polars,[report],45)
+	$(call install,thdpack and polars,[report],45 s to 2 minutes)
 	@touch $@ $(VENV)/core
 
 # A local version such as 2.13.0+cpu satisfies constraints.txt, so pip keeps a CPU build.
@@ -98,14 +98,14 @@ $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 		echo 'torch with CUDA libraries takes 5.9 GB. To train on a CPU only, press Ctrl-C, install' \
 		"the CPU build of $$(grep '^torch==' constraints.txt) into $(VENV) (PyTorch's" \
 		'installation page describes it), and run this again'; fi
-	$(call install,thdpack and torch,[train],50)
+	$(call install,thdpack and torch,[train],50 s to 3 minutes)
 	@touch $@ $(VENV)/core
 
 # The last pip call installs packages that constraints.txt does not name, such as those that only
 # another platform needs.
 $(VENV)/dev: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@echo 'installing thdpack, torch and the packages of the tests into $(VENV)' \
-		'and compiling the kernels (once; about 80 s)'
+		'and compiling the kernels (once; about 80 s to 4 minutes)'
 	@$(SHOW_PIP); \
 	$(INSTALL_PINS) $(call show_problems,$(HALF_INSTALLED)); \
 	$(PIP_PINNED) $(BUILD_TOOLS) $(call show_problems); \
@@ -140,7 +140,7 @@ check: $(VENV)/dev ## run ruff, mypy --strict and import-linter
 	$(VENV)/bin/lint-imports
 
 test: $(VENV)/dev ## run all tests, or TESTS=tests/unit
-	@echo 'running $(TESTS) (all tests take about 5 minutes on 2 cores)'
+	@echo 'running $(TESTS) (all tests take about 5 to 10 minutes on 2 cores)'
 	@$(VENV)/bin/pytest $(TESTS)
 
 test-long: $(VENV)/dev ## run the tests with more kills and larger inputs

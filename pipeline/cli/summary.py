@@ -18,6 +18,8 @@ from schemas.redact import without_credentials
 
 _FEWEST_VALID: Final = 20
 """The hint about an empty valid split suggests a fraction that yields this many records."""
+_GAPS: Final = ("-", ".")
+"""Letters of an alignment that have tokens of their own in ESM-2's vocabulary."""
 KNOWN: Final = "already built from these inputs and options"
 
 
@@ -48,6 +50,9 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     yield "duplicate", f"{by_status[Status.DUPLICATE]:,}"
     yield "left out", left_out or "0"
     yield "residues", f"{manifest.residues_in:,} in, {in_buckets}"
+    if gaps := sum(manifest.residue_counts.get(gap, 0) for gap in _GAPS):
+        kept = f"{plural(gaps, 'gap character')} ({' or '.join(_GAPS)}) in buckets, as a token each"
+        yield "gaps", f"{kept}: remove them from the input if they are left over from an alignment"
     if fates is not None:
         yield from _left_out_lines(manifest, fates)
     for split, totals in manifest.splits.items():

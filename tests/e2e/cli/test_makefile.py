@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -38,3 +39,12 @@ def test_training_names_the_cpu_build_of_torch_before_it_installs_cuda(tmp_path:
     assert (hint in done.stdout) == (sys.platform == "linux")
     (tmp_path / "lib" / "python3" / "site-packages" / "torch").mkdir(parents=True)
     assert hint not in subprocess.run(words, cwd=REPO, capture_output=True, text=True).stdout
+
+
+def test_the_time_of_an_installation_is_a_range(tmp_path: Path) -> None:
+    for target in ("preprocess", "stats", "train", "setup"):
+        words = ["make", "--dry-run", f"VENV={tmp_path}", f"OUT={tmp_path}", target]
+        done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=True)
+        times = re.findall(r"\(once; about ([^)]*)\)", done.stdout)
+        assert times
+        assert all(re.fullmatch(r"\d+ (s )?to \d+ (s|minutes)", time) for time in times), times

@@ -44,3 +44,12 @@ def test_one_of_a_thing_is_singular(run: Run, tmp_path: Path) -> None:
     assert "(at most 1 sequence in a bucket of" in built
     assert "1 sequence, 1,024 of 16,384 tokens" in run("inspect", out, "--bucket", "0").stdout
     assert "1 record in, 1 kept, 0 duplicates" in run("stats", out).stdout
+
+
+def test_gap_characters_are_counted(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.fasta"
+    path.write_text(">a\nMKV-LAACDEFGKLMN\n>b\nMKVLTTFGHWY\n>c\nMKVLTT-.FGHWW\n>d\nACDEFGHIKLMN\n")
+    for words in (("preprocess", path, "--out", tmp_path / "out"), ("inspect", tmp_path / "out")):
+        assert "gaps  3 gap characters (- or .) in buckets, as a token each" in run(*words).stdout
+    path.write_text(">b\nMKVLTTFGHWY\n")
+    assert "gap character" not in run("preprocess", path, "--out", tmp_path / "none").stdout
