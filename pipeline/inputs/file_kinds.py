@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from textwrap import shorten
 from typing import Final
 
 from pipeline.inputs.decompress import detect
@@ -66,6 +67,15 @@ _GENBANK: Final = re.compile(rb"LOCUS [^\r\n]*")
 _BASE_PAIRS: Final = re.compile(rb" \d+ bp\b")
 _JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 _CSV: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\w\" .-]+([,\t])[\w\" .()\[\]-]*(?:\1[^\r\n]*)?\r?\n")
+_MOST_WORDS: Final = 4
+"""Largest number of words in the name of a table's column. A sentence with a comma has more."""
+_HEADER: Final = re.compile(rb"(?:\xef\xbb\xbf|^)>", re.MULTILINE)
+_BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x7f]")
+_RESIDUES: Final = re.compile(rb"[A-Z*-]*|[a-z*-]*")
+_LINES: Final = 100
+"""Number of lines that are examined to tell residues from other text."""
+_SHOWN: Final = 50
+"""Largest number of characters of a text that a message shows."""
 _TAR: Final = slice(257, 262)
 
 
@@ -106,10 +116,32 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
     if _JSON.match(head):
         return f"JSON: {_CONVERT}"
     table = _CSV.match(head)
-    if table:
+    if table and _longest_cell(table) <= _MOST_WORDS:
         name = "csv" if table.group(1) == b"," else "tsv"
         return f"{name.upper()}, a table of text: read it with --format {name}"
-    return None
+    return None if _HEADER.search(head) or _BINARY.search(head) else _plain_text(head)
+
+
+def _longest_cell(table: re.Match[bytes]) -> int:
+    """Return the largest number of words in a cell of a table's first line."""
+    return max(len(cell.split()) for cell in table[0].split(table[1]))
+
+
+def _plain_text(head: bytes) -> str:
+    """Return the kind of a text that has no header, with its first words, and a remedy."""
+    words = head.decode("utf-8", "replace").removeprefix("\ufeff").split()
+    if not words:
+        return "a file of blanks: give FASTA"
+    if all(_RESIDUES.fullmatch(line) for line in head.splitlines()[:_LINES]):
+        return (
+            "residues without a header: write a line such as >name above each sequence, because "
+            "FASTA has no other way to tell sequences apart"
+        )
+    begins = shorten(" ".join(words), _SHOWN, placeholder="…")
+    return (
+        f"plain text, which begins with {begins!r}: give FASTA, in which each record begins with "
+        "a line such as >name, or read a table with --format csv or --format tsv"
+    )
 
 
 def ids_and_residues_on_one_line(head: bytes) -> bool:

@@ -12,7 +12,7 @@ from pipeline.inputs.file_kinds import foreign
 from pipeline.inputs.find import find_sources
 from schemas.errors import InputError
 from tests.helpers.data.corpus import digest, read_records
-from tests.helpers.processes.command_line import Run
+from tests.helpers.processes.command_line import REPO, Run
 
 COLUMNS = ("--sequence-column", "Sequence", "--id-column", "Entry")
 
@@ -116,10 +116,28 @@ def test_errors_in_csv_name_the_line(run: Run, tmp_path: Path, content: bytes, s
         (b"HEADER    HYDROLASE\n", "a PDB structure"),
         (b"data_1ABC\n#\n", "an mmCIF structure"),
         (b"# STOCKHOLM 1.0\n", "a Stockholm alignment"),
+        (b"MKVLAACDEF\nGKLMN\n", "residues without a header: write a line such as >name above"),
+        (b"It is a truth, that a man of fortune must want a wife.\n", "plain text, which begins"),
+        (b"#!/bin/sh\necho a\n", "plain text, which begins with '#!/bin/sh echo a': give FASTA"),
+        (b"import os\n\nprint(os.getcwd(), 1)\n", "plain text, which begins with 'import os"),
+        (b"Entry Name,Protein names,Length\nA,B,3\n", "CSV, a table of text"),
     ],
 )
 def test_kinds_of_text_are_named_with_the_option_that_reads_them(head: bytes, kind: str) -> None:
     assert kind in (foreign(head, packed=False) or "")
+
+
+@pytest.mark.parametrize("head", [b"#x\n>a\nMKT\n", b"\x89PNG\r\n\x1a\n", b">a\nMKT\x01\n"])
+def test_fasta_and_binary_data_are_not_taken_for_plain_text(head: bytes) -> None:
+    assert foreign(head, packed=False) is None
+
+
+def test_a_readme_in_place_of_fasta_is_recognised(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "README.txt"
+    path.write_bytes((REPO / "README.md").read_bytes())
+    done = run("preprocess", path, "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert f"{path}:1: not FASTA but plain text, which begins with '# thdpack" in done.stderr
 
 
 def test_skipped_files_beside_proteins_are_listed_in_one_line(tmp_path: Path) -> None:
