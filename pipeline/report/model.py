@@ -245,6 +245,7 @@ class Report:
       order of ordinal
     prediction: predicted size of a build; None for a dataset. For FASTA, the numbers in `splits`
       are predictions, too, except that the numbers of sequences and tokens are exact
+    warnings: sentences about inputs that `thdpack preprocess` would refuse; none for a dataset
     """
 
     kind: Literal["dataset", "fasta"]
@@ -272,6 +273,7 @@ class Report:
     repeated: tuple[RecordNote, ...]
     duplicates: tuple[DuplicateFlow, ...]
     prediction: Prediction | None
+    warnings: tuple[str, ...] = ()
     schema: int = SCHEMA
 
 

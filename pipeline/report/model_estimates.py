@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from schemas.models import FEW_EPOCHS, MOST_EPOCHS
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetRow:
@@ -25,6 +27,11 @@ class BudgetRow:
     run_gpu_hours: float
     source: str
 
+    @property
+    def few_epochs_gpu_hours(self) -> float:
+        """GPU-hours of FEW_EPOCHS epochs on one GPU."""
+        return FEW_EPOCHS * self.epoch_gpu_hours
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
@@ -38,6 +45,11 @@ class Budget:
     tokens: int
     gpu: str
     rows: tuple[BudgetRow, ...]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a whole run of every model would repeat the data too often."""
+        return all(row.epochs > MOST_EPOCHS for row in self.rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -108,6 +108,7 @@ def assemble(
     letters: Mapping[str, int],
     cropped_copies: int,
     prediction: Prediction | None = None,
+    warnings: tuple[str, ...] = (),
 ) -> Report:
     """Return the report, without the fields that only a manifest has.
 
@@ -154,6 +155,7 @@ def assemble(
         repeated=facts.repeated,
         duplicates=facts.duplicates,
         prediction=prediction,
+        warnings=warnings,
     )
 
 

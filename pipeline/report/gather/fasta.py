@@ -75,6 +75,7 @@ def _report(records: ReadRecords, planned: Plan, options: PreprocessOptions) -> 
         letters={ESM2.tokens[i]: int(records.letters[i]) for i in ESM2.in_sequence},
         cropped_copies=count_copies(records.cropped[candidates]),
         prediction=_prediction(list(packed.values()), records, planned, options),
+        warnings=records.warnings,
     )
 
 

@@ -8,10 +8,9 @@ blocks, and each record needs memory for its id and 50 more bytes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +25,7 @@ from pipeline.build.options import DatasetOptions
 from pipeline.build.progress import Reporter
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.executors.processes import cores
-from pipeline.inputs.composition import OtherLetters, other_tokens
+from pipeline.inputs.composition import other_tokens
 from pipeline.inputs.record_block import RecordBlock
 from pipeline.inputs.source import NOTHING_ELSE, Source
 from pipeline.storage.open_folder import folder_of
@@ -50,6 +49,7 @@ class ReadRecords:
     letters: int64[256], number of occurrences of each token id
     unknown_records: number of records that contain <unk>
     unknown_residues: number of occurrences of <unk>
+    warnings: sentences about inputs that a build would refuse
     """
 
     residues: NDArray[np.int64]
@@ -61,6 +61,7 @@ class ReadRecords:
     letters: NDArray[np.int64]
     unknown_records: int
     unknown_residues: int
+    warnings: tuple[str, ...] = ()
 
     @property
     def id_bytes(self) -> int:
@@ -121,12 +122,11 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             options=options,
             work=folder_of(Path()),
         )
-        return _read_range(task, source, on_bytes, warn)
-
-    def warn(source: Source, said: OtherLetters) -> None:
-        where = "standard input" if source.name == "-" else without_credentials(source.url)
+        found = _read_range(task, source, on_bytes)
         with lock:
-            progress.note(f"warning: {where}: {said.warning}")
+            for warning in found.warnings:
+                progress.note(f"warning: {warning}")
+        return found
 
     with ThreadPoolExecutor(cores()) as threads:
         try:
@@ -135,19 +135,22 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             stopped.set()  # after an error, stop other threads before they have read everything
 
 
-def _read_range(
-    task: MapTask, index: int, on_bytes: OnBytes, warn: Callable[[Source, OtherLetters], None]
-) -> ReadRecords:
+def _read_range(task: MapTask, index: int, on_bytes: OnBytes) -> ReadRecords:
     """Read the records of a range of the source with number `index`."""
     found: list[ReadRecords] = []
+    warnings: tuple[str, ...] = ()
     with closing(record_blocks(task, on_bytes)) as blocks:
         for block, _ in blocks:
             if task.begin == 0 and not found and len(block):
                 said = other_tokens(task.source, block, NOTHING_ELSE)
                 if said is not None:
-                    warn(task.source, said)
+                    warnings = (f"{_shown(task.source)}: {said.warning}",)
             found.append(_read_block(block, index, task.options))
-    return _joined(found)
+    return replace(_joined(found), warnings=warnings)
+
+
+def _shown(source: Source) -> str:
+    return "standard input" if source.name == "-" else without_credentials(source.url)
 
 
 def _read_block(block: RecordBlock, source: int, options: DatasetOptions) -> ReadRecords:
@@ -180,4 +183,5 @@ def _joined(found: list[ReadRecords]) -> ReadRecords:
         letters=np.sum([part.letters for part in parts], axis=0),
         unknown_records=sum(part.unknown_records for part in parts),
         unknown_residues=sum(part.unknown_residues for part in parts),
+        warnings=tuple(warning for part in parts for warning in part.warnings),
     )

@@ -13,6 +13,8 @@ from pipeline.report.html.svg import Axis, round_steps
 from pipeline.report.model import Distribution, Report, Waste
 from pipeline.report.model_estimates import BudgetRow
 from pipeline.report.render.numerals import about, duration, percent
+from pipeline.report.render.sentences import small_data
+from schemas.models import FEW_EPOCHS
 from schemas.phrases import plural
 
 _COLOURS: Final = {"bshd": "c2", "sorted": "c5", "next-fit": "c3", "packed": "c1"}
@@ -169,35 +171,37 @@ def sequences(report: Report) -> Figure | None:
 
 
 def budget(report: Report) -> Figure | None:
-    """Show the time of an epoch and of a whole run; None without train tokens."""
-    rows = report.budget.rows
+    """Show the time of an epoch, and of a whole run or of few epochs; None without train tokens."""
+    rows, small = report.budget.rows, report.budget.is_small
     if not rows:
         return None
     shown = next((row for row in rows if row.preset == "esm2-650m"), rows[-1])
     epoch = duration(shown.epoch_gpu_hours)
     gpu = f"{report.budget.gpu} in {shown.precision}"
     title = f"An epoch of {_preset(shown)} takes {epoch} on one {gpu}"
+    longer = f"{FEW_EPOCHS} epochs" if small else "whole run"
     dots: dict[str, list[Dot]] = {}
     for row in rows:
-        dots.setdefault(_preset(row), []).extend(_dots(row))
+        dots.setdefault(_preset(row), []).extend(_dots(row, longer, small=small))
     hours = [dot.value for of_preset in dots.values() for dot in of_preset]
     low, high = min(hours), max(hours)
     axis = Axis(low=low * (low / high) ** 0.18, high=high * (high / low) ** 0.06, log=True)
+    other = f"{longer} of each" if small else "the whole published run of each"
     return Figure(
         key="budget",
         title=title,
-        words=f"GPU time of one epoch ({about(report.budget.tokens)} train tokens) and of the "
-        "whole published run of each ESM-2 preset, on a logarithmic axis.",
+        words=f"GPU time of one epoch ({about(report.budget.tokens)} train tokens) and of {other} "
+        f"ESM-2 preset, on a logarithmic axis. {small_data(report)}".rstrip(),
         plot=Dots(
             rows=list(dots.items()),
             axis=replace(axis, names=_durations(axis)),
-            label=f"GPU time of an epoch and of a run. {title}",
+            label=f"GPU time of an epoch and of {'' if small else 'a '}{longer}. {title}",
         ),
         legend=(
             ("round", "c1", "bf16, one epoch"),
             ("round", "c2", "FP8, one epoch"),
-            ("square", "c1", "bf16, whole run"),
-            ("square", "c2", "FP8, whole run"),
+            ("square", "c1", f"bf16, {longer}"),
+            ("square", "c2", f"FP8, {longer}"),
         ),
     )
 
@@ -221,11 +225,12 @@ def _preset(row: BudgetRow) -> str:
     return row.preset.removeprefix("esm2-").upper()
 
 
-def _dots(row: BudgetRow) -> tuple[Dot, Dot]:
+def _dots(row: BudgetRow, longer: str, *, small: bool) -> tuple[Dot, Dot]:
+    """Return the dots of an epoch and of a longer time, which `longer` names."""
     colour = "c1" if row.precision == "bf16" else "c2"
-    epoch, run = row.epoch_gpu_hours, row.run_gpu_hours
+    epoch, run = row.epoch_gpu_hours, row.few_epochs_gpu_hours if small else row.run_gpu_hours
     epoch_says = f"{row.precision}: {duration(epoch)} an epoch"
-    run_says = f"{row.precision}: {duration(run)} a run"
+    run_says = f"{row.precision}: {duration(run)} {'for' if small else 'a'} {longer}"
     return (
         Dot(value=epoch, colour=colour, shape="round", says=epoch_says),
         Dot(value=run, colour=colour, shape="square", says=run_says),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline.report.model import Report
 from pipeline.report.render.numerals import about, percent
+from schemas.models import FEW_EPOCHS
 from schemas.phrases import plural
 from schemas.records import Status
 
@@ -21,4 +22,16 @@ def longer_records(report: Report) -> str:
     cropped = about(found.residues_cropped)
     return (
         f"Records longer than {found.crop:,} are cropped: {many}, {cropped} residues in no bucket."
+    )
+
+
+def small_data(report: Report) -> str:
+    """Return a sentence about data too small for a whole published run; "" if it is large."""
+    budget = report.budget
+    if not budget.rows or not budget.is_small:
+        return ""
+    epochs = about(min(row.epochs for row in budget.rows))
+    return (
+        f"A whole published run would be at least {epochs} epochs of this data, learnt by heart: "
+        f"take about {FEW_EPOCHS}, from published weights (--init-from)."
     )

@@ -8,7 +8,9 @@ from typing import Final, TypeVar
 
 from pipeline.report.comparison import Comparison
 from pipeline.report.model import RecordNote, Report
+from pipeline.report.model_estimates import BudgetRow
 from pipeline.report.render.numerals import change, duration, percent, size
+from schemas.models import FEW_EPOCHS
 from schemas.records import Status
 
 RELATED: Final = {
@@ -86,8 +88,15 @@ def budget_sources(report: Report) -> list[str]:
 
 
 def budget(report: Report) -> Table:
-    """Return the training time of each preset."""
+    """Return the training time of each preset: of a whole run, or of few epochs of small data."""
     sources = budget_sources(report)
+    run: _Columns[BudgetRow] = {
+        "whole run": lambda row: f"{row.run_gpu_hours:,.0f} GPU-hours",
+        "epochs\nof a run": lambda row: f"{row.epochs:,.1f}",
+    }
+    few: _Columns[BudgetRow] = {
+        f"{FEW_EPOCHS} epochs": lambda row: duration(row.few_epochs_gpu_hours)
+    }
     return _table(
         report.budget.rows,
         {
@@ -95,8 +104,7 @@ def budget(report: Report) -> Table:
             "precision": lambda row: row.precision,
             "tokens/s": lambda row: f"{row.tokens_per_second:,.0f}",
             "one epoch": lambda row: duration(row.epoch_gpu_hours),
-            "whole run": lambda row: f"{row.run_gpu_hours:,.0f} GPU-hours",
-            "epochs\nof a run": lambda row: f"{row.epochs:,.1f}",
+            **(few if report.budget.is_small else run),
             "source": lambda row: f"{sources.index(row.source) + 1}",
         },
         words=2,

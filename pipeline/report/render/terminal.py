@@ -15,7 +15,7 @@ from pipeline.report.model import Distribution, Lengths, RecordNote, Report
 from pipeline.report.render import tables
 from pipeline.report.render.numerals import about, percent, size
 from pipeline.report.render.printable import printable
-from pipeline.report.render.sentences import longer_records
+from pipeline.report.render.sentences import longer_records, small_data
 from pipeline.report.render.tables import Name, Table
 from schemas.phrases import plural
 from schemas.records import Status
@@ -209,6 +209,8 @@ def _budget(report: Report) -> Iterable[_Part]:
     presets: dict[str, dict[str, None]] = {}
     for row in report.budget.rows:
         presets.setdefault(row.source, {})[row.preset.removeprefix("esm2-")] = None
+    if small := small_data(report):
+        yield Text(small)
     for source, names in presets.items():
         yield Text(f"tokens/s of {', '.join(names)}: {source}", style="dim")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,14 @@ def test_statistics_warn_of_what_a_build_refuses(
         [line] = [line for line in done.stderr.splitlines() if line.startswith("warning")]
         assert line.startswith(f"warning: {where}: looks {looks}")
         assert line.endswith(f"`thdpack preprocess` refuses this input without --allow-{option}")
+    page, other = tmp_path / "page.html", tmp_path / "other.fasta"
+    other.write_bytes(fasta(made_records(50)))
+    report = json.loads(run("stats", path, "--html", page, "--json").stdout)
+    said = [f"warning: {warning}" for warning in report["warnings"]]
+    assert said == [line.replace("standard input", str(path))]
+    assert f"looks {looks}" in page.read_text()
+    assert json.loads(run("stats", other, "--html", page, "--json").stdout)["warnings"] == []
+    assert 'class="warning"' not in page.read_text()
     path.write_bytes(fasta(made_records(50)))
     assert "warning" not in run("stats", path).stderr
 
