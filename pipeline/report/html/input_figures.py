@@ -38,7 +38,7 @@ def lengths(report: Report) -> Figure:
     p = found.percentiles
     title = f"Half of the records have {p['25']:,} to {p['75']:,} residues"
     words = (
-        f"Residues of all {found.records:,} input records: {found.shortest:,} to "
+        f"Residues of {plural(found.records, 'input record')}: {found.shortest:,} to "
         f"{found.longest:,}, {found.mean:,.1f} on average. {longer_records(report)}"
     )
     axis = _lengths_axis(found.histogram.edges)

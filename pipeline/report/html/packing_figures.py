@@ -18,7 +18,13 @@ from schemas.models import FEW_EPOCHS
 from schemas.phrases import plural
 
 _COLOURS: Final = {"bshd": "c2", "sorted": "c5", "next-fit": "c3", "packed": "c1"}
-_BATCHES: Final = {"bshd": "rows", "sorted": "batches", "next-fit": "buckets", "packed": "buckets"}
+_BATCHES: Final = {
+    "bshd": ("row", "s"),
+    "sorted": ("batch", "es"),
+    "next-fit": ("bucket", "s"),
+    "packed": ("bucket", "s"),
+}
+"""What each way of batching counts: a noun, and the ending of its plural."""
 _COST_BINS: Final = 160
 """Approximate number of bins of the plot of attention costs."""
 _DURATIONS: Final = {
@@ -39,7 +45,9 @@ def waste(report: Report) -> Figure | None:
         return None
     share = {way.name: percent(way.waste) for way in report.waste}
     bars = [
-        waste_bar(way.title, way, _COLOURS[way.name], f", {way.batches:,} {_BATCHES[way.name]}")
+        waste_bar(
+            way.title, way, _COLOURS[way.name], f", {plural(way.batches, *_BATCHES[way.name])}"
+        )
         for way in report.waste
     ]
     return Figure(
@@ -152,7 +160,7 @@ def sequences(report: Report) -> Figure | None:
     if not values.counts or slots is None:
         return None
     most = max(split.seqs_max for split in report.splits)
-    title = f"At most {most:,} sequences in a bucket, {slots:,} slots"
+    title = f"At most {plural(most, 'sequence')} in a bucket, {slots:,} slots"
     return Figure(
         key="sequences",
         title=title,
