@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from pipeline.report.comparison import Comparison, Overlap
 from pipeline.report.html.page import page
 from pipeline.report.model import Distribution, Report, SplitReport
-from pipeline.report.render import tables
 from pipeline.report.render.numerals import duration
 from pipeline.report.render.printable import shortened
-from pipeline.report.render.sentences import small_data
 from schemas.records import Status
 from tests.helpers.data.made_report import HOSTILE, NOTHING, made_comparison, made_report
 
@@ -285,23 +283,6 @@ def test_a_page_shows_the_numbers_of_its_report() -> None:
         row.preset
         for row in report.budget.rows
         if duration(row.few_epochs_gpu_hours) not in text
-    ] == []
-
-
-def test_the_time_of_a_whole_run_is_shown_only_for_large_data() -> None:
-    small = made_report()
-    assert {"20 epochs"} == set(tables.budget(small).head[4:-1])
-    assert "at least 51,590 epochs" in small_data(small)
-    rows = tuple(replace(row, epochs=60.0) for row in small.budget.rows)
-    large = replace(small, budget=replace(small.budget, rows=rows))
-    assert {"whole run", "epochs\nof a run"} == set(tables.budget(large).head[4:-1])
-    assert small_data(large) == ""
-    for report, wanted in ((small, "FP8, 20 epochs"), (large, "FP8, whole run")):
-        text = page(report)
-        assert wanted in text
-        assert ("learnt by heart" in text) == (report is small)
-    assert [
-        row.preset for row in rows if f"{row.run_gpu_hours:,.0f} GPU-hours" not in page(large)
     ] == []
 
 
