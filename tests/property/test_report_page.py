@@ -280,9 +280,7 @@ def test_a_page_shows_the_numbers_of_its_report() -> None:
     )
     assert [number for number in wanted if f"{number:,}" not in text] == []
     assert [
-        row.preset
-        for row in report.budget.rows
-        if duration(row.few_epochs_gpu_hours) not in text
+        row.preset for row in report.budget.rows if duration(row.few_epochs_gpu_hours) not in text
     ] == []
 
 
