@@ -2,10 +2,12 @@
 message that names them, and ends.
 
 A thread in each rank detects the failure:
-1. It watches the last vote, an all-reduce in each step (stop_signals.py). The vote fails if a
-   process has died, and times out if a process hangs.
-2. The first thread that sees a failed vote sets the key `alarm` in torchrun's store. All threads
-   watch this key.
+1. The threads of all ranks run a heartbeat: a small all-reduce on the CPU, every two seconds. It
+   fails if a process has died, and times out if a process hangs. A thread also watches the last
+   vote, an all-reduce in each step (stop_signals.py), which often fails earlier. Votes alone are
+   not enough: in a captured step, a rank may wait for its GPU before it starts the next vote.
+2. The first thread that sees a failure sets the key `alarm` in torchrun's store. All threads watch
+   this key.
 3. Each thread sets a key of its own in the store, and waits a few seconds for the keys of all
    ranks. A rank without a key is lost.
 
@@ -22,12 +24,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import torch
 import torch.distributed as dist
 
 from schemas.errors import ThdpackError
 from trainer.distributed.rank_message import say
 
 _EVERY_SECONDS: Final = 0.5
+_BEAT_SECONDS: Final = 2.0
+_ENDING_SECONDS: Final = 0.02
 _ROLL_CALL_SECONDS: Final = 5.0
 _RESUME: Final = (
     "The last checkpoint is complete: run the same command to resume from it, on these ranks or "
@@ -42,11 +47,13 @@ class LostRankError(ThdpackError):
 class Watch:
     """Detector of lost ranks. Each rank has one."""
 
-    def __init__(self, store: Any, rank: int, world_size: int) -> None:
+    def __init__(self, store: Any, group: Any, rank: int, world_size: int) -> None:
         """Args:
         store: key-value store of all ranks. Only this start of the job may use it.
+        group: gloo process group of all ranks, for the heartbeat only.
         """
         self._store, self._rank, self._world_size = store, rank, world_size
+        self._heart = Heartbeat(group)
         self._vote: Any = None
         self._main_waits = threading.Event()
         self._called, self._ended = threading.Event(), threading.Event()
@@ -59,9 +66,11 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching, after the last collective of all ranks."""
+        """Stop watching, after the last collective of all ranks. Wait until all ranks have called
+        this, because the end of a process would break the heartbeat of the others.
+        """
         self._ended.set()
-        self._thread.join(timeout=10)
+        self._thread.join()
 
     def vote(self, work: Any) -> None:
         """Watch this collective of all ranks from now on, instead of the previous one."""
@@ -90,13 +99,10 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            while not self._ended.wait(_EVERY_SECONDS):
-                if self._main_waits.is_set() or _broke(self._vote) or self._store.check(["alarm"]):
-                    lost = self._silent()
-                    self._said = _names(lost) if lost else ""
-                    break
-            else:
+            if not self._is_lost():
                 return
+            lost = self._silent()
+            self._said = _names(lost) if lost else ""
         # torchrun's store does not answer, so torchrun has ended on the node of rank 0. It ends if
         # a rank on that node ends.
         except dist.DistError:
@@ -117,6 +123,20 @@ class Watch:
         say(self._rank, message)
         os._exit(1)
 
+    def _is_lost(self) -> bool:
+        """Wait until a collective fails, and return True; or until all ranks have called `stop`,
+        and return False.
+        """
+        while not self._heart.stopped:
+            ended = self._ended.wait(_EVERY_SECONDS)
+            if not self._heart.beat(stop=ended):
+                return not ended  # no collective follows that a lost rank could break
+            if self._main_waits.is_set() or _broke(self._vote) or self._store.check(["alarm"]):
+                return True
+            if ended:
+                time.sleep(_ENDING_SECONDS)
+        return False
+
     def _silent(self) -> list[int]:
         """Return the ranks that do not answer within a few seconds."""
         self._store.set("alarm", "")
@@ -127,6 +147,40 @@ class Watch:
             silent -= {rank for rank in silent if self._store.check([f"here/{rank}"])}
             time.sleep(0.1)
         return sorted(silent)
+
+
+class Heartbeat:
+    """All-reduces of all ranks, one after another, which also agree on the last one.
+
+    stopped: True after the last heartbeat.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self._work: Any = None
+        self._running = torch.zeros((), dtype=torch.int32)
+        self._begun = 0.0
+        self.stopped = False
+
+    def beat(self, *, stop: bool) -> bool:
+        """Start a heartbeat if the previous one has ended and is two seconds old. Return False if
+        the previous one has failed.
+
+        Args:
+            stop: this rank is ready to stop. A heartbeat is the last if all ranks are ready.
+        """
+        if self._work is not None:
+            if not self._work.is_completed():
+                return True
+            if _broke(self._work):
+                return False
+            self.stopped = not self._running.item()
+            if self.stopped or (not stop and time.monotonic() - self._begun < _BEAT_SECONDS):
+                return True
+        self._running.fill_(not stop)
+        self._begun = time.monotonic()
+        self._work = dist.all_reduce(self._running, group=self._group, async_op=True)
+        return True
 
 
 def _broke(work: Any) -> bool:

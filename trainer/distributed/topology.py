@@ -224,6 +224,10 @@ def _joined(timeout: timedelta) -> Topology:
         timeout=of_collectives,
         device_id=device if on_gpus else None,
     )
+    watch = None
+    if world_size > 1:
+        group = dist.new_group(backend="gloo", timeout=timeout)
+        watch = Watch(dist.PrefixStore("watch", store), group, rank, world_size)
     return Topology(
         rank=rank,
         world_size=world_size,
@@ -231,7 +235,7 @@ def _joined(timeout: timedelta) -> Topology:
         timeout=of_collectives,
         checkpoint_group=dist.new_group(backend="gloo"),
         vote_group=dist.new_group(backend="gloo", timeout=timeout),
-        watch=Watch(dist.PrefixStore("watch", store), rank, world_size) if world_size > 1 else None,
+        watch=watch,
     )
 
 

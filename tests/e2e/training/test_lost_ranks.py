@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -95,6 +96,30 @@ def test_all_ranks_name_the_lost_rank_and_no_other(many_shards: Path, tmp_path: 
         Loss(2, signal.SIGSTOP, 1, ("--replicate", "3"), ranks=3),
     ]
     lose_all(many_shards, tmp_path, losses, at_once=2)
+
+
+WAITING = """
+import sys, time
+from pathlib import Path
+from trainer.distributed.topology import process_group
+with process_group(timeout_minutes=float(sys.argv[2])) as topology:
+    Path(sys.argv[1], str(topology.rank)).touch()
+    time.sleep(600)
+"""
+"""Python source code of ranks that take part in no collective, as if they waited for their GPUs."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_waits_outside_of_collectives_names_the_lost_rank(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    minutes = "10" if number == signal.SIGKILL else HANGS
+    with Job(WAITING, [str(tmp_path), minutes], ranks=3) as job:
+        while len(list(tmp_path.iterdir())) < 3 and job.poll() is None:
+            time.sleep(0.01)
+        job.ranks[1].send(number)
+        assert [job.ranks[rank].wait() for rank in (0, 2)] == [1, 1], job.said
+    check_said(job, 1)
 
 
 @pytest.mark.skipif("THDPACK_LONG" not in os.environ, reason="takes minutes: THDPACK_LONG=1")
