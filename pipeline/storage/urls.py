@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from schemas.errors import InputError
 from schemas.phrases import install_command
 from schemas.redact import holds_secret
+from schemas.url_spelling import corrected_url
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -52,6 +53,16 @@ def version_tag_of(info: Mapping[str, Any]) -> str:
 
 
 def is_url(path: str) -> bool:
+    """Whether this is a URL rather than a path.
+
+    Raises:
+        InputError: the path begins with a scheme in capitals or with one slash.
+    """
+    if (url := corrected_url(path)) is not None:
+        raise InputError(
+            f"a URL has a scheme in lower case and two slashes: write {url}",
+            source=url if holds_secret(url) else path,  # of a URL, the error removes secrets
+        )
     return "://" in path or path.startswith("simplecache::")
 
 

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from schemas.redact import without_credentials
+from schemas.url_spelling import corrected_url
 
 
 def flag(name: str) -> str:
@@ -19,9 +20,10 @@ def check_local(option: str, path: str) -> None:
     Raises:
         ValueError: the path is a URL.
     """
-    if "://" in path or "::" in path:
+    url = corrected_url(path) or path
+    if "://" in url or "::" in url:
         raise ValueError(
-            f"{option} is {without_credentials(path)}, a URL: use a folder of a local or mounted "
+            f"{option} is {without_credentials(url)}, a URL: use a folder of a local or mounted "
             "file system, and copy it to or from the object store yourself"
         )
 

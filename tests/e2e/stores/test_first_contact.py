@@ -90,6 +90,31 @@ def test_a_web_address_is_no_destination(run: Run, small: Path) -> None:
     assert said == "http://127.0.0.1:9/x: cannot be written to; use a folder, s3:// or gs://"
 
 
+@pytest.mark.parametrize("url", ["s3:/bucket/x", "S3://bucket/x", "S3:/bucket/x"])
+def test_a_misspelt_url_is_corrected_and_creates_no_folder(
+    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setattr("tests.helpers.processes.command_line.REPO", tmp_path)
+    for words in (
+        ("preprocess", small, "--out", url),
+        ("preprocess", url, "--out", "out"),
+        ("plan-tasks", small, "--out", url),
+        ("run-task", url, "--index", 0),
+        ("commit", url),
+        ("verify", url),
+        ("inspect", url),
+        ("stats", url),
+        ("stats", small, "--html", url),
+        ("plan", "--data", url),
+        ("bench-reader", url),
+    ):
+        said = refused(run, *words)
+        assert said.startswith(f"{url}: a URL has a scheme in lower case"), words
+        assert "write s3://bucket/x" in said
+    assert "hunter2" not in refused(run, "verify", "s3:/somebody:hunter2@bucket/x")
+    assert [path.name for path in tmp_path.iterdir()] == ["made.fasta"]
+
+
 def test_a_missing_bucket_is_named_before_any_work(
     run: Run, store: ObjectStore, small: Path
 ) -> None:

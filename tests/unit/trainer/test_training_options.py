@@ -29,7 +29,13 @@ def test_a_repeated_option_is_refused(words: list[str], capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("option", ["--out", "--cache-dir", "--init-from"])
 @pytest.mark.parametrize(
-    "url", ["s3://key:secret@bucket/run", "file:///run", "simplecache::s3://bucket/run"]
+    "url",
+    [
+        "s3://key:secret@bucket/run",
+        "s3:/key:secret@b/run",
+        "file:///run",
+        "simplecache::s3://b/run",
+    ],
 )
 def test_a_url_is_not_accepted_as_a_local_folder(
     option: str, url: str, capsys: pytest.CaptureFixture[str]
