@@ -194,11 +194,11 @@ class StatsOptions:
         tyro.conf.arg(metavar="DATASET|INPUT", help=_STATS_INPUTS_HELP),
     ]
     json: Annotated[Optional[str], tyro.conf.arg(metavar="[FILE]")] = None  # noqa: UP045
-    """Write the report as JSON to FILE. Without FILE, print only the JSON."""
+    """Write the report as JSON to FILE, a path or URL. Without FILE, print only the JSON."""
     csv: Annotated[Optional[str], tyro.conf.arg(metavar="DIR")] = None  # noqa: UP045
-    """Write each table as a CSV file into this folder."""
+    """Write each table as a CSV file into this folder, a path or URL."""
     html: Annotated[Optional[str], tyro.conf.arg(metavar="FILE")] = None  # noqa: UP045
-    """Write one self-contained HTML page."""
+    """Write one self-contained HTML page to FILE, a path or URL."""
     read_tokens: bool = False
     """Only for datasets on a local disk: also read all shards, count letters and buckets again, and
     fail if the manifest differs."""

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from pipeline.build.options import PreprocessOptions
@@ -32,9 +31,9 @@ class UsageError(Exception):
 class Outputs:
     """Paths of files to write, besides the report in the terminal; None for files not requested.
 
-    json: path of a file; `-` prints JSON to standard output instead of the report
-    csv: path of a folder
-    html: path of a file
+    json: path or URL of a file; `-` prints JSON to standard output instead of the report
+    csv: path or URL of a folder
+    html: path or URL of a file
     """
 
     json: str | None
@@ -43,7 +42,7 @@ class Outputs:
 
 
 def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = False) -> None:
-    """Make the report of `options.inputs`, then print it and write the requested files.
+    """Make the report of `options.inputs`, then write the requested files and print it.
 
     Args:
         read_tokens: whether to check first that each dataset's shards agree with its manifest.
@@ -51,33 +50,54 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
         UsageError: more than two inputs are given, and at least one is a dataset.
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
     """
-    from pipeline.report.render.export import to_json, write_csv, write_text
-
     if outputs.html is not None:
         _need("jinja2", "--html")
+    _refuse_unwritable(outputs)
     if read_tokens:
         _recount(options.inputs)
     report = report_of(options)
-    if outputs.json == "-":
-        sys.stdout.write(to_json(report))
-    else:
-        _show(report)
+    written = _write_files(report, outputs)  # first, because printing fails if a pipe is closed
+    try:
+        _print(report, as_json=outputs.json == "-")
+    finally:
+        for name in written:
+            print(f"wrote {name}", file=sys.stderr)
+
+
+def _refuse_unwritable(outputs: Outputs) -> None:
+    """Check the output files before any work is done.
+
+    Raises:
+        ThdpackError: a file or folder cannot be written.
+    """
+    from pipeline.report.render.output_files import refuse_unwritable
+
     if outputs.json not in (None, "-"):
-        write_text(Path(str(outputs.json)), to_json(report))
-        _wrote(str(outputs.json))
+        refuse_unwritable("--json", str(outputs.json))
     if outputs.csv is not None:
-        write_csv(report, Path(outputs.csv))
-        _wrote(outputs.csv)
+        refuse_unwritable("--csv", outputs.csv, folder=True)
+    if outputs.html is not None:
+        refuse_unwritable("--html", outputs.html)
+
+
+def _write_files(report: Report | Comparison, outputs: Outputs) -> list[str]:
+    """Write the requested files; return their names as the user gave them."""
+    from pipeline.report.render.export import to_json, write_csv
+    from pipeline.report.render.output_files import write_text
+
+    written = []
+    if outputs.json not in (None, "-"):
+        write_text(str(outputs.json), to_json(report))
+        written.append(str(outputs.json))
+    if outputs.csv is not None:
+        write_csv(report, outputs.csv)
+        written.append(outputs.csv)
     if outputs.html is not None:
         from pipeline.report.html.page import page
 
-        write_text(Path(outputs.html), page(report))
-        _wrote(outputs.html)
-
-
-def _wrote(path: str) -> None:
-    """Print on standard error that a file or folder was written."""
-    print(f"wrote {path}", file=sys.stderr)
+        write_text(outputs.html, page(report))
+        written.append(outputs.html)
+    return written
 
 
 def report_of(options: PreprocessOptions) -> Report | Comparison:
@@ -155,9 +175,23 @@ def _need(library: str, purpose: str) -> None:
         )
 
 
-def _show(report: Report | Comparison) -> None:
+def _print(report: Report | Comparison, *, as_json: bool) -> None:
+    """Print a report to standard output.
+
+    Raises:
+        BrokenPipeError: the reader of standard output, such as `head`, has closed it.
+    """
+    if as_json:
+        from pipeline.report.render.export import to_json
+
+        sys.stdout.write(to_json(report))
+        return
     from rich.console import Console
 
     from pipeline.report.render.terminal import show
 
-    show(report, Console())
+    console = Console()
+    with console.capture() as text:  # rich would end the process with code 1 if a pipe is closed
+        show(report, console)
+    sys.stdout.write(text.get())
+    sys.stdout.flush()

@@ -13,14 +13,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any, Final
 
 from pipeline.report.comparison import Comparison
 from pipeline.report.distributions import bins
 from pipeline.report.model import Distribution, Report
+from pipeline.report.render.output_files import inside, write_text
 from pipeline.report.render.printable import printable
-from schemas.errors import ThdpackError
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """First letters that make a cell a formula. Some spreadsheets also accept full-width forms."""
@@ -31,33 +30,21 @@ def to_json(report: Report | Comparison) -> str:
     return json.dumps(asdict(report), indent=1) + "\n"
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file in UTF-8.
-
-    Raises:
-        ThdpackError: the file cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            file.write(text)
-    except OSError as error:
-        raise ThdpackError(f"cannot write {path}: {error.strerror}") from error
-
-
-def write_csv(report: Report | Comparison, folder: Path) -> None:
+def write_csv(report: Report | Comparison, folder: str) -> None:
     """Write each table as `<table>.csv`. For a comparison, also write its two reports to a/ and b/.
 
+    Args:
+        folder: path or URL.
     Raises:
         ThdpackError: a file cannot be written.
     """
     if isinstance(report, Comparison):
-        write_csv(report.a, folder / "a")
-        write_csv(report.b, folder / "b")
+        write_csv(report.a, inside(folder, "a"))
+        write_csv(report.b, inside(folder, "b"))
     for name, rows in (
         _comparison_tables(report) if isinstance(report, Comparison) else _tables(report)
     ).items():
-        write_text(folder / f"{name}.csv", _csv(rows))
+        write_text(inside(folder, f"{name}.csv"), _csv(rows))
 
 
 Rows = list[dict[str, Any]]

@@ -239,10 +239,14 @@ def test_an_empty_result_is_an_error(run: Run, sample: Path, tmp_path: Path) -> 
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_a_closed_pipe_ends_the_command_quietly(dataset: Path) -> None:
-    """Close the pipe at once, as in `thdpack inspect … | head -0`."""
+def end_with_closed_output(*words: str) -> tuple[int, str]:
+    """Run a command whose output is closed at once, as in `thdpack … | head -0`.
+
+    Returns:
+        Exit code and standard error.
+    """
     process = subprocess.Popen(
-        command("inspect", str(dataset)),
+        command(*words),
         cwd=REPO,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -251,9 +255,23 @@ def test_a_closed_pipe_ends_the_command_quietly(dataset: Path) -> None:
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
-    assert process.stderr.read() == b""
+    said = process.stderr.read().decode()
     process.stderr.close()
-    assert process.wait() == 141
+    return process.wait(), said
+
+
+def test_a_closed_pipe_ends_the_command_quietly(dataset: Path) -> None:
+    assert end_with_closed_output("inspect", str(dataset)) == (141, "")
+
+
+def test_a_closed_pipe_costs_no_file_of_a_report(sample: Path, tmp_path: Path) -> None:
+    page, tables = tmp_path / "r.html", tmp_path / "csv"
+    words = ("stats", str(sample), "--html", str(page), "--csv", str(tables))
+    code, said = end_with_closed_output(*words)
+    assert code == 141
+    assert said.splitlines()[-2:] == [f"wrote {tables}", f"wrote {page}"]
+    assert page.read_text().rstrip().endswith("</html>")
+    assert (tables / "summary.csv").exists()
 
 
 def test_log_json_prints_one_object_a_line(run: Run, sample: Path, tmp_path: Path) -> None:

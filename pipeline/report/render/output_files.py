@@ -1,0 +1,51 @@
+"""Write text to a local file or to an object of a store."""
+
+from __future__ import annotations
+
+from pipeline.storage.open_folder import folder_of
+from pipeline.storage.s3.first_contact import refuse_unreachable
+from pipeline.storage.urls import local_path
+from schemas.errors import ThdpackError
+
+
+def refuse_unwritable(option: str, name: str, *, folder: bool = False) -> None:
+    """Check the path or URL that an option names. For a store, this sends one small request.
+
+    Args:
+        folder: whether the option names a folder rather than a file.
+    Raises:
+        ThdpackError: the URL cannot be written to, or it names a bucket where a file is expected.
+    """
+    if local_path(name) is not None:
+        return
+    if name.startswith(("http://", "https://")):
+        raise ThdpackError(f"{option} {name}: cannot be written to; use a path, s3:// or gs://")
+    if not folder and not all(name.partition("://")[2].partition("/")[::2]):
+        raise ThdpackError(f"{option} {name}: a bucket, expected a file: {name.rstrip('/')}/FILE")
+    refuse_unreachable(name)
+
+
+def write_text(name: str, text: str) -> None:
+    """Write a file in UTF-8. A URL is uploaded.
+
+    Raises:
+        ThdpackError: the file cannot be written.
+    """
+    content = text.encode(errors="backslashreplace")
+    path = local_path(name)
+    if path is None:
+        folder, _, file_name = name.rpartition("/")
+        with folder_of(folder).written(file_name) as upload:
+            upload.write(content)
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise ThdpackError(f"cannot write {path}: {error.strerror}") from error
+
+
+def inside(folder: str, name: str) -> str:
+    """Return the path or URL of a file in a folder."""
+    path = local_path(folder)
+    return f"{folder.rstrip('/')}/{name}" if path is None else str(path / name)

@@ -1,0 +1,48 @@
+"""`thdpack stats` writes its files to a store too, and refuses URLs that cannot be written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes.command_line import Run
+from tests.helpers.stores.object_store import ObjectStore, objects
+
+OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
+
+
+def test_reports_are_uploaded(
+    run: Run, store: ObjectStore, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jinja2")
+    urls = ("--html", "s3://bucket/r.html", "--json", "s3://bucket/r.json")
+    done = run("stats", corpus, *OPTIONS, *urls, "--csv", "s3://bucket/tables/")
+    assert done.returncode == 0, done.stderr
+    local = run("stats", corpus, *OPTIONS, "--html", tmp_path / "r.html", "--csv", tmp_path / "csv")
+    assert local.returncode == 0, local.stderr
+    found = objects("s3://bucket")
+    assert found["r.html"] == (tmp_path / "r.html").read_bytes()
+    assert json.loads(found["r.json"])["records"] == 700
+    tables = {name.removeprefix("tables/") for name in found if name.startswith("tables/")}
+    assert tables == {path.name for path in (tmp_path / "csv").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--json", "s3://missing/r.json"), "there is no bucket 'missing'"),
+        (("--json", "s3://bucket"), "--json s3://bucket: a bucket, expected a file"),
+        (("--csv", "https://localhost/x"), "cannot be written to; use a path, s3:// or gs://"),
+        (("--csv", "s3:/bucket/x"), "write s3://bucket/x"),
+    ],
+)
+def test_a_url_that_cannot_be_written_is_refused_before_any_work(
+    run: Run, store: ObjectStore, corpus: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = run("stats", corpus, *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert said in line
+    assert not objects("s3://bucket")
