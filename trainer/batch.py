@@ -7,16 +7,16 @@ batch that the user chooses is not reduced. A run keeps its batch when it resume
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pipeline.planning.choices import LARGEST_SHARE, buckets_of_step
 from schemas.manifest import Manifest
 from schemas.phrases import plural
 from trainer.config import AUTO, DataOptions
 from trainer.distributed.topology import Topology
 
-LARGEST_SHARE: Final = 0.1
-"""Maximum size of a default batch, as a share of an epoch."""
 CPU_TOKENS: Final = 32_768
 """Maximum size of a default batch on a CPU, in tokens. A step of an 8M model then takes about half
 a minute on two cores."""
@@ -36,10 +36,7 @@ class Batch:
 
 def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> Batch:
     """Return the batch that the user chose. If the user chose none, return the preset's batch, or a
-    smaller batch if the preset's is too large.
-
-    The smaller batch is 1, 2, 4, 8, … micro-batches on each rank. A power of two can be divided
-    evenly among other numbers of ranks, too.
+    smaller batch if the preset's is too large (see `pipeline.planning.choices.buckets_of_step`).
 
     Raises:
         ValueError: --buckets-per-step does not divide among the ranks.
@@ -49,16 +46,14 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     if data.buckets_per_step:
         _check_divides(data, merged, topology)
         return Batch(data=data)
-    buckets = max(1, round(data.tokens_per_step / manifest.capacity / unit)) * unit
     epoch = manifest.splits["train"].buckets
     limit = LARGEST_SHARE * epoch
-    on_cpu = topology.device.type == "cpu"
-    if on_cpu:
+    if topology.device.type == "cpu":
         limit = min(limit, CPU_TOKENS / manifest.capacity)
-    smaller = unit
-    while 2 * smaller <= limit:
-        smaller *= 2
-    if data.tokens_given or buckets <= limit or smaller >= buckets:
+    asked = data.tokens_per_step / manifest.capacity
+    buckets = buckets_of_step(asked, unit=unit, limit=math.inf)
+    smaller = buckets_of_step(asked, unit=unit, limit=limit)
+    if data.tokens_given or smaller == buckets:
         note = _rounded(data, buckets, manifest.capacity) if data.tokens_given else ""
         return Batch(data=replace(data, buckets_per_step=buckets), note=note)
     tokens = smaller * manifest.capacity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
@@ -11,9 +12,10 @@ from pipeline.cli.arguments import UsageError
 from pipeline.cli.subcommand_options import PlanOptions
 from pipeline.planning.cluster import GPU_GIB, MEASURED
 from pipeline.planning.estimate import memory, seconds
+from pipeline.planning.search_settings import WORTH_NO_FLAGS
 from pipeline.planning.training_plan import CACHE, TrainingPlan, plan_training
 from pipeline.storage.urls import is_url
-from schemas.models import FEW_EPOCHS, MOST_EPOCHS
+from schemas.models import FEW_EPOCHS, MOST_EPOCHS, PUBLISHED_RUNS
 from schemas.phrases import duration
 
 
@@ -79,25 +81,44 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     if is_url(plan.data):
         line = f"replace {CACHE} by a folder on a local disk, which all processes of a node share"
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
-    for each in plan.candidates[1:]:
-        rates = f"{each.tokens_per_second:,.0f} tokens/s in {each.gib:.0f} GiB"
-        line = f"or {rates}: {' '.join(each.flags())}"
+    for line in _alternatives(plan):
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
-    if warning := _warning(plan):
-        console.print(warning, highlight=False, markup=False, soft_wrap=True)
+    for line in _warnings(plan):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(_caveat(plan), style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-def _warning(plan: TrainingPlan) -> str:
-    """Return a warning if the run repeats its data too often; "" if it does not."""
+def _alternatives(plan: TrainingPlan) -> Iterator[str]:
+    """Yield a line for each other setting. If one is faster, first say why it was not chosen."""
+    rate = plan.best.tokens_per_second
+    if plan.best.is_default and any(each.tokens_per_second > rate for each in plan.candidates):
+        yield (
+            "the trainer chooses these settings by itself; another setting replaces them only if "
+            f"it is more than {WORTH_NO_FLAGS - 1:.0%} faster:"
+        )
+    for each in plan.candidates[1:]:
+        rates = f"{each.tokens_per_second:,.0f} tokens/s in {each.gib:.0f} GiB"
+        yield f"or {rates}: {' '.join(each.flags())}"
+
+
+def _warnings(plan: TrainingPlan) -> Iterator[str]:
+    """Yield a note if the data are too few for the published batch, and a warning if the run
+    repeats them too often."""
+    if plan.has_smaller_batch:
+        published = PUBLISHED_RUNS[plan.model].tokens_per_step
+        yield (
+            f"a step of the published batch ({published:,} tokens) would be "
+            f"{published / plan.epoch_tokens:,.2f} epochs of this dataset: the plan has a smaller "
+            "batch, as the trainer chooses without --buckets-per-step"
+        )
     epochs = plan.tokens / plan.epoch_tokens
-    if epochs <= MOST_EPOCHS:
-        return ""
-    return (
-        f"warning: this run is {epochs:,.0f} epochs of the dataset, which the model will learn by "
-        f"heart. --tokens {FEW_EPOCHS * plan.epoch_tokens} plans {FEW_EPOCHS} epochs; "
-        "`thdpack train --init-from FOLDER` starts from published weights and needs fewer epochs"
-    )
+    if epochs > MOST_EPOCHS:
+        yield (
+            f"warning: this run is {epochs:,.0f} epochs of the dataset, which the model will learn "
+            f"by heart. --tokens {FEW_EPOCHS * plan.epoch_tokens} plans {FEW_EPOCHS} epochs; "
+            "`thdpack train --init-from FOLDER` starts from published weights and needs fewer "
+            "epochs"
+        )
 
 
 def _caveat(plan: TrainingPlan) -> str:

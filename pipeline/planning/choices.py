@@ -7,6 +7,8 @@ from typing import Final
 
 from pipeline.planning.estimate import ROOM, Reshard, Setting, Shard, memory, seconds
 
+LARGEST_SHARE: Final = 0.1
+"""Largest batch that is chosen without being asked for, as a share of an epoch."""
 LARGEST_GATHERED: Final = 0.25
 """Largest share of a GPU's memory that gathered parameters and gradients may take under `--reshard
 step`."""
@@ -17,6 +19,26 @@ GAIN: Final = 0.02
 ROOM_OF_MERGED: Final = 0.8
 """Largest share of a GPU's memory that a run with merged buckets may use. A run with one bucket per
 micro-batch may use ROOM."""
+
+
+def buckets_of_step(published: float, *, unit: int, limit: float) -> int:
+    """Return the number of buckets of a step: the published batch, or less on small data.
+
+    The smaller batch is 1, 2, 4, 8, … units. A power of two can be divided evenly among other
+    numbers of ranks, too.
+
+    Args:
+        published: batch of the published run, in buckets.
+        unit: buckets of the smallest step, one micro-batch on each rank.
+        limit: largest batch, in buckets, unless one unit is larger.
+    """
+    buckets = max(1, round(published / unit)) * unit
+    if buckets <= limit:
+        return buckets
+    smaller = unit
+    while 2 * smaller <= limit:
+        smaller *= 2
+    return min(buckets, smaller)
 
 
 def choose_shard(setting: Setting, *, available: float) -> Shard:

@@ -2,7 +2,8 @@
 
 1. List context-parallel sizes that divide the GPUs of a node, the model's heads and the buckets.
 2. For each size, list combinations of micro-batch, recomputation, sharding and replication whose
-   batch is within 15 % of the batch of the model's published run.
+   batch is within 15 % of the batch of the model's published run, or of the smaller batch that the
+   trainer chooses on small data.
 3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
 5. Prefer combinations with one copy of the parameters for each node. These have the least traffic
@@ -17,7 +18,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, get_args
 
-from pipeline.planning.choices import choose_buckets, choose_shard
+from pipeline.planning.choices import (
+    LARGEST_SHARE,
+    buckets_of_step,
+    choose_buckets,
+    choose_shard,
+)
 from pipeline.planning.cluster import GPU_GIB, Cluster
 from pipeline.planning.estimate import ROOM, Reshard, Setting, Shard, memory, seconds
 from schemas.manifest import Manifest
@@ -27,9 +33,9 @@ _CONTEXT_PARALLEL: Final = (1, 2, 4, 8)
 _BUCKETS_PER_MICRO_BATCH: Final = (1, 2, 4, 8, 16)
 _RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 _RESHARD: Final[tuple[Reshard, ...]] = ("step", "layer")
-_BATCH_TOLERANCE: Final = 0.15
-"""Largest difference between a batch and the published batch, as a share of the published batch."""
-_WORTH_NO_FLAGS: Final = 1.03
+BATCH_TOLERANCE: Final = 0.15
+"""Largest difference between a batch and the one to plan, as a share of the latter."""
+WORTH_NO_FLAGS: Final = 1.03
 """Ratio of speeds up to which the trainer's own choice is preferred to a faster setting, because
 the command then needs no flags for speed."""
 
@@ -124,7 +130,7 @@ def search_settings(
         key=lambda candidate: (
             candidate.setting.context_parallel,
             candidate.setting.shard == "full" and candidate.replicate != cluster.nodes,
-            -candidate.tokens_per_second * (_WORTH_NO_FLAGS if candidate.is_default else 1),
+            -candidate.tokens_per_second * (WORTH_NO_FLAGS if candidate.is_default else 1),
         ),
     )
     if not fitting:
@@ -145,16 +151,22 @@ def _context_parallel_sizes(cluster: Cluster, model: str, capacity: int) -> list
 def _candidates(
     manifest: Manifest, model: str, cluster: Cluster, fp8: bool, context_parallel: int
 ) -> Iterator[Candidate]:
-    """Yield settings of one context-parallel size whose batch is close to the published one."""
+    """Yield settings of one context-parallel size whose batch is close to the trainer's default."""
     number = cluster.number
     available = GPU_GIB[cluster.gpu] * 2**30
-    published_buckets = PUBLISHED_RUNS[model].tokens_per_step / manifest.capacity
+    published = PUBLISHED_RUNS[model].tokens_per_step / manifest.capacity
+    default = buckets_of_step(
+        published,
+        unit=number // context_parallel,
+        limit=LARGEST_SHARE * manifest.splits["train"].buckets,
+    )
+    wanted = min(published, default)
     for buckets, recompute, (shard, reshard, replicate) in product(
         _BUCKETS_PER_MICRO_BATCH, _RECOMPUTE, _divisions(cluster, context_parallel)
     ):
         buckets_at_once = buckets * number // context_parallel
-        micro_batches = max(1, round(published_buckets / buckets_at_once))
-        if abs(micro_batches * buckets_at_once / published_buckets - 1) > _BATCH_TOLERANCE:
+        micro_batches = max(1, round(wanted / buckets_at_once))
+        if abs(micro_batches * buckets_at_once / wanted - 1) > BATCH_TOLERANCE:
             continue
         captured = (
             shard != "full"

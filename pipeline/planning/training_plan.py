@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pipeline.planning.cluster import MEASURED, Cluster
 from pipeline.planning.estimate import memory, seconds
-from pipeline.planning.search_settings import Candidate, search_settings
+from pipeline.planning.search_settings import BATCH_TOLERANCE, Candidate, search_settings
 from pipeline.storage.read_manifest import read_manifest
 from pipeline.storage.urls import is_url
 from schemas.errors import DatasetError
@@ -52,6 +52,13 @@ class TrainingPlan:
     def steps(self) -> int:
         """Number of steps of the run."""
         return math.ceil(self.tokens / self.best.setting.step_tokens)
+
+    @property
+    def has_smaller_batch(self) -> bool:
+        """Whether a step is smaller than the published one, because the dataset is small."""
+        setting = self.best.setting
+        padded = setting.step_tokens * setting.tokens / setting.real_tokens
+        return padded < (1 - BATCH_TOLERANCE) * PUBLISHED_RUNS[self.model].tokens_per_step
 
     def hours(self, tokens: float) -> float:
         """Return the time in hours that training on `tokens` tokens takes."""

@@ -86,22 +86,22 @@ def test_the_pre_training_quickstart_runs_from_s3_to_an_export(
         put("s3://bucket/uniref50/sample.fasta.gz", gzip.compress(sample.read_bytes()))
         ran = []
         for words in shell_commands(page, "thdpack", "torchrun"):
-            words = [word.replace("/local", str(tmp_path)) for word in words]
+            words = [word.replace("/tmp/thdpack-", f"{tmp_path}/") for word in words]
             if words[0] == "thdpack":
                 for _ in range(2):  # each command can be repeated
                     done = run(*words[1:])
                     assert done.returncode == 0, done.stderr
             else:
-                flags = words[words.index("esm2-650m") + 1 :]
+                flags = words[words.index("esm2-650m") + 1 : words.index("--buckets-per-step")]
                 tiny = "esm2-tiny --layers 1 --hidden-size 16 --heads 2 --ffn-size 16"
                 short = "--steps 2 --warmup-steps 0 --buckets-per-step 1"
                 for _ in range(2):
                     main([*shlex.split(tiny), *flags, *shlex.split(short)])
-                assert (tmp_path / "runs" / "650m" / "export" / "model.safetensors").exists()
+                assert (tmp_path / "runs" / "esm2-650m" / "export" / "model.safetensors").exists()
                 assert list((tmp_path / "cache").iterdir())
             ran.append(" ".join(word for word in words[:2] if not word.startswith("-")))
     assert ran == ["thdpack preprocess", "thdpack verify", "thdpack plan", "torchrun"]
-    assert "done: runs/650m/export loads with" in capsys.readouterr().err
+    assert "done: runs/esm2-650m/export loads with" in capsys.readouterr().err
 
 
 def pattern(output: str) -> str:

@@ -11,15 +11,21 @@ from pathlib import Path
 
 import fsspec
 import pytest
+import torch
 
 from benchmarks.training.fit_estimate import MEASURED, setting_of
+from pipeline.planning import training_plan
 from pipeline.planning.choices import choose_reshard
 from pipeline.planning.cluster import Cluster
 from pipeline.planning.estimate import Setting, memory, seconds
 from pipeline.planning.training_plan import CACHE, plan_training
 from schemas.models import ESM2_MODELS
+from tests.helpers.data.corpus import read_manifest
+from tests.helpers.pages import shell_commands
 from tests.helpers.processes.command_line import Run, preprocess
-from trainer.config import PRESETS, parse
+from trainer.batch import choose_batch
+from trainer.config import PRESETS, DataOptions, parse
+from trainer.distributed.topology import single_process
 from trainer.fit import check_memory
 
 ROWS = json.loads(MEASURED.read_text())
@@ -37,6 +43,19 @@ SETTING = Setting(
 def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the sample in buckets of 4096 tokens. Tests do not change it."""
     return preprocess(sample, tmp_path_factory.mktemp("plan") / "d", "--capacity", "4096")
+
+
+@pytest.fixture(scope="module")
+def large(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a dataset of which only the manifest exists, with 1,000 times as many buckets."""
+    manifest = read_manifest(dataset)
+    train = manifest.splits["train"]
+    sums = ("buckets", "sequences", "tokens", "cost_sum", "cost_square_sum")
+    grown = replace(train, **{name: 1_000 * getattr(train, name) for name in sums})
+    folder = tmp_path_factory.mktemp("large")
+    text = replace(manifest, splits={**manifest.splits, "train": grown}).to_json()
+    (folder / "manifest.json").write_text(text)
+    return folder
 
 
 def total(setting: Setting) -> float:
@@ -108,11 +127,11 @@ def test_auto_gathers_once_a_step_if_memory_allows() -> None:
 
 
 def test_a_plan_names_flags_that_the_trainer_accepts(
-    dataset: Path,
+    large: Path,
     run: Run,
     run_process: Run,
 ) -> None:
-    words = ("plan", "--data", dataset, "--model", "esm2-3b", "--gpus", "4xH200")
+    words = ("plan", "--data", large, "--model", "esm2-3b", "--gpus", "4xH200")
     said = json.loads(run_process(*words, "--log-json").stdout)
     launcher, _, flags = said["command"].partition(" train ")
     assert launcher == "torchrun --nproc-per-node 4 -m thdpack"
@@ -135,6 +154,8 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
     text = run(*words).stdout
     assert "GPU-hours" in text
     assert said["command"] in text
+    assert rates[1] > rates[0]
+    assert "the trainer chooses these settings by itself; another setting replaces them" in text
     epoch = said["epoch"]["tokens"]
     assert f"warning: this run is {said['run']['tokens'] / epoch:,.0f} epochs" in text
     assert f"--tokens {20 * epoch} plans 20 epochs" in text
@@ -196,12 +217,12 @@ def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(
     ],
 )
 def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gpus(
-    dataset: Path,
+    large: Path,
     gpus: str,
     nodes: int,
     of_a_node: int,
 ) -> None:
-    plan = plan_training(str(dataset), "esm2-650m", gpus, precision="bf16", tokens=0)
+    plan = plan_training(str(large), "esm2-650m", gpus, precision="bf16", tokens=0)
     assert (plan.cluster.nodes, plan.cluster.gpus_per_node) == (nodes, of_a_node)
     options = parse(plan.command.partition(" train ")[2].split())
     assert (
@@ -213,17 +234,46 @@ def test_plans_keep_the_published_batch_and_number_of_tokens_on_any_number_of_gp
         plan.tokens, rel=1e-3
     )
     assert ("--nnodes" in plan.command) == (nodes > 1)
-    short = plan_training(str(dataset), "esm2-650m", gpus, precision="bf16", tokens=10**8)
+    short = plan_training(str(large), "esm2-650m", gpus, precision="bf16", tokens=10**8)
     assert parse(short.command.partition(" train ")[2].split()).optimizer.steps < 60
 
 
-def test_replicas_stay_inside_nodes(sample: Path, run: Run, tmp_path: Path) -> None:
-    assert run("preprocess", sample, "--out", tmp_path / "d").returncode == 0
-    plan = plan_training(str(tmp_path / "d"), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
+def test_the_quickstart_shows_the_command_of_its_plan(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_plan, "read_manifest", lambda url: read_manifest(large))
+    page = "docs/quickstart-pretrain.md"
+    [planning] = [words for words in shell_commands(page, "thdpack") if words[1] == "plan"]
+    data, model, gpus = planning[3::2]
+    plan = plan_training(data, model, gpus, precision="bf16", tokens=0)
+    planned = shlex.split(plan.command)
+    [shown] = shell_commands(page, "torchrun")
+    for flag in ("--buckets-per-step", "--steps"):  # these numbers depend on the dataset
+        shown[shown.index(flag) + 1] = planned[planned.index(flag) + 1]
+    assert shown == planned
+
+
+@pytest.mark.parametrize("gpus", [1, 3, 8])
+def test_a_plan_on_small_data_has_the_batch_that_the_trainer_chooses(
+    dataset: Path, large: Path, run: Run, gpus: int
+) -> None:
+    plan = plan_training(str(dataset), "esm2-150m", f"{gpus}xH200", precision="bf16", tokens=10**8)
+    options = parse(shlex.split(plan.command.partition(" train ")[2]))
+    topology = replace(single_process(torch.device("cuda")), world_size=gpus)
+    default = DataOptions(tokens_per_step=2_097_152, tokens_given=False)
+    chosen = choose_batch(default, read_manifest(dataset), topology).data.buckets_per_step
+    assert options.data.buckets_per_step == chosen < 20
+    words = ("plan", "--model", "esm2-150m", "--gpus", f"{gpus}xH200", "--data")
+    assert "epochs of this dataset: the plan has a smaller batch" in run(*words, dataset).stdout
+    assert "smaller batch" not in run(*words, large).stdout
+
+
+def test_replicas_stay_inside_nodes(large: Path) -> None:
+    plan = plan_training(str(large), "esm2-650m", "64 x h100", precision="bf16", tokens=0)
     assert plan.cluster == Cluster(number=64, gpu="H100")
     assert plan.best.setting.shard == "none"
     assert "--shard" not in plan.command  # not needed: the trainer's default is the same
-    plan = plan_training(str(tmp_path / "d"), "esm2-15b", "64 x h100", precision="bf16", tokens=0)
+    plan = plan_training(str(large), "esm2-15b", "64 x h100", precision="bf16", tokens=0)
     assert {each.replicate for each in plan.candidates} <= {1, 8}
     assert all(each.setting.shards * each.replicate == 64 for each in plan.candidates)
     assert "--nnodes 8 " in plan.command
