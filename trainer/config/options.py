@@ -57,7 +57,8 @@ class DataOptions:
     residue, and 10 % stay unchanged."""
     cache_dir: str = ""
     """Folder on a local disk, to cache shards of a remote dataset. Default:
-    $XDG_CACHE_HOME/thdpack. A local dataset is not cached."""
+    $XDG_CACHE_HOME/thdpack, usually ~/.cache/thdpack, which may be on a network file system. A
+    dataset in a local path is cached only if this option is given."""
     cache_bytes: int = 32 << 30
     """Maximum total size of the shards in --cache-dir, in bytes."""
     prefetch: int = 4

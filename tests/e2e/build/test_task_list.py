@@ -174,6 +174,16 @@ def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_lis
     assert digest(out) == whole
 
 
+@pytest.mark.parametrize("missing", ["INPUTS", "DATASET"])
+def test_the_sbatch_script_says_which_variables_it_needs(missing: str) -> None:
+    values = {"INPUTS": "x.fasta", "DATASET": "x"}
+    env = {**environment(), **values, missing: ""}
+    words = ["bash", str(REPO / "deploy" / "slurm" / "preprocess.sbatch")]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("thdpack: set INPUTS and DATASET, for example: INPUTS=")
+
+
 def test_errors_name_missing_plans_tasks_and_files(run: Run, tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
     unplanned = run("run-task", out, "--index", 0)

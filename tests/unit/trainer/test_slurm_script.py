@@ -3,34 +3,63 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 from torch.distributed.run import get_args_parser
 
-from trainer.config import parse
+from trainer.config import TrainOptions, parse
 
 SBATCH = Path(__file__).parents[3] / "deploy" / "slurm" / "train.sbatch"
 
 
-def test_the_slurm_script_starts_torchrun_with_options_that_exist() -> None:
-    command = (
-        SBATCH.read_text()
-        .split("srun --kill-on-bad-exit=1 torchrun \\\n")[1]
-        .split("|| STATUS")[0]
-        .replace("\\\n", " ")
-    )
-    parsed = get_args_parser().parse_args(
-        command.replace("$SLURM_NNODES", "2")
-        .replace("$SLURM_GPUS_ON_NODE", "8")
-        .replace('"', "")
-        .split()
-    )
+def submitted(folder: Path, stubs: dict[str, str], **values: str) -> int:
+    """Run the script in a job of two nodes, with stubs for Slurm's commands; return its code."""
+    (folder / "bin").mkdir(exist_ok=True)
+    for name, body in {"scontrol": "echo node1", **stubs}.items():
+        (folder / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / "bin" / name).chmod(0o755)
+    slurm = {
+        "SLURM_JOB_NODELIST": "node[1-2]",
+        "SLURM_NNODES": "2",
+        "SLURM_GPUS_ON_NODE": "8",
+        "SLURM_JOB_ID": "7",
+        "RUN": str(folder / "run"),
+    }
+    env = {**os.environ, **slurm, "PATH": f"{folder}/bin:{os.environ['PATH']}", **values}
+    return subprocess.run(["bash", SBATCH], env=env, check=False).returncode
+
+
+def started(folder: Path, **values: str) -> TrainOptions:
+    """Return the options of the run that the script starts."""
+    assert submitted(folder, {"srun": f'printf "%q " "$@" > {folder}/words'}, **values) == 0
+    words = shlex.split((folder / "words").read_text())
+    assert words[:2] == ["--kill-on-bad-exit=1", "torchrun"]
+    parsed = get_args_parser().parse_args(words[2:])
+    assert (parsed.nnodes, parsed.nproc_per_node) == ("2", "8")
     assert parsed.signals_to_handle == "SIGTERM,SIGINT,SIGUSR1"
     assert parsed.training_script == "thdpack"
     assert parsed.training_script_args[0] == "train"
-    parse([word.replace("$STEPS", "5000") for word in parsed.training_script_args[1:]])
+    return parse(parsed.training_script_args[1:])
+
+
+def test_the_slurm_script_starts_torchrun_with_options_that_exist(tmp_path: Path) -> None:
+    options = started(tmp_path)
+    assert options.data.data == ("/shared/data/uniref50",)
+    assert options.data.cache_dir == ""
+    assert options.model.layers == 33
+    chosen = {
+        "DATASET": "s3://bucket/sets/uniref50",
+        "PRESET": "esm2-8m",
+        "OPTIONS": "--steps 700 --precision bf16",
+    }
+    options = started(tmp_path, **chosen)
+    assert options.data.data == ("s3://bucket/sets/uniref50",)
+    assert options.data.cache_dir.startswith("/tmp/thdpack-")
+    assert (options.model.layers, options.optimizer.steps) == (6, 700)
+    assert started(tmp_path, **chosen, CACHE="/scratch/my cache").data.cache_dir.endswith(" cache")
 
 
 @pytest.mark.parametrize(
@@ -39,28 +68,12 @@ def test_the_slurm_script_starts_torchrun_with_options_that_exist() -> None:
 def test_the_slurm_script_requeues_only_failed_jobs_that_made_progress(
     tmp_path: Path, status: int, progress: bool, requeued: bool
 ) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     latest = tmp_path / "run" / "checkpoints" / "latest"
+    latest.parent.mkdir(parents=True)
     latest.write_text("step-00000010")
     stubs = {
         "srun": f"{f'echo step-00000020 > {latest}' if progress else ':'}; exit {status}",
         "scontrol": f'echo "$@" >> {tmp_path}/scontrol; echo node1',
     }
-    for name, body in stubs.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    slurm = {
-        "SLURM_JOB_NODELIST": "node[1-2]",
-        "SLURM_NNODES": "2",
-        "SLURM_GPUS_ON_NODE": "8",
-        "SLURM_JOB_ID": "7",
-        "RUN": str(tmp_path / "run"),
-    }
-    done = subprocess.run(
-        ["bash", SBATCH],
-        env={**os.environ, **slurm, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
-        check=False,
-    )
-    assert done.returncode == status
+    assert submitted(tmp_path, stubs) == status
     assert ("requeue 7" in (tmp_path / "scontrol").read_text()) is requeued
