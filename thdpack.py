@@ -71,7 +71,7 @@ def _train(arguments: Sequence[str]) -> None:
             raise
         from schemas.phrases import install_command
 
-        sys.exit(f"thdpack: training needs {error.name}: {install_command('train')}")
+        sys.exit(f"thdpack train: training needs {error.name}: {install_command('train')}")
     train(arguments)
 
 

@@ -11,6 +11,6 @@ if sys.argv[:1] == ["-m"]:
     for _package in ("torch", "safetensors"):
         if find_spec(_package) is None:
             sys.exit(
-                f"trainer: training needs {_package}: in the repository, `make train` or "
+                f"thdpack train: training needs {_package}: in the repository, `make train` or "
                 "pip install -e '.[train]' installs it"
             )

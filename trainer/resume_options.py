@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Final
 
-from trainer.config import AUTO, TrainOptions, flag
+from trainer.config import AUTO, OptimizerOptions, TrainOptions, flag
 
 _FIXED: Final = ("seed", "mask_probability")
 _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_init")
@@ -62,9 +62,7 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
             f"{out} holds a run of {batch} buckets per step, not {options.data.buckets_per_step}: "
             "choose another --out"
         )
-    optimizer = options.optimizer
-    if optimizer.warmup_steps == AUTO:
-        optimizer = replace(optimizer, warmup_steps=before.optimizer.warmup)
+    optimizer = _with_warmup_of(before, options)
     output = replace(options.output, init_from=before.output.init_from)
     kept = replace(
         options.data,
@@ -73,6 +71,27 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         tokens_given=data.tokens_given,
     )
     return replace(options, model=model, data=kept, optimizer=optimizer, output=output)
+
+
+def _with_warmup_of(before: TrainOptions, options: TrainOptions) -> OptimizerOptions:
+    """Return the optimizer's options with the warm-up of the run, unless the command line has one.
+
+    The warm-up is never shortened without being asked for: the learning rate would jump.
+
+    Raises:
+        ValueError: the warm-up is too long for the number of steps on the command line.
+    """
+    optimizer, steps = options.optimizer, before.optimizer.warmup
+    if optimizer.warmup_steps != AUTO:
+        return optimizer
+    try:
+        return replace(optimizer, warmup_steps=steps)
+    except ValueError:
+        raise ValueError(
+            f"{options.output.out} holds a run with a warm-up of {steps:,} steps, chosen for "
+            f"--steps {before.optimizer.steps} and too long for --steps {optimizer.steps}: give "
+            f"more --steps, or change the warm-up with --warmup-steps {optimizer.steps // 10}"
+        ) from None
 
 
 def changes(options: TrainOptions, before: TrainOptions) -> str:

@@ -14,7 +14,11 @@ def describe(run: TrainingRun) -> str:
     """Return one sentence about the run: first step, model, devices, batch, data and folder."""
     model, data, compute = run.options.model, run.options.data, run.options.compute
     capacity = run.manifest.capacity
-    start = f"resuming from step {run.step:,}" if run.step else "starting"
+    steps = run.options.optimizer.steps
+    if run.step >= steps:
+        start = f"nothing is left to train: the run has done {run.step:,} of {steps:,} steps"
+    else:
+        start = f"resuming from step {run.step:,}" if run.step else "starting"
     if run.changes:
         start += f", changed from here: {run.changes}"
     memory = f", {run.memory} each" if run.memory else ""

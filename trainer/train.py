@@ -23,6 +23,7 @@ from schemas.errors import ThdpackError
 from schemas.redact import without_credentials
 from trainer.checkpoints.checkpoint import CHECKPOINTS
 from trainer.checkpoints.latest import last_checkpoint
+from trainer.checkpoints.new_folder import removed_if_empty
 from trainer.config import TrainOptions, parse
 from trainer.distributed.rank_message import leave_error_file, say
 from trainer.distributed.stop_signals import StopRequest
@@ -50,6 +51,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
             validation, is not finite. It is a ThdpackError.
     """
     with ExitStack() as stack:
+        stack.enter_context(removed_if_empty(Path(options.output.out), topology))
         run = TrainingRun(options, topology, stack)
         options = run.options
         log = stack.enter_context(RunLog(options, topology, step=run.step))

@@ -97,7 +97,15 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
             **own,
         )
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
-        raise BuildError(f"--ray-address {address}: no cluster answers ({error})") from error
+        # Ray's own text for `auto` would name options of Ray's commands
+        if address == "auto" and "RAY_ADDRESS" not in os.environ:
+            reason = (
+                "no Ray cluster runs on this machine: start one with `ray start --head`, give the "
+                "HOST:PORT of one, or omit --ray-address"
+            )
+        else:
+            reason = f"no cluster answers ({error})"
+        raise BuildError(f"--ray-address {address}: {reason}") from error
     finally:
         # Ray has installed a handler that exits at once; restore ours, which stops cleanly
         signal.signal(signal.SIGTERM, handler)

@@ -10,21 +10,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+PREFIX: Final = "thdpack train"
+"""Begin of each message of the command."""
 _ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
 """Environment variable of torchrun: the file in which a rank explains why it ends."""
 _last = ""
 
 
 def say(rank: int, text: str) -> None:
-    """Write one line to standard error. It begins with "trainer, rank N:", or with "trainer:" for
-    rank 0.
+    """Write one line to standard error. It begins with "thdpack train, rank N:", or with
+    "thdpack train:" for rank 0.
 
     The line is written in one call. If Python is unbuffered (torchrun does that), `print` writes
     the newline separately, and lines of two ranks that share a pipe are mixed.
     """
     global _last  # `leave_error_file` repeats it
     _last = text
-    sys.stderr.write(f"trainer, rank {rank}: {text}\n" if rank else f"trainer: {text}\n")
+    sys.stderr.write(f"{PREFIX}, rank {rank}: {text}\n" if rank else f"{PREFIX}: {text}\n")
     sys.stderr.flush()
 
 

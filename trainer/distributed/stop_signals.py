@@ -23,12 +23,24 @@ from typing import Any, Final, Self
 import torch
 import torch.distributed as dist
 
+from trainer.distributed.rank_message import PREFIX
 from trainer.distributed.topology import Topology
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGUSR1)
 _SAME_PRESS: Final = 0.5
 """A second SIGINT within this time, in seconds, counts as the same Ctrl-C: for one Ctrl-C, the
 terminal sends a SIGINT, and torchrun sends another."""
+
+
+def explained(number: int, *, ranks: int) -> str:
+    """Return what a first signal does, in words that suit whoever may have sent it."""
+    step = "this step" if ranks == 1 else "the next step"
+    if number == signal.SIGINT:
+        return f"stopping after {step}; Ctrl-C again stops now"
+    sender = ""
+    if number == signal.SIGTERM and ranks > 1:
+        sender = " (sent by a scheduler, or by torchrun because another rank has ended)"
+    return f"{signal.Signals(number).name} received{sender}: stopping after {step}"
 
 
 class StopRequest:
@@ -99,9 +111,7 @@ class StopRequest:
 
     def _say(self, number: int) -> None:
         if self._topology.is_main:
-            step = "this step" if self._topology.world_size == 1 else "the next step"
-            again = "again " if number == signal.SIGINT else ""
-            line = f"trainer: stopping after {step}; Ctrl-C {again}stops now\n"
+            line = f"{PREFIX}: {explained(number, ranks=self._topology.world_size)}\n"
             # not through sys.stderr, whose lock the main thread may hold
             os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}".encode())
 

@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pipeline.executors.node_requirements import NodeRequirements, versions
+from pipeline.executors.ray_connection import connect
 from pipeline.storage.local_folder import LocalFolder
 from schemas.errors import BuildError
 from tests.conftest import REPO, Run, preprocess
@@ -218,6 +220,20 @@ def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corp
     assert done.returncode == 1
     assert f"--ray-address {address}: no cluster answers (Connection refused)" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_cluster_on_this_machine_the_error_names_our_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init(**options: Any) -> None:
+        raise ConnectionError("Could not find any running Ray instance: set the `--address` flag")
+
+    ray = SimpleNamespace(init=init, job_config=SimpleNamespace(JobConfig=lambda **settings: None))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(BuildError) as raised:
+        connect(ray, "auto", None)
+    assert str(raised.value).startswith("--ray-address auto: no Ray cluster runs on this machine")
+    assert "`--address`" not in str(raised.value)
 
 
 def test_a_node_must_see_the_same_folder_and_have_the_same_versions(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_training_without_torch_is_one_line_that_names_the_extra(tmp_path: Path)
     program = "import sys; sys.modules['torch'] = None; import thdpack; thdpack.main()"
     done = python("-c", program, "train", "esm2-8m", where=tmp_path)
     assert done.returncode == 1
-    assert done.stderr == f"thdpack: training needs torch: pip install -e '{REPO}[train]'\n"
+    assert done.stderr == f"thdpack train: training needs torch: pip install -e '{REPO}[train]'\n"
 
 
 def test_another_package_that_was_imported_first_is_an_error_that_names_both(

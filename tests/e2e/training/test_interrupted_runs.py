@@ -154,6 +154,8 @@ def test_a_signal_to_torchrun_ends_all_ranks_at_the_same_step(
         job.ranks[0].send(signal.SIGUSR1)
         job.wait()  # torchrun itself exits with 1 after a signal
     assert "run the same command to resume" in job.said
+    assert "thdpack train: SIGUSR1 received: stopping after the next step\n" in job.said
+    assert "Ctrl-C" not in job.said
     last = max(losses(out))
     assert (out / "checkpoints" / "latest").read_text().strip() == f"step-{last:08}"
     assert not list((out / "checkpoints").glob("*.partial"))
@@ -163,7 +165,10 @@ def test_a_finished_run_is_not_run_again_and_keeps_the_last_and_best_checkpoint(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = train(many_shards, shutil.copytree(whole, tmp_path / "run"), "--keep-last", "1")
-    assert "done" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("nothing is left to train: the run has done 16 of 16 steps")
+    assert "done: " in said
+    assert "resuming" not in said
     assert losses(out) == losses(whole)
     longer = train(many_shards, out, "--keep-last", "1", steps=STEPS + EVERY)
     best = min(losses(longer, "valid").items(), key=lambda item: item[1])[0]

@@ -62,7 +62,7 @@ def lose(data: Path, out: Path, loss: Loss) -> None:
 
 def check_said(job: Job, victim: int) -> None:
     said = [line for line in job.said.splitlines() if "not answer" in line]
-    names = ["trainer", *(f"trainer, rank {rank}" for rank in range(1, len(job.ranks)))]
+    names = ["thdpack train", *(f"thdpack train, rank {rank}" for rank in range(1, len(job.ranks)))]
     assert sorted(line.partition(":")[0] for line in said) == [
         name for rank, name in enumerate(names) if rank != victim
     ], job.said

@@ -97,10 +97,10 @@ def test_invalid_options_print_one_error_line(
     if torch.cuda.is_available() and "te" in options:
         pytest.skip("it can be, on this machine")
     with pytest.raises(SystemExit) as stopped:
-        train(many_shards, tmp_path / "run", *options)
+        train(many_shards, tmp_path / "runs" / "first", *options)
     assert stopped.value.code in (1, 2)
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert not list(tmp_path.rglob("*.distcp"))
+    assert not list(tmp_path.rglob("*")), "a refused run left files or folders"
 
 
 def test_padding_inside_sequences_is_refused(

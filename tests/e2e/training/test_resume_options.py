@@ -74,6 +74,19 @@ def test_a_resume_with_another_batch_is_refused_and_names_the_batch_of_the_run(
         assert f"{out} holds a run of {buckets} buckets per step, {said}" in message
 
 
+def test_a_warm_up_that_the_run_chose_is_not_shortened_by_a_resume(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = cut(whole, tmp_path / "run", 8)
+    with pytest.raises(SystemExit):
+        train(many_shards, out, steps=1)
+    said = capsys.readouterr().err
+    assert (
+        f"{out} holds a run with a warm-up of 1 steps, chosen for --steps 16 and too long" in said
+    )
+    assert "or change the warm-up with --warmup-steps 0" in said
+
+
 def test_the_documentation_lists_the_options_of_the_module() -> None:
     assert table is not None
     documented = (Path(__file__).parents[3] / "docs" / "guides" / "training.md").read_text()

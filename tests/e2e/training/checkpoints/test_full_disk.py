@@ -33,8 +33,8 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_is_a_one_line_error(
     with small_files(), pytest.raises(SystemExit) as stopped:
         train(many_shards, out, *every)
     assert stopped.value.code == 1
-    [said] = [line for line in capsys.readouterr().err.splitlines() if "trainer:" in line]
+    [said] = [line for line in capsys.readouterr().err.splitlines() if "thdpack train:" in line]
     named = out / "checkpoints" / f"step-{step + 1:08}"
-    assert said.startswith(f"trainer: {named} could not be written: File too large; ")
+    assert said.startswith(f"thdpack train: {named} could not be written: File too large; ")
     assert ("step-00000008 is the last checkpoint" in said) is bool(step)
     assert ("there is no checkpoint yet" in said) is not bool(step)

@@ -1,0 +1,27 @@
+"""The message after a stop signal names its cause."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from trainer.distributed.stop_signals import explained
+
+
+@pytest.mark.parametrize(
+    ("number", "ranks", "said"),
+    [
+        (signal.SIGINT, 1, "stopping after this step; Ctrl-C again stops now"),
+        (signal.SIGTERM, 1, "SIGTERM received: stopping after this step"),
+        (
+            signal.SIGTERM,
+            8,
+            "SIGTERM received (sent by a scheduler, or by torchrun because another rank has "
+            "ended): stopping after the next step",
+        ),
+        (signal.SIGUSR1, 8, "SIGUSR1 received: stopping after the next step"),
+    ],
+)
+def test_only_ctrl_c_is_answered_as_a_key_press(number: int, ranks: int, said: str) -> None:
+    assert explained(number, ranks=ranks) == said
