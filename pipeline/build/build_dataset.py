@@ -28,7 +28,7 @@ from pipeline.build.map_stage.map_results import (
     map_results_among,
 )
 from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
-from pipeline.build.options import PreprocessOptions, parse_bytes
+from pipeline.build.options import PreprocessOptions
 from pipeline.build.prepare_build import OTHER_OUT, prepared
 from pipeline.build.progress import Reporter
 from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_results
@@ -43,6 +43,7 @@ from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.processes import cores
 from pipeline.executors.registry import EXECUTORS
 from pipeline.storage.urls import is_url
+from schemas.byte_size import parse_bytes
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
 from schemas.phrases import plural
@@ -96,7 +97,7 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
 def workers_of(options: PreprocessOptions) -> int:
     """Return the number of worker processes, which --workers, cores and memory limit."""
     if options.memory is not None:
-        memory = parse_bytes(options.memory)
+        memory = parse_bytes(options.memory, name="--memory")
     else:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(options.workers or cores(), memory // WORKER_BYTES))

@@ -13,6 +13,7 @@ from packers import PackerName
 from pipeline.executors.registry import EXECUTORS, ExecutorName
 from pipeline.inputs.formats.registry import Format
 from pipeline.inputs.source import Allowed
+from schemas.byte_size import parse_bytes
 from schemas.shard import SequenceLimits
 
 _LEAST_MEMORY: Final = 256 << 20
@@ -173,7 +174,7 @@ class PreprocessOptions(DatasetOptions, _Places):
 
     def __post_init__(self) -> None:
         DatasetOptions.__post_init__(self)
-        if self.memory is not None and parse_bytes(self.memory) < _LEAST_MEMORY:
+        if self.memory is not None and parse_bytes(self.memory, name="--memory") < _LEAST_MEMORY:
             raise ValueError(
                 f"--memory {self.memory} is less than one task needs: "
                 f"give at least {_LEAST_MEMORY >> 20}M"
@@ -211,22 +212,3 @@ class PreprocessOptions(DatasetOptions, _Places):
         return DatasetOptions(
             **{field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         )
-
-
-def parse_bytes(text: str) -> int:
-    """Return the number of bytes of `512M`, `2G`, `1.5GiB` or a plain number (powers of 1024).
-
-    Raises:
-        ValueError: `text` is not such a size.
-    """
-    number = text.strip().upper().removesuffix("B").removesuffix("I")
-    scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}.get(number[-1:], 1)
-    try:
-        value = float(number[:-1] if scale > 1 else number)
-    except ValueError as error:
-        raise ValueError(
-            f"--memory {text!r} is not a size, expected something like 512M or 2G"
-        ) from error
-    if value <= 0:
-        raise ValueError(f"--memory {text!r} is not a size, expected something like 512M or 2G")
-    return int(value * scale)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Optional
 import tyro
 
 from pipeline.build.options import PreprocessOptions
+from schemas.byte_size_option import ByteSize
 from schemas.models import ESM2_MODELS
 
 INPUTS_HELP = (
@@ -236,8 +237,8 @@ class BenchReaderOptions:
     cache_dir: Optional[str] = None  # noqa: UP045
     """Folder for shards of a remote dataset. Default: $XDG_CACHE_HOME/thdpack. A local dataset is
     read in place."""
-    cache_bytes: int = 32 << 30
-    """Maximum bytes of shards in --cache-dir."""
+    cache_bytes: ByteSize = 32 << 30
+    """Maximum bytes of shards in --cache-dir, for example 20G."""
     prefetch: int = 4
     """Number of shards to fetch, verify and memory-map ahead of those in use."""
     log_json: bool = False

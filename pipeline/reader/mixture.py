@@ -64,7 +64,7 @@ class Mixture(ReaderOptions, GlobalCursor):
         datasets = _pairs(self.datasets)
         phases = phases_of([weight for _, weight in datasets], self.changes, self.seed)
         self.shares = phases[0].shares
-        ranks = self.topology()
+        ranks, limit = self.topology(), self.cache_limit
         splits: list[SplitReader] = []
         try:
             for url, _ in datasets:
@@ -73,7 +73,7 @@ class Mixture(ReaderOptions, GlobalCursor):
             for member in splits:
                 member.join_mixture(shape, partial(_next_use, splits, self.shares))
             needed = sum(member.working_set(ranks.step) for member in splits)
-            if needed > self.cache_bytes:
+            if needed > limit:
                 raise ValueError(
                     f"cache_bytes is {self.cache_bytes}, "
                     f"reading these {len(splits)} datasets needs {needed}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.reader.cache.cache_folder import DEFAULT_BYTES
 from pipeline.reader.cursor import Ranks
+from schemas.byte_size import parse_bytes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -28,11 +29,21 @@ class ReaderOptions:
     """Folder on a local disk for shards of remote datasets, shared by all processes of the node.
     None means $XDG_CACHE_HOME/thdpack. A dataset in a local path is cached only if this folder is
     given, which is useful if that path is on a network file system."""
-    cache_bytes: int = DEFAULT_BYTES
-    """Maximum bytes of all shards in cache_dir. Other files in it do not count."""
+    cache_bytes: int | str = DEFAULT_BYTES
+    """Maximum bytes of all shards in cache_dir, as a number or a text such as "20G". Other files in
+    it do not count."""
     prefetch: int = 4
     """Number of shards of each dataset to fetch, verify and map ahead of those in use. With 0, the
     reader starts no threads."""
+
+    @property
+    def cache_limit(self) -> int:
+        """`cache_bytes` as a number.
+
+        Raises:
+            ValueError: `cache_bytes` is not a size.
+        """
+        return parse_bytes(self.cache_bytes, name="cache_bytes")
 
     def topology(self) -> Ranks:
         """Return the topology of the ranks.

@@ -56,7 +56,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
     """Split to read: train or valid."""
 
     def __post_init__(self) -> None:
-        ranks = self.topology()
+        ranks, limit = self.topology(), self.cache_limit
         self._split = SplitReader(str(self.url), self.split, self)
         GlobalCursor.__init__(
             self,
@@ -69,7 +69,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
             block=_BLOCK,
         )
         needed = self._split.working_set(ranks.step)
-        if self.cache_bytes < needed:
+        if limit < needed:
             self.close()
             raise ValueError(
                 f"cache_bytes is {self.cache_bytes}, but {self.url} needs {needed} "

@@ -88,7 +88,7 @@ class SplitReader:
         url = self.url if self._folder is None else self._folder.absolute().as_uri()
         return ShardCache(
             Path(options.cache_dir or default_cache_dir()),
-            options.cache_bytes,
+            options.cache_limit,
             RemoteStore(url, self._stopped),
             lambda: self._next_use(),
         )

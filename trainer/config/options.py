@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 import tyro
 
+from schemas.byte_size_option import ByteSize
 from schemas.models import ModelOptions
 from schemas.redact import without_credentials
 from trainer.config.auto import AUTO, AutoInt
@@ -59,8 +60,8 @@ class DataOptions:
     """Folder on a local disk, to cache shards of a remote dataset. Default:
     $XDG_CACHE_HOME/thdpack, usually ~/.cache/thdpack, which may be on a network file system. A
     dataset in a local path is cached only if this option is given."""
-    cache_bytes: int = 32 << 30
-    """Maximum total size of the shards in --cache-dir, in bytes."""
+    cache_bytes: ByteSize = 32 << 30
+    """Maximum total size of the shards in --cache-dir, in bytes or for example 20G."""
     prefetch: int = 4
     """Number of shards to fetch, verify and memory-map in advance."""
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build.options import PreprocessOptions, parse_bytes
+from pipeline.build.options import PreprocessOptions
 from pipeline.cli.main import _run
 from pipeline.inputs.find import find_sources, relative_names
+from schemas.byte_size import parse_bytes
 from schemas.errors import InputError
 from schemas.redact import holds_secret, without_credentials
 from schemas.shard import slots_for
@@ -53,13 +54,13 @@ def test_shape_contains_exactly_the_options_that_change_bytes() -> None:
     [("512M", 512 << 20), ("2G", 2 << 30), ("1.5GiB", 3 << 29), ("100", 100), ("1kb", 1024)],
 )
 def test_sizes_are_parsed(text: str, expected: int) -> None:
-    assert parse_bytes(text) == expected
+    assert parse_bytes(text, name="--memory") == expected
 
 
-@pytest.mark.parametrize("text", ["", "lots", "-1G", "0"])
+@pytest.mark.parametrize("text", ["", "lots", "-1G", "0", "inf", "nan"])
 def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a size"):
-        parse_bytes(text)
+        parse_bytes(text, name="--memory")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,17 @@ def test_a_url_is_not_accepted_as_a_local_folder(
     assert "secret" not in said
 
 
+def test_a_size_may_have_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["esm2-tiny", "--data", "d", "--cache-bytes"]
+    assert parse([*words, "2G"]).data.cache_bytes == 2 << 30
+    assert parse([*words, "1000"]).data.cache_bytes == 1_000
+    with pytest.raises(SystemExit) as left:
+        parse([*words, "lots"])
+    assert left.value.code == 2
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "'lots' is not a size, expected something like 512M or 2G" in said
+
+
 def test_a_path_may_contain_a_colon() -> None:
     assert parse(["esm2-tiny", "--data", "d", "--out", "runs/12:30"]).output.out == "runs/12:30"
 

@@ -77,6 +77,10 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
     entries = read_manifest(dataset).shards["train"]
     sizes = {entry.xxh3_128: entry.bytes for entry in entries}
     total, largest = sum(sizes.values()), sorted(sizes.values(), reverse=True)
+    with pytest.raises(ValueError, match="cache_bytes 'lots' is not a size"):
+        ShardReader(url, cache_dir=cache, cache_bytes="lots")
+    with ShardReader(url, cache_dir=cache, cache_bytes="1G", prefetch=0) as reader:
+        assert reader.cache_limit == 1 << 30
     with pytest.raises(
         ValueError, match=r"cache_bytes is 1000, but troubled://.* needs (\d+)"
     ) as raised:

@@ -1,0 +1,28 @@
+"""Sizes in bytes, written as text such as 512M or 2G."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parse_bytes(size: str | int, *, name: str) -> int:
+    """Return the number of bytes of `512M`, `2G`, `1.5GiB` or a plain number (powers of 1024).
+
+    Args:
+        name: name of the option, for the error.
+    Raises:
+        ValueError: `size` is not such a size.
+    """
+    if not isinstance(size, str):
+        return size
+    number = size.strip().upper().removesuffix("B").removesuffix("I")
+    scale = _UNITS.get(number[-1:], 1)
+    try:
+        found = int(float(number[:-1] if scale > 1 else number) * scale)
+    except (ValueError, OverflowError):
+        found = 0
+    if found <= 0:
+        raise ValueError(f"{name} {size!r} is not a size, expected something like 512M or 2G")
+    return found
