@@ -28,6 +28,8 @@ REQUIRED: Final[Mapping[str, Any]] = {
     "pad_token_id": ESM2.pad,
 }
 """Keys and values that config.json must have."""
+_BIONEMO: Final = "nv_esm"
+"""model_type of BioNeMo's models with layers of Transformer Engine."""
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "emb_layer_norm_before": False,
     "is_decoder": False,
@@ -86,6 +88,12 @@ def options_of(config: Any, source: str) -> ModelOptions:
     """
     if not isinstance(config, dict):
         raise InputError("config.json is not a JSON object", source=source)
+    if config.get("model_type") == _BIONEMO:
+        raise InputError(
+            "these are weights in BioNeMo's Transformer Engine format (model_type nv_esm): convert "
+            "them with BioNeMo's convert_esm_te_to_hf first, as docs/coming-from.md shows",
+            source=source,
+        )
     for key, expected in REQUIRED.items():
         if config.get(key) != expected:
             raise InputError(

@@ -78,6 +78,7 @@ def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (configured(model_type="nv_esm"), "with BioNeMo's convert_esm_te_to_hf first"),
         (configured(is_decoder=True), "is_decoder True: this trainer supports bidirectional"),
         (configured(add_cross_attention=True), "add_cross_attention True"),
         (configured(emb_layer_norm_before=True), "emb_layer_norm_before True"),
