@@ -218,6 +218,6 @@ def test_torchrun_restarts_after_a_killed_rank_and_reads_every_bucket_once(
         time.sleep(0.005)
     os.kill(workers(nodes[1])[0], signal.SIGKILL)  # only this node's torchrun counts a restart
     said = "".join(node.finish() for node in nodes)
-    assert re.search(r"trainer(, rank 1)?: (rank [01]|the node of rank 0) does not answer\W ", said)
+    assert re.search(r"train(, rank 1)?: (rank [01]|the node of rank 0) does not answer\W ", said)
     assert re.search(r"resuming from step (4|8|12)", said)
     check_equal(out, whole)
