@@ -134,6 +134,14 @@ class Step:
             self._run_micro_batch()
         return self._run_update()
 
+    def close(self) -> None:
+        """Destroy the CUDA graphs. Call this before the process groups are destroyed, because NCCL
+        waits for the graphs that contain its collectives.
+        """
+        for function in (self._run_micro_batch, self._run_update):
+            if isinstance(function, GraphReplay):
+                function.close()
+
     def _micro_batch(self) -> None:
         """Run forward and backward pass of the row, whose loss is summed over predicted tokens. Add
         loss, predicted tokens, overflow, tokens and Σ length² of the row to `_sums`.
@@ -206,6 +214,11 @@ class GraphReplay(Generic[Result]):
             self._graph = self._capture()
         self._graph.replay()
         return self._result
+
+    def close(self) -> None:
+        """Destroy the graph. The function cannot be called again."""
+        if self._graph is not None:
+            self._graph.reset()
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()

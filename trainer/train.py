@@ -110,6 +110,7 @@ def train(options: TrainOptions, topology: Topology) -> None:
         else:
             run.export()
             log.say(_exported(run))
+        run.step_once.close()
 
 
 def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:

@@ -17,6 +17,7 @@ from tests.helpers.processes.command_line import REPO
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 STEPS = 10
+TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node 2"
 BOUNDS = {"bf16": 5e-4, "fp8-delayed": 5e-3}
 """Largest difference between the losses of whole models and those of FSDP2. It rounds gradients to
 bf16 at another point of the sum over micro-batches. On two H200s it was 5e-5 in bf16 and 1.4e-3 in
@@ -53,8 +54,8 @@ def test_all_values_of_shard_give_the_same_losses_captured_or_eager(
         ]
         for (shard, graph), out in runs.items()
     ]
-    torchrun = "-m torch.distributed.run --standalone --nproc-per-node 2 -m tests.gpu.several_runs"
-    subprocess.run([sys.executable, *torchrun.split(), json.dumps(each)], check=True, cwd=REPO)
+    program = f"{TORCHRUN} -m tests.gpu.several_runs"
+    subprocess.run([sys.executable, *program.split(), json.dumps(each)], check=True, cwd=REPO)
     found = {kind: losses(out) for kind, out in runs.items()}
     sharded = found["full", "off"]
     for shard in ("none", "optimizer"):
@@ -67,3 +68,13 @@ def test_all_values_of_shard_give_the_same_losses_captured_or_eager(
         assert divided < BOUNDS[numbers]
     chosen = json.loads((runs["auto", "auto"] / "options.json").read_text())["compute"]
     assert (chosen["shard"], chosen["cuda_graph"]) == ("none", "on")
+
+
+@pytest.mark.parametrize("shard", ["none", "optimizer", "full"])
+def test_a_run_ends_after_its_last_step(dataset: Path, tmp_path: Path, shard: str) -> None:
+    """NCCL's communicators cannot be destroyed while CUDA graphs contain their collectives."""
+    train = f"-m trainer.train esm2-8m --data {dataset} --out {tmp_path / 'run'} --shard {shard}"
+    options = "--steps 6 --buckets-per-step 4 --validate-every 0"
+    command = [sys.executable, *TORCHRUN.split(), *train.split(), *options.split()]
+    subprocess.run(command, check=True, cwd=REPO, timeout=120)
+    assert max(losses(tmp_path / "run")) == 6

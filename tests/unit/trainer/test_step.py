@@ -112,6 +112,21 @@ def test_a_failed_capture_is_an_error_that_names_the_flag(
     assert calls == ["launched"] * (WARM_UP + 1)
 
 
+def test_a_closed_step_has_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    graph = SimpleNamespace(
+        replay=lambda: calls.append("replayed"), reset=lambda: calls.append("destroyed")
+    )
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: nullcontext())
+    replayed = GraphReplay(lambda: None, None)
+    replayed.close()  # nothing is captured yet
+    for _ in range(WARM_UP + 1):
+        replayed()
+    replayed.close()
+    assert calls == ["replayed", "destroyed"]
+
+
 def test_adamw_is_capturable_only_if_it_will_be_captured() -> None:
     model = build(SMALL, ComputeOptions(backend="torch", precision="fp32"))
     fill(model, {}, seed=0, topology=single_process(CPU))
