@@ -69,7 +69,7 @@ def _train(arguments: Sequence[str]) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
-        from schemas.phrases import install_command
+        from schemas.text.phrases import install_command
 
         sys.exit(f"thdpack train: training needs {error.name}: {install_command('train')}")
     train(arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 
 
 class ThdpackError(Exception):

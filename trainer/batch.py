@@ -13,7 +13,7 @@ from typing import Final
 
 from pipeline.planning.choices import LARGEST_SHARE, buckets_of_step
 from schemas.manifest import Manifest
-from schemas.phrases import plural
+from schemas.text.phrases import plural
 from trainer.config import AUTO, DataOptions
 from trainer.distributed.topology import Topology
 

@@ -13,8 +13,8 @@ from typing import Any
 from pipeline.reader import Mixture, ShardReader
 from schemas.manifest import Manifest
 from schemas.models import check_length_multiple
-from schemas.redact import without_credentials
 from schemas.shard import Bucket
+from schemas.text.redact import without_credentials
 from schemas.vocabulary import ESM2
 from trainer import precision
 from trainer.batch import choose_batch

@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from schemas.phrases import plural
+from schemas.text.phrases import plural
 from trainer.config import AUTO, OptimizerOptions, TrainOptions
 from trainer.config.options import PUBLISHED_WARMUP
 from trainer.distributed.fsdp import local

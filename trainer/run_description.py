@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
-from schemas.phrases import plural
+from schemas.text.phrases import plural
 from trainer.precision import low_layers
 from trainer.run import TrainingRun
 

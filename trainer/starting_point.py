@@ -11,7 +11,7 @@ from torch import Tensor
 
 from schemas.errors import CheckpointError
 from schemas.models import ModelOptions
-from schemas.phrases import plural
+from schemas.text.phrases import plural
 from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
 from trainer.checkpoints.latest import KEPT, LATEST, check_latest, names, read_latest
 from trainer.checkpoints.run_state import RunState, read_state

@@ -20,7 +20,7 @@ from typing import NoReturn
 from torch import Tensor
 
 from schemas.errors import ThdpackError
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 from trainer.checkpoints.checkpoint import CHECKPOINTS
 from trainer.checkpoints.latest import last_checkpoint
 from trainer.checkpoints.new_folder import removed_if_empty

@@ -43,12 +43,12 @@ from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.processes import cores
 from pipeline.executors.registry import EXECUTORS
 from pipeline.storage.urls import is_url
-from schemas.byte_size import parse_bytes
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
-from schemas.phrases import plural
 from schemas.records import Status
-from schemas.redact import without_credentials
+from schemas.text.byte_size import parse_bytes
+from schemas.text.phrases import plural
+from schemas.text.redact import without_credentials
 
 Result = TypeVar("Result")
 

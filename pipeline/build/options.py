@@ -13,8 +13,8 @@ from packers import PackerName
 from pipeline.executors.registry import EXECUTORS, ExecutorName
 from pipeline.inputs.formats.registry import Format
 from pipeline.inputs.source import Allowed
-from schemas.byte_size import parse_bytes
 from schemas.shard import SequenceLimits
+from schemas.text.byte_size import parse_bytes
 
 _LEAST_MEMORY: Final = 256 << 20
 

@@ -17,7 +17,7 @@ from pipeline.storage.s3.first_contact import refuse_unreachable
 from schemas import __version__
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 
 OTHER_OUT: Final = "choose another --out, or replace it with --overwrite"
 

@@ -22,7 +22,7 @@ from pipeline.cli.subcommand_options import (
     TrainArguments,
     VerifyOptions,
 )
-from schemas.option_help import (
+from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
     refuse_foreign_options,

@@ -14,8 +14,8 @@ from pipeline.build.progress import reporter
 from pipeline.cli.subcommand_options import CommitOptions, RunTaskOptions
 from pipeline.cli.summary import print_built
 from pipeline.storage.read_manifest import read_manifest
-from schemas.phrases import plural
-from schemas.redact import without_credentials
+from schemas.text.phrases import plural
+from schemas.text.redact import without_credentials
 
 
 def run_plan_tasks(options: PreprocessOptions) -> int:

@@ -10,7 +10,7 @@ from pipeline.cli.arguments import UsageError
 from pipeline.cli.subcommand_options import BenchReaderOptions
 from pipeline.reader import ShardReader
 from pipeline.reader.benchmark import bench_reader
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 
 
 def run_bench_reader(options: BenchReaderOptions) -> int:

@@ -21,7 +21,7 @@ from pipeline.storage.urls import file_system, local_path
 from schemas.errors import DatasetError
 from schemas.manifest import Manifest
 from schemas.manifest_entries import ShardEntry
-from schemas.phrases import plural
+from schemas.text.phrases import plural
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _RESIDUES_SHOWN = 48

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pipeline.cli.open_files import lacks_files, raise_limit, too_few_files
 from pipeline.storage.interrupt import interrupt
 from schemas.errors import ThdpackError
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 
 _BROKEN_PIPE: Final = 141
 """Exit code if the reader of standard output, such as `head`, has closed it. The code is 128 +

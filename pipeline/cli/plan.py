@@ -16,7 +16,7 @@ from pipeline.planning.search_settings import WORTH_NO_FLAGS
 from pipeline.planning.training_plan import CACHE, TrainingPlan, plan_training
 from pipeline.storage.urls import is_url
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS, PUBLISHED_RUNS
-from schemas.phrases import duration
+from schemas.text.phrases import duration
 
 
 def run_plan(options: PlanOptions) -> int:

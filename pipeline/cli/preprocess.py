@@ -9,8 +9,8 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.cli.arguments import UsageError
 from pipeline.inputs.expand import refuse_inside
 from pipeline.storage.s3.first_contact import refuse_unreachable
-from schemas.phrases import plural
-from schemas.redact import without_credentials
+from schemas.text.phrases import plural
+from schemas.text.redact import without_credentials
 
 
 def run_preprocess(options: PreprocessOptions) -> int:

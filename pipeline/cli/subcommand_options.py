@@ -11,8 +11,8 @@ from typing import Annotated, Literal, Optional
 import tyro
 
 from pipeline.build.options import PreprocessOptions
-from schemas.byte_size_option import ByteSize
 from schemas.models import ESM2_MODELS
+from schemas.text.byte_size_option import ByteSize
 
 INPUTS_HELP = (
     "Files, folders or globs, on a disk or in a store (s3://…, gs://…); files at https://…; "

@@ -12,9 +12,9 @@ from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_rec
 from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
-from schemas.phrases import plural
 from schemas.records import Status
-from schemas.redact import without_credentials
+from schemas.text.phrases import plural
+from schemas.text.redact import without_credentials
 
 _FEWEST_VALID: Final = 20
 """The hint about an empty valid split suggests a fraction that yields this many records."""

@@ -6,7 +6,7 @@ import sys
 
 from pipeline.build.verify_dataset import verify_dataset
 from pipeline.cli.subcommand_options import VerifyOptions
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 
 
 def run_verify(options: VerifyOptions) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import BuildError
-from schemas.phrases import install_command
+from schemas.text.phrases import install_command
 
 RETRIES: Final = 8
 """Maximum number of retries of a task whose worker or node died."""

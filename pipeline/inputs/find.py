@@ -23,7 +23,7 @@ from pipeline.storage.retries import AT_ONCE, RemoteStore
 from pipeline.storage.s3.first_contact import refuse_unreachable_inputs
 from pipeline.storage.urls import file_system, is_url, version_tag_of
 from schemas.errors import InputError
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 
 TASK_BYTES: Final = 128 << 20
 """Approximate bytes of an input that one map task of a large job reads."""

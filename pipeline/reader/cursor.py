@@ -21,8 +21,8 @@ from pipeline.reader.fork_guard import call_after_fork, opened_elsewhere
 from pipeline.reader.order.global_order import POSITIONS
 from pipeline.storage.retries import ClosedError
 from schemas.errors import StateError
-from schemas.redact import without_credentials
 from schemas.shard import Bucket
+from schemas.text.redact import without_credentials
 
 STATE_VERSION: Final = 1
 """Version of a reader's state. It changes if the order or the meaning of `position` changes."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.reader.cache.cache_folder import DEFAULT_BYTES
 from pipeline.reader.cursor import Ranks
-from schemas.byte_size import parse_bytes
+from schemas.text.byte_size import parse_bytes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -17,7 +17,7 @@ from pipeline.report.model import Report
 from pipeline.storage.urls import local_path
 from schemas.errors import ThdpackError
 from schemas.manifest import MANIFEST_NAME
-from schemas.phrases import install_command
+from schemas.text.phrases import install_command
 
 _UNFINISHED: Final = (".build", "records/*.parquet")
 """Names of files and folders that an interrupted build leaves in its output folder."""

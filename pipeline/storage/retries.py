@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.urls import file_system, is_missing
 from schemas.errors import DatasetError
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 from urllib.parse import urlsplit
 
 from schemas.errors import InputError
-from schemas.phrases import install_command
-from schemas.redact import holds_secret
-from schemas.url_spelling import corrected_url
+from schemas.text.phrases import install_command
+from schemas.text.redact import holds_secret
+from schemas.text.url_spelling import corrected_url
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

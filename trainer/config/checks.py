@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from schemas.redact import without_credentials
-from schemas.url_spelling import corrected_url
+from schemas.text.redact import without_credentials
+from schemas.text.url_spelling import corrected_url
 
 
 def flag(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 import tyro
 
 from schemas.models import ModelOptions, preset_hint
-from schemas.option_help import (
+from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
     refuse_foreign_options,

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 import tyro
 
-from schemas.byte_size_option import ByteSize
 from schemas.models import ModelOptions
-from schemas.redact import without_credentials
+from schemas.text.byte_size_option import ByteSize
+from schemas.text.redact import without_credentials
 from trainer.config.auto import AUTO, AutoInt
 from trainer.config.checks import check_local, check_whole
 from trainer.config.compute_options import ComputeOptions

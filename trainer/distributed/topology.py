@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 from trainer.config import ComputeOptions
 from trainer.distributed.context_parallel import Slices
 from trainer.distributed.lost_ranks import Watch

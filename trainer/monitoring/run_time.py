@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from schemas.phrases import duration, plural
+from schemas.text.phrases import duration, plural
 
 _ENOUGH_SECONDS: Final = 10.0
 """Seconds of whole steps that are measured. A GPU is at most three rows behind the host

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 from trainer.config import TrainOptions
 
 

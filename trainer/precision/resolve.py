@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from schemas.models import ModelOptions
-from schemas.phrases import install_command
+from schemas.text.phrases import install_command
 from trainer.config import ComputeOptions
 from trainer.precision.low_precision import LOW, Capability, is_low, low_layers
 

@@ -24,7 +24,7 @@ from pipeline.build.tasks import Task
 from pipeline.storage.retries import AT_ONCE
 from pipeline.storage.signed_json import read_signed, signed
 from schemas.errors import BuildError
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 from schemas.untrusted_json import BuildName
 
 Result = TypeVar("Result")

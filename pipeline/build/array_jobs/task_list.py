@@ -27,7 +27,7 @@ from schemas import __version__
 from schemas.code_digest import code_digest
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
-from schemas.redact import holds_secret, without_credentials
+from schemas.text.redact import holds_secret, without_credentials
 
 STAGES: Final = ("map", "reduce")
 

@@ -30,8 +30,8 @@ from pipeline.build.verify.record_columns import (
 from pipeline.storage.folder import Folder
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
-from schemas.phrases import plural
 from schemas.records import Status
+from schemas.text.phrases import plural
 
 
 def compare_records(dataset: str | Path, manifest: Manifest) -> list[str]:

@@ -29,7 +29,7 @@ from pipeline.inputs.composition import other_tokens
 from pipeline.inputs.record_block import RecordBlock
 from pipeline.inputs.source import NOTHING_ELSE, Source
 from pipeline.storage.open_folder import folder_of
-from schemas.redact import without_credentials
+from schemas.text.redact import without_credentials
 
 IDS_TRIED: Final = 1 << 20
 """Length, in bytes, of the sample of ids that is compressed to predict the size of records/."""

@@ -10,7 +10,7 @@ from pipeline.report.html.plots import Plot, Series
 from pipeline.report.html.svg import short
 from pipeline.report.model import Distribution
 from pipeline.report.render.numerals import percent
-from schemas.phrases import plural
+from schemas.text.phrases import plural
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

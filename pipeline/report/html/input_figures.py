@@ -14,8 +14,8 @@ from pipeline.report.model import InputFlow, Report
 from pipeline.report.render.numerals import change, percent
 from pipeline.report.render.printable import shortened
 from pipeline.report.render.sentences import longer_records
-from schemas.phrases import plural
 from schemas.records import Status
+from schemas.text.phrases import plural
 
 _COLOURS: Final = {
     Status.KEPT: "c1",

@@ -15,7 +15,7 @@ from pipeline.report.model_estimates import BudgetRow
 from pipeline.report.render.numerals import about, duration, percent
 from pipeline.report.render.sentences import small_data
 from schemas.models import FEW_EPOCHS
-from schemas.phrases import plural
+from schemas.text.phrases import plural
 
 _COLOURS: Final = {"bshd": "c2", "sorted": "c5", "next-fit": "c3", "packed": "c1"}
 _BATCHES: Final = {

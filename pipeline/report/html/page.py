@@ -18,7 +18,7 @@ from pipeline.report.html import comparison_figures, input_figures, packing_figu
 from pipeline.report.model import Report
 from pipeline.report.render import numerals, tables
 from pipeline.report.render.printable import printable, shortened
-from schemas.phrases import plural
+from schemas.text.phrases import plural
 
 _SHOWN = 50
 """Largest number of rows in the tables of inputs and duplicates; --csv writes all rows."""

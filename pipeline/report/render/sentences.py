@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline.report.model import Report
 from pipeline.report.render.numerals import about, percent
 from schemas.models import FEW_EPOCHS
-from schemas.phrases import plural
 from schemas.records import Status
+from schemas.text.phrases import plural
 
 
 def longer_records(report: Report) -> str:

@@ -17,8 +17,8 @@ from pipeline.report.render.numerals import about, percent, size
 from pipeline.report.render.printable import printable
 from pipeline.report.render.sentences import longer_records, small_data
 from pipeline.report.render.tables import Name, Table
-from schemas.phrases import plural
 from schemas.records import Status
+from schemas.text.phrases import plural
 
 _HEIGHT: Final = 8
 """Height of a histogram in lines."""

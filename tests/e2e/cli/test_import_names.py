@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.phrases import install_command
+from schemas.text.phrases import install_command
 from tests.helpers.data.decoys import write_decoys
 from tests.helpers.processes.command_line import REPO, environment
 
@@ -146,5 +146,5 @@ def test_the_command_that_installs_an_extra_suits_a_checkout_and_a_wheel(
     assert install_command("report") == "pip install -e '.[report]'"
     monkeypatch.chdir(tmp_path)
     assert install_command("report") == f"pip install -e '{REPO}[report]'"
-    monkeypatch.setattr("schemas.phrases._ROOT", tmp_path)
+    monkeypatch.setattr("schemas.text.phrases._ROOT", tmp_path)
     assert install_command("report") == 'pip install "thdpack[report]"'

@@ -9,10 +9,10 @@ import pytest
 from pipeline.build.options import PreprocessOptions
 from pipeline.cli.main import _run
 from pipeline.inputs.find import find_sources, relative_names
-from schemas.byte_size import parse_bytes
 from schemas.errors import InputError
-from schemas.redact import holds_secret, without_credentials
 from schemas.shard import slots_for
+from schemas.text.byte_size import parse_bytes
+from schemas.text.redact import holds_secret, without_credentials
 
 
 def options(**changes: object) -> PreprocessOptions:

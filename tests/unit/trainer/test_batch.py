@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.phrases import plural
+from schemas.text.phrases import plural
 from trainer.batch import choose_batch
 from trainer.config import DataOptions, OptimizerOptions, OutputOptions, parse
 from trainer.distributed.topology import single_process

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from schemas.byte_size import parse_bytes
+from schemas.text.byte_size import parse_bytes
 
 
 def _text(size: int) -> str:
