@@ -33,6 +33,9 @@ def padding_waste(manifest: Manifest) -> float:
 def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tuple[str, str]]:
     """Yield the lines of the summary: pairs of a name and a value.
 
+    The spread of Σ length² is its standard deviation over the buckets of a split, divided by its
+    mean.
+
     Args:
         fates: number of residues for each reason why they are in no bucket. If it is None, the
             lines with these reasons are omitted.
@@ -51,7 +54,7 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     yield "left out", left_out or "0"
     yield "residues", f"{manifest.residues_in:,} in, {in_buckets}"
     if gaps := sum(manifest.residue_counts.get(gap, 0) for gap in _GAPS):
-        kept = f"{plural(gaps, 'gap character')} ({' or '.join(_GAPS)}) in buckets, as a token each"
+        kept = f"{plural(gaps, 'gap character')} ({' or '.join(_GAPS)}) in buckets, one token each"
         yield "gaps", f"{kept}: remove them from the input if they are left over from an alignment"
     if fates is not None:
         yield from _left_out_lines(manifest, fates)

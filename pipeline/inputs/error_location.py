@@ -72,7 +72,7 @@ def archive_errors(source: Source) -> Iterator[None]:
         except EOFError as error:
             odd = (
                 ", or a few other bytes were appended to it" if source.compression == "gzip" else ""
-            )  # igzip raises the same error for both
+            )  # igzip raises EOFError for a truncated archive and for appended bytes
             raise InputError(
                 f"truncated {source.compression} archive: the end is missing{odd}; "
                 "download or copy it again",

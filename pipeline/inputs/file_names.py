@@ -1,4 +1,4 @@
-"""Which files of a folder hold sequences, by their names."""
+"""Select the files of a folder that hold sequences, by their names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
 _MOST_NAMED: Final = 3
 """Maximum number of a folder's pipes, devices and broken links that an error names."""
 _MOST_SKIPPED: Final = 8
-"""Maximum number of a folder's skipped files that the line about the folder names."""
+"""Maximum number of skipped files that a message lists by name."""
 
 
 def only_sequences(
@@ -42,7 +42,7 @@ def only_sequences(
         named = {_NOT_IN_FOLDERS[suffix(f)] for f in left if suffix(f) in _NOT_IN_FOLDERS}
         if named:
             also += (
-                "; to read all files of it in one format, "
+                "; to read every file of this folder in one format, "
                 f"give --format {' or '.join(sorted(named))}"
             )
         raise InputError(
@@ -87,7 +87,7 @@ def looks_like_sequences(name: str) -> bool:
 
 def _is_read_in_folders(name: str) -> bool:
     """Whether a file of a folder is read."""
-    # exclude cache files, which Hugging Face datasets writes beside a saved dataset
+    # exclude the cache files that the library `datasets` writes beside a saved dataset
     if PurePosixPath(name).match("cache-*.arrow"):
         return False
     return suffix(name) in _IN_FOLDERS

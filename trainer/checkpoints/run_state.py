@@ -16,7 +16,7 @@ from trainer.config import TrainOptions
 STATE: Final = "state.json"
 STATE_VERSION: Final = 2
 _READABLE: Final = (1, STATE_VERSION)
-"""Version 1 has true or false as the value of --cuda-graph, and one text as that of --data."""
+"""Versions that can be read. In version 1, --cuda-graph is a boolean, and --data is one string."""
 
 
 class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -155,8 +155,9 @@ class ThdpackEsmForMaskedLM(PreTrainedModel):
             attention_mask: int64[B, S], 1 for tokens, 0 for padding. Padding must be on the right.
             labels: int64[B, S], original tokens; -100 at positions that are not predicted.
             cu_seq_lens_q: integers, cumulative lengths of the sequences in a packed row (B = 1);
-                None if rows are padded. `pipeline.reader.hugging_face` produces both arguments.
+                None if rows are padded.
             max_length_q: length of the longest sequence in a packed row.
+                `pipeline.reader.hugging_face` returns cu_seq_lens_q and max_length_q.
         Raises:
             ValueError: padding is not on the right, or there are several packed rows.
         """

@@ -1,4 +1,4 @@
-"""Cut a stream into runs: consecutive FASTA records, none of them cut.
+"""Divide a stream into runs. A run holds consecutive whole FASTA records.
 
 If a file is cut into consecutive byte ranges, each record belongs to exactly one range. Memory is
 bounded by the sizes of a chunk and of the longest record.
@@ -38,7 +38,8 @@ def whole_records(
     overlap = _OVERLAP
     while True:
         wanted = len(buffer) if end is None else min(len(buffer), max(filled, end - base) + overlap)
-        # double it until the record's end is found, because each attempt searches the whole buffer
+        # Each attempt to find the end of the last record searches the whole buffer. Doubling the
+        # overlap keeps the number of attempts small.
         overlap = 2 * overlap if end is not None and base + filled > end else _OVERLAP
         filled = _fill(stream, buffer, filled, wanted)
         at_end = filled < wanted
@@ -102,8 +103,8 @@ def _belongs_to_later_range(
     """Whether the first record found belongs to a later range, so that this range has no record."""
     if not found:
         return begin > 0 and base + filled - 1 >= end
-    # a record without a line feed before it belongs to the first range, because later ranges look
-    # for line feeds only
+    # Later ranges find only records that follow a line feed. A first record that follows a carriage
+    # return, or starts the file, therefore belongs to this range.
     return start > 0 and buffer[start - 1] == ord("\n") and base + start - 1 >= end
 
 

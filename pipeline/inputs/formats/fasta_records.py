@@ -20,7 +20,8 @@ def read_fasta(
 ) -> Blocks:
     """Yield blocks of a FASTA source's byte range.
 
-    The last block is empty. It is yielded together with the xxh3_128 of each piece of the range.
+    The last block has no records. Its list has the xxh3_128 of each hashed piece of the range (see
+    `content_hash`); the lists of other blocks are empty.
 
     Raises:
         FastaError: the text breaks a rule of the format.

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class InputFormat:
     """An input format.
 
-    read: yields blocks of records, with the xxh3_128 of each piece of the range (none for a table).
+    read: yields blocks of records, each with a list. The last block's list has the xxh3_128 of each
+        hashed piece of the input (see `content_hash`). All lists of a table are empty.
         Raises:
             InputError: the input cannot be read or breaks a rule.
     suffixes: endings of file names in lower case, without those of archives (.gz).

@@ -45,7 +45,7 @@ def recount(url: str, manifest: Manifest) -> None:
         if wrong:
             counted, stated = getattr(found, wrong[0]), getattr(manifest.splits[split], wrong[0])
             raise DatasetError(
-                f"{url}: the shards of {split} hold {wrong[0]} {counted:,}, "
+                f"{url}: the shards of {split} have {wrong[0]} = {counted:,}, but "
                 f"the manifest says {stated:,}: damaged, build it again"
             )
     vocabulary = manifest.vocabulary_object
@@ -82,7 +82,8 @@ def _add(statistics: SplitStatistics, batch: pa.RecordBatch, letters: NDArray[np
     seqs = batch.column("num_seqs").to_numpy().astype(np.int64)
     edges = batch.column("cu_seqlens").values.to_numpy().astype(np.int64)
     offsets = batch.column("cu_seqlens").offsets.to_numpy().astype(np.int64)
-    # np.diff crosses the borders between buckets; the slices below leave those differences out
+    # np.diff also returns differences across bucket borders. They are outside the range of prefix
+    # sums that the next line subtracts for each bucket.
     squares = np.concatenate(([0], np.cumsum(np.diff(edges, append=0) ** 2)))
     statistics.add_costs(squares[offsets[:-1] + seqs] - squares[offsets[:-1]])
     statistics.sequences += int(seqs.sum())

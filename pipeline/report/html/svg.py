@@ -43,9 +43,9 @@ class Axis:
 
 
 def round_steps(low: float, high: float, most: int = 6) -> list[float]:
-    """Return round values within low … high, at most about `most` of them.
+    """Return about `most` round values, or fewer, within low … high.
 
-    Their distance is 1, 2 or 5 times a power of ten.
+    The distance between values is 1, 2 or 5 times a power of ten.
     """
     raw = (high - low) / most
     unit = 10.0 ** math.floor(math.log10(raw))

@@ -62,7 +62,7 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     yield _title("padding of these sequences in other ways of batching")
     yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
     train = about(report.budget.tokens)
-    yield _title(f"training on {train} tokens of train, time of one {report.budget.gpu}")
+    yield _title(f"training time on one {report.budget.gpu}; an epoch of train has {train} tokens")
     yield from _budget(report)
     yield _title("the longest records")
     yield from _drawn(_notes(report.longest))

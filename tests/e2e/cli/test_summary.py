@@ -50,6 +50,6 @@ def test_gap_characters_are_counted(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     path.write_text(">a\nMKV-LAACDEFGKLMN\n>b\nMKVLTTFGHWY\n>c\nMKVLTT-.FGHWW\n>d\nACDEFGHIKLMN\n")
     for words in (("preprocess", path, "--out", tmp_path / "out"), ("inspect", tmp_path / "out")):
-        assert "gaps  3 gap characters (- or .) in buckets, as a token each" in run(*words).stdout
+        assert "gaps  3 gap characters (- or .) in buckets, one token each" in run(*words).stdout
     path.write_text(">b\nMKVLTTFGHWY\n")
     assert "gap character" not in run("preprocess", path, "--out", tmp_path / "none").stdout

@@ -1,4 +1,4 @@
-"""Parts of backend torch's ESM-2: frequencies, names, initial values, recomputation, memory."""
+"""ESM-2 in plain torch: frequencies, names, initial values, recomputation, memory."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_attention_scores_of_long_sequences_are_never_all_in_memory() -> None:
     qkv = torch.randn(tokens, 1, 3, 8, requires_grad=True)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         context.attend(qkv).sum().backward()
-    results = profiled.profiler.kineto_results  # type: ignore[union-attr] (set by the run)
+    results = profiled.profiler.kineto_results  # type: ignore[union-attr] (set by profiling)
     allocated = [event.nbytes() for event in results.events() if event.name() == "[memory]"]
     assert max(allocated) >= 4 * tokens * 8, "the profiler missed the output"
     assert max(allocated) < 4 * tokens**2 / 2
