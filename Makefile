@@ -140,7 +140,7 @@ check: $(VENV)/dev ## run ruff, mypy --strict and import-linter
 	$(VENV)/bin/lint-imports
 
 test: $(VENV)/dev ## run all tests, or TESTS=tests/unit
-	@echo 'running $(TESTS) (all tests take about 5 to 10 minutes on 2 cores)'
+	@echo 'running $(TESTS) (all tests take about 4 to 8 minutes on 2 cores)'
 	@$(VENV)/bin/pytest $(TESTS)
 
 test-long: $(VENV)/dev ## run the tests with more kills and larger inputs

@@ -169,8 +169,9 @@ def as_nobody(folder: Path) -> tuple[str, ...]:
     replaces /root by an empty folder that contains only Python.
     """
     clone(folder)
-    for kernel in REPO.glob("*/*.so"):
-        shutil.copy(kernel, folder / kernel.relative_to(REPO))
+    for package in ("packers", "pipeline"):
+        for kernel in (REPO / package).rglob("*.so"):
+            shutil.copy(kernel, folder / kernel.relative_to(REPO))
     subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(folder)], check=True)
     folder.chmod(0o755)
     folder.parent.chmod(0o755)
