@@ -1,4 +1,4 @@
-"""A digest of the running code, which differs between commits of the same version."""
+"""A digest of the running code. It tells commits of the same version apart."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _BUILD_FOLDERS: Final = (
     "pipeline/executors",
     "pipeline/build",
 )
-"""Folders of code that determines the bytes of a dataset."""
+"""Folders whose code determines the bytes of a dataset."""
 
 
 @cache
 def code_digest(*folders: str) -> str:
     """Return a digest of the Python files in `folders`: eight bytes in hexadecimal.
 
-    The default folders are those of code that determines the bytes of a dataset. Compiled kernels
-    are left out, because different compilers make different bytes from the same source. This takes
-    about 5 ms, once per process.
+    The default folders are those whose code determines the bytes of a dataset. Compiled kernels
+    are left out, because different compilers make different bytes from the same source. The first
+    call in a process takes about 5 ms.
     """
     digest = xxhash.xxh3_64()
     root = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ class ThdpackError(Exception):
 
 
 class InputError(ThdpackError):
-    """An input cannot be read. The message is `source:line: message`, like that of a compiler.
+    """An input cannot be read. Like a compiler's, the message is `source:line: message`.
 
     source: file or URL, as the user named it
     line: number of the line in the file, from 1; None if it is unknown
@@ -48,11 +48,11 @@ class FastaError(InputError):
 
 
 class DatasetError(ThdpackError):
-    """A dataset is missing, unfinished, damaged, or not the expected one."""
+    """A dataset is missing, unfinished or damaged, or another dataset was expected."""
 
 
 class ManifestError(DatasetError):
-    """manifest.json is missing, damaged, or of a format version that this thdpack cannot read."""
+    """manifest.json is missing or damaged, or this thdpack cannot read its format version."""
 
 
 class BuildError(ThdpackError):

@@ -73,8 +73,8 @@ class SplitTotals:
     cost_max: Count
     seqs_max: Count
     pieces_max: Count
-    """Largest number of sequences and tail pieces (parts of the padding) in a bucket. `slots` is at
-    least this number."""
+    """Largest number of sequences and tail pieces in a bucket. A tail piece is a part of the
+    padding at the bucket's end. `slots` is at least this number."""
 
     def fill(self, capacity: int) -> float:
         """Return the share of real tokens in all buckets of the split; 0 for an empty split."""

@@ -25,7 +25,7 @@ class ModelOptions:
     hidden_size: int = 320
     """Width of the residual stream."""
     heads: int = 20
-    """Number of attention heads. --hidden-size must be a multiple of it."""
+    """Number of attention heads. --hidden-size must be an even multiple of this number."""
     ffn_size: int = 1280
     """Width of the feed-forward network."""
     gelu: Gelu = "erf"
@@ -75,7 +75,8 @@ def longest_of_our_attention(head_size: int) -> int:
     """Return the longest sequence length, in tokens, for which our attention kernel is used.
 
     This applies to backend te (Transformer Engine). Up to this length our kernel is faster than
-    cuDNN's, which is used for longer sequences (benchmarks/training/attention.py measures both).
+    cuDNN's kernel. Longer sequences use cuDNN's kernel. benchmarks/training/attention.py measures
+    both kernels.
     """
     return 2048 if head_size <= 64 else 1024 if head_size <= 128 else 0
 
@@ -111,21 +112,21 @@ _PUBLISHED_NAMES: Final[Mapping[str, str]] = {
     "esm2_t36_3b_ur50d": "esm2-3b",
     "esm2_t48_15b_ur50d": "esm2-15b",
 }
-"""Names under which the weights of each preset were published, in lower case."""
+"""Preset of each published model, by the published name in lower case."""
 
 
 def preset_hint(word: str, presets: Iterable[str]) -> str:
-    """Return a hint for a word that is no preset: the preset that it resembles, or all presets."""
+    """Return a hint for a word that is not a preset: the most similar preset, or all presets."""
     presets = list(presets)
     published = _PUBLISHED_NAMES.get(word.rpartition("/")[2].lower())
     if published is not None:
         return f"its preset is {published} (--init-from FOLDER starts from published weights)"
     close = difflib.get_close_matches(word.lower().replace("_", "-"), presets, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(presets)}"
+    return f"did you mean {close[0]}?" if close else f"the presets are {', '.join(presets)}"
 
 
 PUBLISHED_RUNS: Final[Mapping[str, PublishedRun]] = {
     **dict.fromkeys(ESM2_MODELS, PublishedRun()),
     "esm2-15b": PublishedRun(tokens_per_step=3_145_728, learning_rate=1.6e-4, weight_decay=0.1),
 }
-"""The training run of each of ESM2_MODELS."""
+"""Published training run of each model in ESM2_MODELS."""

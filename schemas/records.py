@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """Status of a record: kept, or why it was left out. If several apply, the first one wins."""
+    """Status of a record: kept, or the reason why the record was left out.
+
+    If several reasons apply, the status is the first of them in this order.
+    """
 
     KEPT = "kept"
     INVALID = "invalid"
@@ -20,7 +23,7 @@ class Status(StrEnum):
     TOO_LONG = "too_long"
     """More residues than fit into max_seq_len, under `--long drop`."""
     DUPLICATE = "duplicate"
-    """Tokens equal to an earlier record's; under `--dedup cropped`, equal after truncation."""
+    """The same tokens as an earlier record; under `--dedup cropped`, the same after truncation."""
 
 
 STATUS_CODES: Final = tuple(Status)

@@ -1,4 +1,4 @@
-"""The schema of a shard (one row per bucket), the bucket of a reader, and derived sizes."""
+"""The schema of a shard (one row per bucket), the `Bucket` of a reader, and limits of lengths."""
 
 from __future__ import annotations
 
@@ -48,21 +48,23 @@ def shard_schema(capacity: int) -> pa.Schema:
     )
 
 
-# not frozen: creating a frozen object would add 0.5 µs to the 3 µs that a bucket takes
+# not frozen: creating a frozen object would add 0.5 µs to the 3 µs that reading a bucket takes
 @dataclass(kw_only=True, slots=True)
 class Bucket:
     """One THD row (total tokens × heads × head dim): whole sequences in exactly `capacity` tokens.
 
     `merge` makes one row of k × capacity tokens out of k buckets.
 
-    input_ids:  uint8[capacity], read-only; a view of the shard's mapping unless it is compressed
+    input_ids:  uint8[capacity], read-only; a view of the memory-mapped shard, or a copy if the
+        shard is compressed
     cu_seqlens: int32[slots + 1], read-only: offsets of the sequences, then `capacity` repeated.
         Sequence i is input_ids[cu_seqlens[i]:cu_seqlens[i + 1]]
-    max_seqlen: upper limit of the tokens in a sequence or tail piece (a part of the padding at the
-        end); a Python int, the same for all buckets of a dataset
+    max_seqlen: upper limit of the number of tokens in a sequence or tail piece (a part of the
+        padding at the end); a Python int, the same for all buckets of a dataset
     num_seqs:   number of real sequences, which are first in cu_seqlens; tail pieces of <pad> follow
     num_tokens: number of real tokens, without tail and length-multiple padding
-    position:   position in the global order, counted across epochs; -1 if read by number
+    position:   position in the global order, counted across epochs; -1 if the caller chose the
+        bucket by its number
     """
 
     input_ids: NDArray[np.uint8]
@@ -73,9 +75,9 @@ class Bucket:
     position: int
 
     def sequences(self) -> list[str]:
-        """Return the residues of each sequence, with `?` for <unk>, for people to read.
+        """Return the residues of each sequence as text, with `?` for <unk>.
 
-        `ShardReader.records` returns the records that they come from.
+        `ShardReader.records` returns the records of these sequences.
         """
         from schemas.vocabulary import ESM2  # imported here, so that reading needs no vocabulary
 
@@ -98,11 +100,11 @@ def round_up(tokens: int, multiple: int) -> int:
 
 
 class SequenceLimits:
-    """Limits that are derived from the options of a dataset."""
+    """Limits of sequence lengths, derived from the options of a dataset."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # at run time, subclasses would use these as defaults of their fields
+    if TYPE_CHECKING:  # at run time, dataclasses would take these properties as default values
 
         @property
         def max_seq_len(self) -> int: ...
@@ -119,13 +121,13 @@ class SequenceLimits:
     def longest_span(self) -> int:
         """Maximum number of tokens in a sequence, length-multiple padding included.
 
-        No tail piece (a part of the padding at a bucket's end) is longer.
+        A tail piece (a part of the padding at a bucket's end) has at most this number too.
         """
         return round_up(self.max_seq_len, self.length_multiple)
 
 
 def slots_for(most_pieces: int) -> int:
-    """Return the smallest power of two, at least 32, that is not below `most_pieces`.
+    """Return the smallest power of two that is at least 32 and at least `most_pieces`.
 
     `most_pieces` is the largest number of sequences and tail pieces in a bucket.
     """

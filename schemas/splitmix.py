@@ -1,6 +1,6 @@
-"""The finalizer of SplitMix64: a fast mixing function for 64 bits. It makes keys of shuffles.
+"""The finalizer of SplitMix64: a fast mixing function for 64 bits.
 
-It is not cryptographically secure.
+Shuffles use it to compute their sort keys. It is not cryptographically secure.
 
 Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """

@@ -61,7 +61,7 @@ def decoded(text: bytes | str, kind: type[T]) -> T:
 
 
 def prepared(kind: Any) -> Any:
-    """Return a decoder of JSON for a type. It is created once, by one thread at a time.
+    """Return the JSON decoder of a type. Only one thread at a time creates a decoder.
 
     msgspec examines a type when it is first used. If two threads do that at the same time, the
     process may crash (msgspec 0.22, CPython 3.11).
@@ -76,5 +76,5 @@ def _decoder(kind: Any) -> Any:
 
 
 def is_of_another_type(error: ValueError) -> bool:
-    """Whether a document is JSON of another type than expected."""
+    """Whether the error is about a document that is valid JSON, but not of the expected type."""
     return isinstance(error, msgspec.ValidationError)

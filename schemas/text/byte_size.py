@@ -8,12 +8,12 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def parse_bytes(size: str | int, *, name: str) -> int:
-    """Return the number of bytes of `512M`, `2G`, `1.5GiB` or a plain number (powers of 1024).
+    """Return the bytes of a size such as `512M`, `2G`, `1.5GiB` or `4096`. K is 1024 bytes.
 
     Args:
         name: name of the option, for the error.
     Raises:
-        ValueError: `size` is not such a size.
+        ValueError: `size` is not such a text, or not above 0.
     """
     if not isinstance(size, str):
         return size

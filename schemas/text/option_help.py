@@ -30,7 +30,7 @@ def with_flowing_help(options: type[T]) -> type[T]:
     import docstring_parser  # lazy, because only the command line needs it. tyro depends on it.
     import tyro
 
-    if options in _flowing:  # more annotations would make each call of tyro slower
+    if options in _flowing:  # annotating a class again would make each call of tyro slower
         return options
     _flowing.add(options)
     texts: dict[str, str] = {}
@@ -52,8 +52,8 @@ def refuse_foreign_options(
 
     Args:
         words: command line after the subcommand or the preset.
-        others: for each such option, with hyphens, what to use here.
-        takes_files: whether a word without hyphens may name a file. If so, a word `name=value` is
+        others: advice on what to use here, by the other program's option with its hyphens.
+        takes_files: True if a word without hyphens may name a file. A word `name=value` is then
             allowed.
     Raises:
         InvalidOptionError: there is such an option, a word `name=value`, an option with one hyphen,
@@ -76,7 +76,7 @@ def refuse_foreign_options(
 
 @contextmanager
 def own_errors(*sections: type[Any]) -> Iterator[None]:
-    """Let the checks in `__post_init__` of these classes raise InvalidOptionError in this context.
+    """Inside this context, let `__post_init__` of these classes raise InvalidOptionError.
 
     tyro would put the name of a class or field, which users do not know, before the message of a
     ValueError.

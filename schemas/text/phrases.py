@@ -26,8 +26,8 @@ def duration(seconds: float) -> str:
 def install_command(extra: str) -> str:
     """Return the command that installs thdpack with an extra.
 
-    In a checkout, it installs the checkout, from any current folder. If a wheel was installed, pip
-    finds it, and adds the extra's packages.
+    In a checkout, the command installs the checkout, and works in any folder. If a wheel was
+    installed, pip finds the wheel, and adds the extra's packages.
     """
     if not (_ROOT / "pyproject.toml").is_file():
         return f'pip install "thdpack[{extra}]"'

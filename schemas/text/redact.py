@@ -9,8 +9,8 @@ _SECRET: Final = re.compile(
     r"(\b(?:s3a?|gs|gcs)://(?=[^/\s@:'\"]*:)|\w://(?=[^/\s@:'\"]*:(?!\d{1,5}/)))[^\s'\"]*@"
 )
 """Pattern of a user name and a secret, up to the last `@`. Unencoded keys may contain slashes, and
-unencoded passwords may contain any character. Digits between a colon and a slash are
-taken for a port in a web address, but not in a store's URL, which has no port."""
+unencoded passwords may contain any character. In a web address, digits between a colon and a slash
+count as a port. A store's URL has no port."""
 _USER: Final = re.compile(r"(?<=://)[^/\s@?#'\"]*@")
 _QUERY: Final = re.compile(r"(https?://[^\s?'\"<>]*)\?[^\s'\"<>]*")
 """Pattern of a web address's query. In a store's URL, `?` is a wildcard instead."""

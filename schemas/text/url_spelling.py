@@ -1,4 +1,4 @@
-"""Spelling mistakes of a URL that would otherwise be taken as the name of a local folder."""
+"""Correct misspelt URLs, which would otherwise be read as names of local folders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MISSPELT: Final = re.compile(rf"({_STORES}):(//?)(?=[^/])", re.IGNORECASE)
 
 
 def corrected_url(text: str) -> str | None:
-    """Return the URL that was meant by a scheme with one slash or in capitals; None if correct."""
+    """Return the correct URL if the scheme is in capitals or has one slash; None otherwise."""
     found = _MISSPELT.match(text)
     if found is None or (found[2] == "//" and found[1].islower()):
         return None
