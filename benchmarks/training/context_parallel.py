@@ -170,7 +170,7 @@ def measured(
     gib = torch.cuda.max_memory_allocated() / 2**30
     sums = torch.stack([loss.detach().double(), (masked.labels >= 0).sum().double()])
     grads = [parameter.grad.float() for _, parameter in model.named_weights()]
-    # all groups compute the same bucket, so the sum over ranks is divided by the number of groups
+    # all groups compute the same bucket: divide the sum over ranks by the number of groups
     share = topology.slices.ranks / topology.world_size
     for tensor in (sums, *grads):
         dist.all_reduce(tensor)

@@ -7,8 +7,9 @@ benchmarks/training/measured.json, or fit the estimate's coefficients to some of
     python -m benchmarks.training.fit_estimate --fit
 
 The fit uses the rows of measured.json with "fit": true; the other rows test the result. The fit
-minimises the squared relative error of the step time, with positive coefficients. The few constants
-of the memory formula were derived by hand, from differences between rows. --fit needs scipy.
+minimizes the squared relative error of the step time, with positive coefficients. The constants of
+the memory formula are not fitted: they were derived by hand, from differences between rows. --fit
+needs scipy.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def fit(rows: list[dict[str, Any]]) -> None:
         ]
         return np.array(
             [*found, *(0.02 * (logs - np.log(start)))]
-        )  # if the rows do not determine a coefficient, the last terms keep it at its start value
+        )  # the last terms keep a coefficient that the rows do not determine at its start value
 
     best = least_squares(errors, np.log(start))
     errors(best.x)

@@ -18,7 +18,7 @@ from schemas.vocabulary import ESM2
 
 Peer = Literal["litdata", "litdata-tokens", "datasets", "datasets-streaming", "mosaicml", "online"]
 Rows = Iterator[tuple[Any, int]]
-"""Tokens of each row, and how many of them are real. The iterator may end after an epoch."""
+"""For each row, its tokens and the number of real tokens. The iterator may end after an epoch."""
 
 
 def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
@@ -72,8 +72,9 @@ def litdata_tokens(dataset: Path, folder: Path) -> Callable[[], Rows]:
 
 
 def _litdata_write(folder: Path, rows: list[Any], item_loader: Any = None) -> None:
-    """Write rows through litdata's `Cache`: `litdata.optimize` would start processes and delete
-    $TMPDIR/data.
+    """Write rows through litdata's `Cache`.
+
+    `litdata.optimize` would start processes, and delete $TMPDIR/data.
     """
     from litdata.streaming.cache import Cache
 
@@ -188,9 +189,9 @@ def online(dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows
 
 
 def peer(name: Peer, dataset: Path, folder: Path, fasta: Path | None) -> Callable[[], Rows]:
-    """Write the copy of the peer with this name; return the peer's loader.
+    """Write the dataset in the format of the peer `name`. Return the peer's loader.
 
-    fasta: only `online` needs it
+    fasta: FASTA file for the peer `online`; other peers do not use it
     """
     if name == "online":
         return online(dataset, folder, fasta)

@@ -7,13 +7,14 @@ The layer is pre-norm with biases, tanh GELU and residuals, without dropout or m
 attends to all tokens of its own sequence. A pass is forward and backward, without an optimizer.
 
 1. All rungs get the same weights, input and output gradient, and are compared with plain torch in
-fp32. An error is ‖difference‖ / ‖reference‖. The layer adds its result to its input, so ‖reference‖
-of the output error is the norm of output minus input. The gradient error is the largest error among
-the gradients of the input and of all parameters. A bf16 rung fails if an error is more than twice
-that of plain torch in bf16. An FP8 rung fails if an error is above FP8_LIMITS.
+fp32. An error is ‖difference‖ / ‖reference‖. For the output error, ‖reference‖ is the norm of
+output minus input, because the layer adds its result to its input. The gradient error is the
+largest error among the gradients of the input and of all parameters. A bf16 rung fails if an error
+is more than twice the error of plain torch in bf16. An FP8 rung fails if an error is above
+FP8_LIMITS.
 2. In each of several rounds, CUDA events time each rung once. Results are medians.
 
-Model FLOPs are those of trainer/monitoring/flops.py. If a rung fails, the others are still measured
+trainer/monitoring/flops.py defines model FLOPs. If a rung fails, the other rungs are still measured
 and the exit code is 1. The benchmark takes about a minute.
 """
 
@@ -60,7 +61,7 @@ class Problem:
             shapes = {
                 name: parameter.shape for name, parameter in Plain(options).named_parameters()
             }
-        # biases are not 0 and norm weights are not 1, to detect rungs that omit or swap them
+        # biases are not 0 and norm weights are not 1, to detect rungs that omit or swap parameters
         spread = {
             name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1
             for name, shape in shapes.items()
@@ -123,7 +124,7 @@ class Rung:
     """Results of a rung.
 
     blocks_ms: time of a pass in each timed block
-    failure: reason why there are no results or why they are wrong; empty if they are correct
+    failure: reason why results are missing or wrong; empty if the results are correct
     """
 
     name: str

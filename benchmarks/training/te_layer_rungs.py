@@ -1,4 +1,4 @@
-"""Implementations ("rungs") of one layer, for te_layer.py: plain torch to Transformer Engine."""
+"""Implementations ("rungs") of one layer for te_layer.py, in torch and in Transformer Engine."""
 
 from __future__ import annotations
 

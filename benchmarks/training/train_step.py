@@ -11,9 +11,9 @@ events time all blocks, and results are medians.
 
 - tokens/s: unpadded tokens per second.
 - data wait: share of the real blocks' time in which the device may have waited for a row.
-- host's: share of the real blocks' time that the host spent on rows, mostly while the device
+- on rows: share of the real blocks' time that the host spent on rows, mostly while the device
   computed.
-- host ms: time that the host needs to launch a step.
+- host ms: time that the host needs to launch a step, in ms.
 
 `--json` also writes the results to a file. If a step cannot be captured in a CUDA graph, its line
 has "no" under graph, and standard error has the reason.
@@ -63,11 +63,11 @@ def parsed() -> argparse.Namespace:
         nargs="+",
         default=["auto"],
         choices=["auto", "on", "off"],
-        help="whether to replay the step from CUDA graphs",
+        help="values for --cuda-graph",
     )
     parser.add_argument("--backend", default="te")
     parser.add_argument(
-        "--buckets", type=int, nargs="+", default=[1], help="buckets in a micro-batch; 0 is auto"
+        "--buckets", type=int, nargs="+", default=[1], help="buckets in a micro-batch; 0: auto"
     )
     parser.add_argument(
         "--micro-batches",
@@ -79,7 +79,7 @@ def parsed() -> argparse.Namespace:
         "--buckets-per-step",
         type=int,
         default=0,
-        help="buckets per step over all ranks, instead of --micro-batches; presets have 128",
+        help="buckets per step over all ranks, instead of --micro-batches; most presets use 128",
     )
     parser.add_argument("--shards", nargs="+", default=["auto"], help="values for --shard")
     parser.add_argument("--reshard", default="auto")
@@ -143,7 +143,7 @@ def main() -> None:
         say = print if topology.is_main else lambda *_, **__: None
         say(
             "preset      precision    gelu  graph  shard     buckets  ms/step  resident   ratio  "
-            "tokens/s   MFU  data wait   host's  host ms  GiB  estimate",
+            "tokens/s   MFU  data wait  on rows  host ms  GiB  estimate",
             flush=True,
         )
         for setting in itertools.starmap(
@@ -219,7 +219,7 @@ def shared(folder: str, topology: Topology) -> str:
 
 
 def measured(run: TrainingRun, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:
-    """Time blocks of steps; return medians over the blocks. tokens/s are per device."""
+    """Time blocks of steps. Return medians over the blocks, with tokens/s per device."""
     alone = run.topology.world_size == 1
     resident = itertools.repeat(next(run.feed))
     for rows in (run.feed, resident) if alone else (run.feed,):
@@ -267,9 +267,9 @@ def block(run: TrainingRun, rows: Iterator[Row], steps: int) -> tuple[float, lis
     """Run a block of steps.
 
     Returns:
-        device time of the block in seconds
+        device time of the block, in seconds
         the four counts of `train_step`, summed over the block
-        time in seconds until the host had launched the block
+        time that the host needed to launch the block, in seconds
     """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()

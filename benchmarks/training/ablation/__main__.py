@@ -52,13 +52,13 @@ from trainer.config import PRESETS
 from trainer.distributed.topology import Topology, process_group
 
 SAMPLE: Final = 128
-"""Number of buckets. The workers repeat the sequences of these buckets endlessly."""
+"""Number of buckets whose sequences the workers repeat endlessly."""
 
 
 def measure(
     result: Result, step: Step, arguments: argparse.Namespace, *, slots: int, device: torch.device
 ) -> None:
-    """Time blocks of steps for at least `arguments.seconds`; store the figures in `result`."""
+    """Time blocks of steps for at least `arguments.seconds`. Store the figures in `result`."""
     seconds, steps, total = 0.0, 0, 0.0
     for _ in range(arguments.warmup):
         float(step())
@@ -145,7 +145,7 @@ def parsed() -> argparse.Namespace:
         "--warmup",
         type=int,
         default=20,
-        help="number of steps before timing; must exceed the batches prepared ahead, 2 per worker",
+        help="number of steps before timing; must exceed the 2 batches that each worker prepares",
     )
     parser.add_argument("--workers", type=int, default=8, help="number of DataLoader workers")
     parser.add_argument(

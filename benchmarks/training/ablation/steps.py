@@ -45,7 +45,7 @@ def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]
 def rows_of(batches: Iterator[Batch], columns: int) -> Iterator[Row]:
     """Convert batches to the trainer's rows.
 
-    The trainer masks rows itself, so tokens that the workers masked are restored from the labels.
+    The trainer masks rows itself. Therefore masked tokens of the workers are restored from labels.
     """
     for batch in batches:
         input_ids = (
@@ -125,8 +125,8 @@ def prepared(
     """Return the step of a variant.
 
     Args:
-        batches: function that starts workers and returns their batches of `padded` or `packed`
-            rows. It must be called before a reader starts threads, because it forks workers.
+        batches: function that forks workers and returns their batches of `padded` or `packed` rows.
+            Because of the fork, `prepared` calls the function before a reader starts threads.
     """
     device, rows = topology.device, None
     if variant.backend == "hugging face":
@@ -148,7 +148,7 @@ def prepared(
 
 
 def forget(device: torch.device) -> None:
-    """Free the memory of the previous variant, so that the next variant starts without it."""
+    """Free the memory of the previous variant."""
     if "transformer_engine.pytorch" in sys.modules:
         from transformer_engine.pytorch.quantization import FP8GlobalStateManager
 

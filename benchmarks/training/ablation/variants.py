@@ -35,9 +35,9 @@ class Result:
     """Result of a variant.
 
     tokens_per_second: real tokens/s
-    ms: time of a step
+    ms: mean time of a step, in ms
     fill: share of computed tokens that are real
-    gib: peak of allocated device memory
+    gib: peak of allocated device memory, in GiB
     speedup: tokens/s divided by the tokens/s of the preset's first variant
     note: reason why there are no figures; empty if there are figures
     """

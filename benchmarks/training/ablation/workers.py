@@ -104,7 +104,7 @@ class Recipe:
         return {**batch, "counts": counted(batch["attention_mask"].sum(1))}
 
     def _packed(self, texts: Iterator[str]) -> Iterator[Batch]:
-        """Pack next-fit: the first sequence that does not fit closes a row and begins the next."""
+        """Pack next-fit: a sequence that does not fit into the row begins the next row."""
         row: list[list[int]] = []
         used = 0
         for text in texts:
