@@ -6,7 +6,7 @@ Start reading at `train.py`. This is the only package that imports torch.
 import sys
 from importlib.util import find_spec
 
-# Python sets this name while it looks for the module of `python -m trainer.…`.
+# sys.argv is ["-m", …] while Python looks for the module of `python -m trainer.…`.
 if sys.argv[:1] == ["-m"]:
     for _package in ("torch", "safetensors"):
         if find_spec(_package) is None:

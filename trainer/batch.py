@@ -2,7 +2,7 @@
 
 The preset's batch suits large corpora and GPUs. On a small dataset, a step of that size would be
 several epochs; on a CPU, it would take an hour. In these two cases the default batch is smaller. A
-batch that the user chooses is not reduced. A run keeps its batch when it resumes.
+batch that the user chooses is not reduced. A resumed run keeps its batch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
     tokens = smaller * manifest.capacity
     share = buckets / epoch
     too_much = (
-        f"be {share:,.2f} epochs of this dataset" if share > LARGEST_SHARE else "take a CPU long"
+        f"be {share:,.2f} epochs of this dataset" if share > LARGEST_SHARE else "be slow on a CPU"
     )
     return Batch(
         data=replace(data, buckets_per_step=smaller, tokens_per_step=tokens),
@@ -86,7 +86,7 @@ def _check_divides(data: DataOptions, merged: int, topology: Topology) -> None:
     """Check that the buckets of a step divide among the ranks.
 
     Raises:
-        ValueError: they do not.
+        ValueError: the buckets do not divide evenly.
     """
     if data.buckets_per_step % (topology.data_ranks * merged):
         those = (

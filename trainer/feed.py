@@ -1,7 +1,8 @@
 """Feed of rows. A row is one or several merged buckets: the input of one micro-batch.
 
-The host writes each row into pinned memory. A single copy moves it to the device while the device
-computes earlier rows. The row on the device keeps its address, so that a CUDA graph can read it.
+The host writes each row into pinned memory. A single copy moves the row to the device while the
+device computes earlier rows. All rows have the same address on the device, so that a CUDA graph can
+read them.
 The pinned memory is a ring of three stages (one row each), which limits the host to two rows ahead
 of the device. docs/benchmarks.md has the cost on the host.
 """
@@ -177,9 +178,7 @@ def _parts(memory: Tensor, sizes: list[int]) -> list[Tensor]:
 
 
 def _squares(bucket: Bucket, buckets: int) -> float:
-    """Return Σ length² of the real sequences. Padding is at the end of the row, or between merged
-    buckets.
-    """
+    """Return Σ length² of the real sequences. The padding at the end of each bucket is left out."""
     ends = bucket.cu_seqlens
     if buckets == 1:
         lengths = np.diff(ends[: bucket.num_seqs + 1]).astype(np.float64)

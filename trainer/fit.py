@@ -1,5 +1,5 @@
-"""Fit a run to its GPUs before it allocates memory: choose what `auto` leaves open, and check that
-the run fits. Both use the estimate of `thdpack plan`.
+"""Fit a run to its GPUs before it allocates memory: choose values for `auto`, and check that the
+run fits. The choice and the check use the estimate of `thdpack plan`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _TOLERANCE = 1.02
 
 
 def setting_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> Setting:
-    """Return the input of the memory estimate for a run. Its options must have `auto` resolved and
-    the batch in buckets.
+    """Return the input of the memory estimate for a run. In `options`, `auto` must be resolved, and
+    `buckets_per_step` must be set.
     """
     buckets, compute = options.data.buckets_per_micro_batch, options.compute
     return Setting.on(
@@ -44,7 +44,7 @@ def setting_of(options: TrainOptions, manifest: Manifest, topology: Topology) ->
 
 
 def check_memory(setting: Setting, *, available: float) -> str:
-    """Return the estimated and the available memory of a GPU in words, "about 50 of 80 GiB".
+    """Return the estimated and the available memory of a GPU, such as "about 50 of 80 GiB".
 
     Args:
         available: memory of a GPU in bytes.
@@ -82,11 +82,11 @@ def check_memory(setting: Setting, *, available: float) -> str:
 def fitted(
     options: TrainOptions, manifest: Manifest, topology: Topology
 ) -> tuple[TrainOptions, Topology, str]:
-    """Resolve `auto` of --shard, --reshard, --buckets-per-micro-batch and --cuda-graph, the same on
-    all ranks. All ranks must call this.
+    """Resolve `auto` of --shard, --reshard, --buckets-per-micro-batch and --cuda-graph. All ranks
+    must call this, and make the same choices.
 
     Args:
-        options: options with backend and precision resolved, and with the batch in buckets.
+        options: options with backend and precision resolved, and `buckets_per_step` set.
     Returns:
         Options and topology with the choices.
         Reason why the step is not captured in a CUDA graph, if --cuda-graph is auto and there is a
@@ -166,7 +166,7 @@ def _why_not_captured(
     if manifest.max_seq_len > longest:
         return (
             f"sequences may have {manifest.max_seq_len:,} tokens, and above {longest:,} the layers "
-            "use an attention that has not been captured"
+            "use another attention kernel, whose capture was never tested"
         )
     if options.output.tensor_statistics:
         return "a graph replays kernels without computing --tensor-statistics"
@@ -174,7 +174,7 @@ def _why_not_captured(
 
 
 def _is_measured(compute: ComputeOptions, topology: Topology) -> bool:
-    """Return whether the estimates of memory and time were measured for such runs."""
+    """Return whether the estimates of memory and time are based on measurements of such runs."""
     return (
         topology.device.type == "cuda" and compute.backend == "te" and compute.precision != "fp32"
     )
@@ -182,7 +182,7 @@ def _is_measured(compute: ComputeOptions, topology: Topology) -> bool:
 
 def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> str:
     """Return the result of `check_memory` on this machine. Return "" on a CPU, for backend torch
-    and for fp32, because the estimate was never measured for them.
+    and for fp32, because the estimate is not based on measurements of such runs.
     """
     if not _is_measured(options.compute, topology):
         return ""

@@ -140,7 +140,7 @@ def datasets_of(data: Sequence[str]) -> dict[str, Fraction]:
 
 
 def changes_of(reweight: Sequence[str], buckets_per_step: int) -> list[tuple[int, list[Fraction]]]:
-    """Return position and weights of each change of --reweight.
+    """Return the changes of --reweight: the position of each change, and the new weights.
 
     Raises:
         ValueError: a text is not STEP=WEIGHT,WEIGHT,…
@@ -162,8 +162,8 @@ def changes_of(reweight: Sequence[str], buckets_per_step: int) -> list[tuple[int
 def mixed(manifests: Sequence[Manifest], weights: Sequence[Fraction]) -> Manifest:
     """Return a manifest whose train split describes the average bucket of a mixture.
 
-    Its number of buckets is the length of an epoch: the number of buckets of the mixture after
-    which one of the datasets repeats for the first time.
+    The number of buckets in that split is the length of an epoch. After an epoch of the mixture,
+    one of the datasets repeats for the first time.
 
     Raises:
         ValueError: the buckets of the datasets differ in size.
@@ -202,7 +202,7 @@ def _check_dataset(options: TrainOptions, url: str, manifest: Manifest) -> None:
     """Check that the model can be trained on a dataset.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: the dataset does not suit the model or the options.
     """
     shown = without_credentials(url)
     if manifest.vocabulary != ESM2.name:
@@ -220,7 +220,7 @@ def _check_dataset(options: TrainOptions, url: str, manifest: Manifest) -> None:
 
 
 def _check_slices(options: TrainOptions, data: str, manifest: Manifest) -> None:
-    """Check that --context-parallel divides the buckets evenly, and that each of its ranks gets an
+    """Check that --context-parallel divides the buckets evenly, and leaves each rank at least one
     attention head.
 
     Raises:

@@ -1,5 +1,5 @@
-"""AdamW on fp32 masters (fp32 copies of the parameters). Normalisation, clipping and skipping of
-bad steps need no additional pass over memory, and the host does not wait for them.
+"""AdamW on fp32 masters (fp32 copies of the parameters). Normalization, clipping, and skipping of
+steps that are not finite need no additional pass over memory. The host does not wait for the GPU.
 
 | parameters | masters | AdamW |
 |---|---|---|
@@ -97,7 +97,7 @@ class Optimizer:
         master = masters.get(name, parameter)
         if not self._shards.divides(parameter):
             return master
-        return self._shards.own(master.detach()).clone()  # frees the other rows
+        return self._shards.own(master.detach()).clone()  # a copy, to free the other rows
 
     def _make_kernel(self) -> Any:
         """Create the kernel at the first step, because FSDP2 may move sharded parameters until the
@@ -163,10 +163,10 @@ class Optimizer:
         return loss, norm
 
     def locate_gradients(self) -> None:
-        """Do the host's part of `step`. Call this before capturing `step` in a CUDA graph."""
+        """Prepare `step` on the host. Call this before capturing `step` in a CUDA graph."""
         for group in self._adam.param_groups:
             group["capturable"] = (
-                True  # not set earlier, because torch warns if a step then runs uncaptured
+                True  # set late, because with this setting torch warns about uncaptured steps
             )
         if self._kernel:
             self._kernel.locate(self.gradients.own())
@@ -186,7 +186,7 @@ class Optimizer:
         self._publish()
 
     def _publish(self) -> None:
-        """Copy masters into the parameters that are not their own masters."""
+        """Copy each master into its parameter, unless the parameter itself is the master."""
         copies = [
             (self._shards.own(local(parameter.data)), local(self._masters[name]))
             for name, parameter in self._parameters.items()
@@ -228,8 +228,8 @@ class Optimizer:
 
 
 def with_warmup(options: TrainOptions) -> tuple[TrainOptions, str]:
-    """Return the options with `--warmup-steps auto` resolved, and a note if the warm-up is shorter
-    than in the published runs; "" otherwise.
+    """Return the options with `--warmup-steps auto` resolved, and a note for the user. The note is
+    "" if the warm-up is as long as in the published runs.
     """
     optimizer = options.optimizer
     if optimizer.warmup_steps != AUTO:
@@ -244,8 +244,8 @@ def with_warmup(options: TrainOptions) -> tuple[TrainOptions, str]:
 
 
 def learning_rate(step: int, options: OptimizerOptions) -> float:
-    """Return the learning rate of optimizer step `step`, counted from 0: a pure function, so that
-    checkpoints need no scheduler state.
+    """Return the learning rate of optimizer step `step`, counted from 0. Because this is a pure
+    function, checkpoints need no scheduler state.
 
     The warm-up rises linearly and reaches the peak at step `warmup`. All schedules then fall to
     final_fraction of the peak:

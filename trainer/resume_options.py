@@ -7,7 +7,7 @@
 | steps, learning rate, schedule, betas, weight decay, clipping | accepted and logged at the start |
 | backend, precision and its layers, --quantized-init | accepted and logged at the start |
 | URL of the dataset, cache, prefetch, outputs | accepted: results stay the same |
-| number and roles of ranks, --shard, --recompute, --cuda-graph | accepted: rounding differs |
+| number of ranks, parallelism, --recompute, --cuda-graph | accepted: only rounding differs |
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
 
 
 def _with_warmup_of(before: TrainOptions, options: TrainOptions) -> OptimizerOptions:
-    """Return the optimizer's options with the warm-up of the run, unless the command line has one.
+    """Return the optimizer's options. If the command line sets no warm-up, keep that of the run.
 
-    The warm-up is never shortened without being asked for: the learning rate would jump.
+    A shorter warm-up would make the learning rate jump. Therefore only the user may shorten it.
 
     Raises:
         ValueError: the warm-up is too long for the number of steps on the command line.

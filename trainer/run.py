@@ -52,7 +52,8 @@ class TrainingRun:
 
     options: options of the run, with `auto` resolved.
     changes: training options that a resume has changed, in words.
-    notes: about a new run: the shape of --init-from, why batch or warm-up are not the preset's.
+    notes: messages about the shape of the model of --init-from, and about a batch or warm-up that
+        differs from the preset's.
     memory: estimated and available memory of each GPU, in words.
     not_captured: reason why the step is not captured in a CUDA graph, if --cuda-graph is auto; ""
         if it is captured, or if the user turned graphs off.
@@ -86,7 +87,7 @@ class TrainingRun:
         self.notes = [note for note in (shape_note, batch_note, warmup_note) if note]
         options, topology, self.not_captured = fitted(options, self.manifest, topology)
         self.options, self.topology = options, topology
-        # checked again, because `auto` may have resolved differently on other hardware or packages
+        # checked again, because on ranks with other hardware or packages, `auto` may differ
         check_same(topology, options_of(options))
         self.changes = changes(options, before.options) if before else ""
         self.memory = memory_of(options, self.manifest, topology)
@@ -113,7 +114,7 @@ class TrainingRun:
         """Build model and optimizer.
 
         Args:
-            initial: initial parameters by name. Parameters without an entry start random.
+            initial: initial parameters by name. Parameters without an entry are drawn at random.
         """
         compute, topology = self.options.compute, self.topology
         self.model = build(self.options.model, compute, topology.slices)
@@ -182,7 +183,7 @@ class TrainingRun:
 
     @property
     def epoch_buckets(self) -> int:
-        """Number of buckets after which the dataset, or the first of a mixture, repeats."""
+        """Number of buckets in an epoch. After an epoch, a dataset repeats for the first time."""
         return self.manifest.splits["train"].buckets
 
     def is_due(self, every: int) -> bool:
@@ -210,7 +211,7 @@ class TrainingRun:
         compared with this one.
         """
         if self.valid:
-            log.say("validating the weights of --init-from on the valid split first")
+            log.say("first, validating the weights of --init-from on the valid split")
             self._validated(self.valid, log)
 
     def _validated(self, valid: Buckets, log: RunLog) -> Validation:
@@ -266,8 +267,8 @@ class TrainingRun:
         }
 
     def _optional_tensors(self) -> dict[str, Tensor]:
-        """Return scaling state and the states of random number generators. A checkpoint of another
-        number of ranks or another precision may lack some of these tensors.
+        """Return scaling state and the states of random number generators. A checkpoint that was
+        written by another number of ranks or in another precision may lack some of these tensors.
         """
         tensors = {
             f"scaling.{name}": tensor for name, tensor in precision.scaling_tensors(self.model)

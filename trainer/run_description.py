@@ -78,9 +78,9 @@ def _arrangement(run: TrainingRun) -> str:
     found = f"{topology.world_size} × {topology.device.type.upper()}"
     if topology.is_sharded:
         shards = topology.world_size // topology.replicate
-        found += f", sharded over {shards}, gathered for a {run.options.compute.reshard}"
+        found += f", model sharded over {shards}, gathered once per {run.options.compute.reshard}"
     if topology.is_replicated:
-        found += ", whole model each"
+        found += ", each with the whole model"
         found += ", sharded optimizer state" if topology.shard == "optimizer" else ""
     if topology.slices.ranks > 1:
         found += f", {topology.slices.ranks} ranks per bucket"

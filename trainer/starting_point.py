@@ -26,7 +26,7 @@ def last_state(options: TrainOptions, topology: Topology) -> RunState | None:
     new run.
 
     Raises:
-        ValueError: there is a checkpoint, but the options forbid its use.
+        ValueError: there is a checkpoint, but --resume is never, or no file names the last one.
         CheckpointError: the checkpoint is damaged. The message names an undamaged checkpoint, and
             says how to resume from it.
     """

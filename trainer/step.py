@@ -1,9 +1,9 @@
 """One optimizer step: launched kernel by kernel, or captured once in CUDA graphs and replayed.
 
-Two CUDA graphs share their memory. The first captures a micro-batch (masking, forward, backward),
-the second the update (gradient norm, clipping, AdamW). A graph reads fixed device addresses, so its
-inputs never move: the row that the feed fills, the learning rate, the optimizer state and the
-scaling state.
+Two CUDA graphs share their memory. The first captures a micro-batch (masking, forward, backward).
+The second captures the update (gradient norm, clipping, AdamW). A graph reads fixed device
+addresses. Therefore its inputs never move: the row that the feed fills, the learning rate, the
+optimizer state and the scaling state.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class Step:
     ) -> None:
         """Args:
         micro_batches: number of micro-batches of this rank in a step.
-        reduced_once: reduce gradients over ranks only after the last micro-batch (`--reshard
-            step`).
-        captured: capture the step in CUDA graphs and replay them. Each row must then be the same
-            Row object, filled anew.
-        backward_in_autocast: run the backward pass inside autocast; see
+        reduced_once: True to reduce gradients over ranks only after the last micro-batch
+            (`--reshard step`).
+        captured: True to capture the step in CUDA graphs and replay them. Each row must then be the
+            same Row object with new content.
+        backward_in_autocast: True to run the backward pass inside autocast; see
             `precision.backward_in_autocast`.
         """
         self._model, self._optimizer, self._masker, self._autocast, self._topology = (
@@ -97,7 +97,7 @@ class Step:
         self._micro_batches = micro_batches
         self._held = reduced_once and micro_batches > 1 and topology.is_sharded
         self._adds = not self._held and (micro_batches > 1 or topology.is_replicated)
-        # only one of the ranks that share a bucket counts its tokens
+        # only one of the ranks that share a bucket counts the bucket's tokens
         self._counted = float(topology.slices.rank == 0)
         self._rate = torch.zeros((), dtype=torch.float64, device=topology.device)
         self._sums = torch.zeros(5, dtype=torch.float64, device=topology.device)
@@ -116,7 +116,7 @@ class Step:
         """Launch the kernels of a step, without waiting for the device.
 
         Returns:
-            Two tensors about the global batch. They are valid until the next step.
+            Two tensors about the global batch, valid until the next step.
             float64[4]: mean loss, gradient norm, steps applied so far, steps skipped in a row.
             float64[4]: number of predicted tokens, overflow (see `Masked`), number of tokens,
                 Σ length² over sequences.
@@ -143,8 +143,8 @@ class Step:
                 function.close()
 
     def _micro_batch(self) -> None:
-        """Run forward and backward pass of the row, whose loss is summed over predicted tokens. Add
-        loss, predicted tokens, overflow, tokens and Σ length² of the row to `_sums`.
+        """Run the forward and backward pass of the row. The loss is a sum over predicted tokens.
+        Add loss, predicted tokens, overflow, tokens and Σ length² of the row to `_sums`.
         """
         assert self._row is not None
         masked = self._masker(self._row.input_ids, self._row.positions)
@@ -172,7 +172,7 @@ class Step:
         gradients = self._optimizer.gradients
         gradients.reduce()
         square = gradients.square().double().reshape(1)
-        # A step has no other all-reduce, except those of gradients and of delayed scaling.
+        # The step's only all-reduce besides those of gradients and of delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(

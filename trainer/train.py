@@ -122,8 +122,8 @@ def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
     # All ranks call this function, so that they can complete a checkpoint in progress together.
     run.checkpoints.wait()
     raise TrainingError(
-        f"{line.bad_in_a_row} steps in a row, up to step {line.step}, had a loss "
-        "or gradient that is not finite and were skipped. "
+        f"{line.bad_in_a_row} steps in a row, up to step {line.step}, were skipped, because their "
+        "loss or gradient was not finite. "
         "The last checkpoint is complete: resume with a lower --learning-rate, "
         "or with --precision bf16 if the run uses a lower precision"
     )
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options = parse(sys.argv[1:] if arguments is None else arguments)
     except SystemExit as stopped:
         if stopped.code:
-            leave_error_file("the command line is wrong: the lines above this traceback say how")
+            leave_error_file("the command line is wrong: see the lines above this traceback")
         raise
     with process_group(timeout_minutes=options.compute.timeout_minutes) as topology:
         try:

@@ -36,7 +36,7 @@ class Validation:
     """Result of a validation.
 
     loss: mean loss over all masked tokens, in nats.
-    accuracy: share of the masked tokens for which the likeliest token is right.
+    accuracy: share of the masked tokens that the model predicts correctly.
     tokens: number of masked tokens.
     """
 
@@ -66,8 +66,8 @@ def validate(
     i mod data_ranks.
 
     Args:
-        masker: Masker with MASK_SEED and MASK_PROBABILITY. Its epoch is the number of buckets in
-            the split.
+        masker: Masker with MASK_SEED and MASK_PROBABILITY, whose `epoch_buckets` is the number of
+            buckets in the split.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=topology.device)
     copier = RowCopier(topology.device)
@@ -92,14 +92,14 @@ def validate(
 
 
 def no_model(step: int, best: BestValidation, latest: Path) -> str:
-    """Return why a run exports no model: the loss of its last validation is not finite.
+    """Return an error message about a run whose last validation has a loss that is not finite.
 
     Args:
-        latest: the file that names the checkpoint to resume from.
+        latest: path of the file that names the checkpoint to resume from.
     """
     back = (
-        f"go back to an earlier checkpoint ({best.checkpoint} had the best validation) by writing "
-        f"its name into {latest}"
+        f"write the name of an earlier checkpoint into {latest} ({best.checkpoint} had the best "
+        "validation) and resume"
     )
     return (
         f"the last validation, up to step {step:,}, has a loss that is not finite: "

@@ -1,5 +1,5 @@
-"""Writing of files that survive a power cut. A file is written under another name, fsynced and
-renamed. Then its folder is fsynced.
+"""Write files that survive a power cut. A file is written under another name, fsynced and renamed.
+Then its folder is fsynced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PARTIAL: Final = ".partial"
 def write(path: Path, content: str | bytes) -> None:
     """Write a file atomically. When this returns, the file and its name are on the disk.
 
-    After a crash, `path` has either the new content or the old.
+    After a crash, `path` has either the new content or the old content.
     """
     partial = path.with_name(path.name + PARTIAL)
     with open(partial, "wb") as file:

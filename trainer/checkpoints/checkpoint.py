@@ -3,11 +3,11 @@
     OUT/checkpoints/step-00001000/   tensors (torch.distributed.checkpoint), and two files:
                                      state.json (run_state.py), hashes.json (file_hashes.py)
     OUT/checkpoints/latest           name of the newest complete checkpoint (latest.py)
-    OUT/checkpoints/after-step-…/    checkpoints of later steps, moved here when the run resumed
-                                     from this step
+    OUT/checkpoints/after-step-…/    checkpoints of later steps, which were moved here when the run
+                                     resumed from the step in the name
 
-How a checkpoint is written:
-1. Its tensors are copied to host memory. Training continues from here on.
+A checkpoint is written in four steps:
+1. The tensors are copied to host memory. Then training continues.
 2. All ranks write, hash and fsync their files, in a folder whose name ends in .partial.
 3. Rank 0 renames the folder and updates `latest`.
 4. Rank 0 removes old checkpoints.
@@ -44,7 +44,7 @@ CHECKPOINTS: Final = "checkpoints"
 
 
 class Checkpoints:
-    """Checkpoints of a run: the last few, and the best."""
+    """Checkpoints of a run: the last few, and that of the best validation."""
 
     def __init__(self, folder: Path, topology: Topology, lock: RunLock, *, keep_last: int) -> None:
         """Args:
@@ -65,8 +65,8 @@ class Checkpoints:
         _check_shared(folder, topology)
 
     def set_aside_after(self, step: int) -> None:
-        """Move checkpoints of later steps into a separate folder. The run resumes from this step
-        and will write checkpoints of the same names.
+        """Move checkpoints of steps after `step` into a separate folder. The run resumes from
+        `step`, and will write checkpoints of the same names.
         """
         if self._topology.is_main:
             later = [name for name in names(self._folder) if int(name[5:]) > step]
@@ -95,7 +95,7 @@ class Checkpoints:
 
         Args:
             state: state of the run, the same on all ranks. The checkpoint `state.best` is kept in
-                addition to the last ones.
+                addition to the last checkpoints.
         """
         self.wait()
         name = self.name(state.step)
@@ -150,10 +150,11 @@ class Checkpoints:
     def load(
         self, name: str, tensors: Mapping[str, Tensor], *, optional: Mapping[str, Tensor]
     ) -> None:
-        """Read tensors of a checkpoint in place. Another number of ranks may have saved them.
+        """Read tensors of a checkpoint in place. Another number of ranks may have saved the
+        checkpoint.
 
         Args:
-            optional: tensors that the checkpoint may lack. Those stay unchanged.
+            optional: tensors that the checkpoint may lack. Missing tensors stay unchanged.
         Raises:
             CheckpointError: the checkpoint cannot be read, lacks a tensor, or has a tensor of
                 another shape.
@@ -170,8 +171,8 @@ class Checkpoints:
             missing = sorted(set(wanted) - set(saved_shapes))
             if missing:
                 raise CheckpointError(
-                    f"{path} lacks {missing[0]} and {len(missing) - 1} more: it belongs to "
-                    "another model"
+                    f"{path} lacks {missing[0]} and {len(missing) - 1} more tensors: "
+                    "the checkpoint belongs to another model"
                 )
             _check_shapes(path, saved_shapes, wanted, optional)
             dcp.load(wanted, storage_reader=reader, process_group=self._topology.checkpoint_group)
@@ -190,7 +191,7 @@ class Checkpoints:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a save failed: the error of the first rank that has one, without its traceback."""
+    """Return the reason why a save failed: the lowest rank's error, without a traceback."""
     if isinstance(error, dcp.api.CheckpointException) and error.failures:
         rank, (error, _) = min(error.failures.items())
         return f"rank {rank}: {_reason(error)}" if rank else _reason(error)
@@ -212,7 +213,7 @@ def _check_shapes(
     """
     for key, tensor in wanted.items():
         if saved_shapes[key] != tuple(tensor.shape):
-            shape = f"{saved_shapes[key]}, in this run it has {tuple(tensor.shape)}"
+            shape = f"{saved_shapes[key]}, but {tuple(tensor.shape)} in this run"
             found = f"{path}: {key} has shape {shape}"
             if key.startswith("scaling."):
                 raise CheckpointError(
@@ -226,7 +227,7 @@ def _check_shapes(
                 + (
                     "another version of torch wrote the checkpoint"
                     if key in optional
-                    else "it belongs to another model"
+                    else "the checkpoint belongs to another model"
                 )
             )
 

@@ -6,7 +6,7 @@
 Before a checkpoint is loaded, all its files are compared with their hashes. Each rank compares a
 share of the files, in threads. `digest` is the xxh3_128 of the canonical JSON of version and files.
 
-The hashes detect damage, not tampering: an attacker who can write the files can write the hashes.
+The hashes detect damage, not tampering. An attacker who can change a file can change its hash too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from trainer.distributed.topology import Topology
 HASHES: Final = "hashes.json"
 _VERSION: Final = 1
 _BLOCK: Final = 4 << 20
-"""Bytes to read at a time."""
+"""Number of bytes to read at a time."""
 _AT_ONCE: Final = 8
-"""Number of files that a rank reads at a time. Eight keep most disks busy."""
+"""Number of files that a rank reads at the same time. Eight files keep most disks busy."""
 _NAME: Final = re.compile(r"[\w.-]*\w")
 """Valid name of a file: it has no slash, so that it cannot point out of the checkpoint's folder."""
 
@@ -66,7 +66,7 @@ def read_hashes(folder: Path) -> dict[str, FileHash]:
     """Return the hash of each file of a checkpoint, by the file's name.
 
     Raises:
-        CheckpointError: there is no hashes.json, or it is damaged.
+        CheckpointError: hashes.json is missing or damaged.
     """
     path = folder / HASHES
     try:
@@ -92,7 +92,7 @@ def damage(folder: Path, topology: Topology) -> str:
     share of the files.
 
     Returns:
-        Description of the damage, the same on all ranks; "" if there is none.
+        Description of the damage, the same on all ranks; "" if no file is damaged.
     """
     try:
         files: dict[str, FileHash] = run_on_main(topology, partial(read_hashes, folder))

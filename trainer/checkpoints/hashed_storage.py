@@ -49,8 +49,8 @@ _OF_METADATA: Final = frozenset(
         ),
     }
 )
-"""All names that the pickled metadata of our checkpoints refers to, as (module, name). Calling any
-of them has no side effects."""
+"""All classes and functions to which the pickled metadata of our checkpoints refers, as (module,
+name). Calls of these classes and functions have no side effects."""
 
 
 class HashedWriter(FileSystemWriter):
@@ -100,7 +100,7 @@ class HashedWriter(FileSystemWriter):
 class CheckedReader(FileSystemReader):
     """Reads a checkpoint whose hashes have been verified.
 
-    shapes: shape of each tensor by name. `read_metadata` sets it.
+    shapes: shape of each tensor by name; set by `read_metadata`.
     """
 
     shapes: Mapping[str, tuple[int, ...]]

@@ -1,4 +1,4 @@
-"""The file `latest`, which names the checkpoint to resume from. A crash at any time leaves it
+"""The file `latest`, which names the checkpoint to resume from. A crash at any time leaves the file
 intact.
 """
 
@@ -30,14 +30,14 @@ def names(folder: Path) -> list[str]:
 
 
 def read_latest(folder: Path) -> str:
-    """Return the name of the checkpoint to resume from; "" if there is none. If a crash interrupted
-    `publish_checkpoint`, complete it first.
+    """Return the name of the checkpoint to resume from; "" if there is none. First complete a
+    publication that a crash interrupted (see `publish_checkpoint`).
     """
     following = folder / _NEXT
     if following.exists():
         name, _, before = following.read_text(errors="replace").partition("\n")
         published = _NAME.fullmatch(name) and (folder / name).is_dir()
-        # If `latest` has changed since, a user has chosen another checkpoint: keep the choice.
+        # If `latest` has changed since then, a user has chosen another checkpoint: keep the choice.
         if published and before == _content(folder):
             write(folder / LATEST, name + "\n")
         following.unlink()
@@ -46,7 +46,7 @@ def read_latest(folder: Path) -> str:
 
 def publish_checkpoint(folder: Path, name: str) -> None:
     """Remove the suffix .partial from a checkpoint's folder, and write its name into `latest`. The
-    checkpoint must already be on the disk. If a crash interrupts this, the next start completes it.
+    checkpoint must already be on the disk. After a crash, the next start completes the publication.
     """
     write(folder / _NEXT, f"{name}\n{_content(folder)}")
     publish(folder / (name + PARTIAL), folder / name)
@@ -95,7 +95,10 @@ KEPT: Final = "This removes no checkpoint: checkpoints of later steps move to an
 
 
 def last_checkpoint(folder: Path) -> str:
-    """Return which checkpoint a run can resume from, and how, in words. Reads no checkpoint."""
+    """Return a sentence that names the last checkpoint, and says how to resume from it.
+
+    No checkpoint is read.
+    """
     try:
         latest = _content(folder).strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""The folder of a run that was refused before it wrote a file."""
+"""Remove the new folder of a run that fails before it has written a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer.distributed.topology import Topology
 
 @contextmanager
 def removed_if_empty(out: Path, topology: Topology) -> Iterator[None]:
-    """At the end, remove `out` and its parents, if they are empty and did not exist before."""
+    """At the end of the context, remove those of `out` and its parents that are new and empty."""
     new = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         yield

@@ -1,7 +1,7 @@
 """The lock file OUT/lock, which prevents two runs from training into the same folder.
 
 The file names its holder: the process of rank 0. The holder's heartbeat sets the file's
-modification time every 10 seconds. A new run that finds a lock decides whether the holder is alive:
+modification time every 10 seconds. A new run that finds a lock checks whether the holder is alive:
 
 | holder | it is alive if |
 |---|---|
@@ -9,11 +9,11 @@ modification time every 10 seconds. A new run that finds a lock decides whether 
 | on another machine | its heartbeat continues |
 
 On another machine, a heartbeat older than STALE_SECONDS (by the storage's own clock) means that the
-holder is dead. After a younger heartbeat, the new run waits up to STALE_SECONDS for the next one.
-A requeued job therefore does not wait for a dead process of the same machine.
+holder is dead. After a younger heartbeat, the new run waits up to STALE_SECONDS for the next
+heartbeat. A requeued job does not wait if the dead process was on the same machine.
 
-The lock needs a file system that can create files exclusively (O_EXCL). It uses flock too, but does
-not depend on it, because many network file systems have no flock.
+The lock needs a file system that can create files exclusively (O_EXCL). The lock also uses flock,
+but works without flock, which many network file systems do not have.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ LOCK: Final = "lock"
 EVERY_SECONDS = 10.0
 """Time between heartbeats."""
 STALE_SECONDS = 120.0
-"""Age of the last heartbeat at which a holder counts as dead. It is this long because an NFS client
-may see a new modification time a minute late."""
+"""Age of the last heartbeat above which a holder counts as dead. This is long, because an NFS
+client may see a new modification time a minute late."""
 _LOOK_SECONDS: Final = 0.5
 _LONGEST: Final = 8192
-"""Number of bytes of a lock file to read at most."""
+"""Maximum number of bytes to read from a lock file."""
 _NO_FLOCK: Final = (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL)
 
 
@@ -58,13 +58,13 @@ class LockError(ThdpackError):
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Holder of a folder's lock: the process of rank 0.
 
-    host: host name of its machine.
-    pid: its process id.
-    since: time when it took the lock, ISO 8601 in UTC.
-    machine: identifier of the booted system and its PID namespace; "" if unknown.
-    started: start time of the process, in clock ticks since that machine booted.
-    folder: path of the locked folder. If the folder is copied, the copy contains the lock file, but
-        is not locked. Its path differs from this path.
+    host: host name of the machine.
+    pid: process id.
+    since: time when the process took the lock, ISO 8601 in UTC.
+    machine: identifier of the booted system and of the PID namespace; "" if unknown.
+    started: start time of the process, in clock ticks since the machine booted.
+    folder: path of the locked folder. A copy of the folder contains the lock file too, but has
+        another path. Therefore the copy does not count as locked.
     token: random string that makes each lock unique.
     """
 
@@ -93,7 +93,7 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunLock:
-    """Lock of a folder. The process of rank 0 holds it; on other ranks this object does nothing."""
+    """Lock of a folder. The process of rank 0 holds it. On other ranks, the object does nothing."""
 
     def __init__(self, path: Path, content: bytes = b"") -> None:
         """Args:
@@ -230,9 +230,10 @@ def _lives(path: Path, content: bytes) -> bool:
 def _remove(path: Path, dead: bytes) -> None:
     """Remove the lock file of a dead holder, unless another run has replaced the file meanwhile.
 
-    Several new runs may call this at the same time. flock lets only one of them at a time compare
-    and remove the file. On storage without flock, two runs that start within the same milliseconds
-    may both continue. Then the heartbeat of one run finds the lock of the other, and ends its run.
+    Several new runs may call this at the same time. With flock, only one run at a time compares and
+    removes the file. On storage without flock, two runs that start within the same milliseconds may
+    both continue. Then the next heartbeat of one run finds the other run's lock, and ends the
+    heartbeat's run.
     """
     with open(path, "rb+") as file:
         try:

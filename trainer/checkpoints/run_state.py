@@ -22,8 +22,8 @@ _READABLE: Final = (1, STATE_VERSION)
 class BestValidation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Best validation so far.
 
-    loss: its loss; None before the first validation.
-    checkpoint: name of its checkpoint; "" before the first validation.
+    loss: loss of this validation; None before the first validation.
+    checkpoint: name of the checkpoint of the same step; "" before the first validation.
     """
 
     loss: float | None = None
@@ -77,8 +77,8 @@ def read_state(checkpoint: Path) -> RunState:
 
 
 def _upgraded(raw: Any) -> Any:
-    """Return the content of state.json in the present version. Fields of a wrong type stay as they
-    are, and are refused later.
+    """Convert the content of state.json from version 1 to the present version. Fields of a wrong
+    type are not changed here. `read_state` refuses them later.
     """
     if not isinstance(raw, dict) or raw.get("version") != 1:
         return raw

@@ -1,4 +1,4 @@
-"""Whole-numbered options that may be `auto`."""
+"""Options whose value is a whole number or `auto`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import tyro
 
 AUTO: Final = -1
-"""Value of an option that is `auto` and not resolved yet."""
+"""Value that stands for `auto` until `auto` is resolved."""
 
 
 def _parsed(words: list[str]) -> int:

@@ -38,23 +38,23 @@ _OTHERS: Final = {
     "--per-device-train-batch-size": _BATCH,
     "--global-batch-size": _BATCH,
     "--micro-batch-size": "use --buckets-per-micro-batch",
-    "--gradient-accumulation-steps": "it follows from --tokens-per-step and "
-    "--buckets-per-micro-batch",
+    "--gradient-accumulation-steps": "use --tokens-per-step and --buckets-per-micro-batch, which "
+    "determine this number",
     "--epochs": "a run is counted in steps: use --steps",
     "--num-train-epochs": "a run is counted in steps: use --steps",
     "--bf16": "use --precision bf16",
     "--fp16": "use --precision bf16, whose numbers have the range of fp32",
-    "--fp8": "use --precision fp8-delayed or another of --help",
+    "--fp8": "use --precision fp8-delayed, or another precision that --help lists",
     "--output": "use --out",
     "--num-train-steps": "use --steps",
     "--num-steps": "use --steps",
     "--train-steps": "use --steps",
     "--dataset": "use --data",
     "--model": "the preset is the first word, before all options",
-    "--max-seq-length": "it belongs to the dataset: --max-seq-len of thdpack preprocess",
-    "--max-seq-len": "it belongs to the dataset: thdpack preprocess has this option",
+    "--max-seq-length": "the dataset determines this: use --max-seq-len of thdpack preprocess",
+    "--max-seq-len": "the dataset determines this: use --max-seq-len of thdpack preprocess",
 }
-"""Flags of other trainers that have no option of the same meaning here, and what to use."""
+"""Flags of other trainers, and advice on what to use here instead."""
 
 
 def parse(arguments: Sequence[str]) -> TrainOptions:

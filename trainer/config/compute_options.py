@@ -30,28 +30,29 @@ class ComputeOptions:
     always fp32."""
     precision_layers: str = "all"
     """Layers whose matrix products use an fp8-*, mxfp8 or nvfp4 --precision. The other layers use
-    bf16. all: all layers. inner:N: all layers but the first N and the last N. Numbers, counted from
-    0: these layers, such as 2-30 or 0,4,8-20."""
+    bf16. all: all layers. inner:N: all layers but the first N and the last N. 2-30 or 0,4,8-20:
+    these layers, counted from 0."""
     quantized_init: bool = False
     """Store the weights of the layers in --precision-layers in FP8 instead of bf16, besides their
     fp32 masters. This saves memory, and a cast in each forward pass. It requires that each rank
     holds the whole model (--shard none)."""
     recompute: Recompute = "none"
     """Activations that the backward pass recomputes, to save memory. none: no activations.
-    selective: those of the feed-forward part. full: all but the inputs of layers."""
+    selective: activations of the feed-forward part. full: all activations but the inputs of
+    layers."""
     cuda_graph: CudaGraph = "auto"
     """Capture the step in a CUDA graph and replay it, which saves the cost of kernel launches.
-    auto: on if that is possible; otherwise the first line of output has the reason. on: an error
-    if it is impossible."""
+    auto: on if a capture is possible; otherwise the first line of output has the reason. on: end
+    with an error if a capture is impossible."""
     compile: bool = False
     """Compile layers with torch.compile. For backend torch only: the layers of backend te already
     consist of fused kernels."""
     shard: Shard = "auto"
     """How the ranks of a job share the model. none: each rank holds the whole model. optimizer:
     each rank holds all weights, and a part of fp32 masters and Adam's state. full: each rank holds
-    a part of parameters, gradients and optimizer state (FSDP2). auto: the first of these that fits
-    into memory with a micro-batch of one bucket; full with --replicate, --reshard or
-    --context-parallel."""
+    a part of parameters, gradients and optimizer state (FSDP2). auto: full with --replicate,
+    --reshard or --context-parallel; otherwise the first of the three choices that fits into memory
+    with a micro-batch of one bucket."""
     replicate: int = 1
     """Number of replicas of the parameters (HSDP). Each replica is sharded over world size /
     replicate neighbouring ranks, such as those of one node. 1: one replica, sharded over all ranks
@@ -60,10 +61,10 @@ class ComputeOptions:
     """Number of neighbouring ranks that share each bucket, for sequences too long for one GPU. Each
     rank holds a slice of the tokens, and computes attention for some of the heads."""
     reshard: Reshard = "auto"
-    """When ranks free gathered parameters and reduce gradients. layer: after each layer (least
-    memory). micro-batch: after each micro-batch. step: after each step (least traffic, 6 bytes more
-    per parameter). auto: step if the run then fits and the gathered parameters and gradients need
-    at most a quarter of a GPU's memory, else layer."""
+    """Time at which ranks free gathered parameters and reduce gradients. layer: after each layer
+    (least memory). micro-batch: after each micro-batch. step: after each step (least traffic, 6
+    bytes more per parameter). auto: step if the run then fits and the gathered parameters and
+    gradients need at most a quarter of a GPU's memory, else layer."""
     gather_ahead: int = 1
     """Number of layers whose parameters are prefetched while one layer computes."""
     timeout_minutes: float = 10.0

@@ -17,14 +17,14 @@ from trainer.config.compute_options import ComputeOptions
 
 Schedule = Literal["linear", "cosine", "wsd"]
 PUBLISHED_WARMUP: Final = 2_000
-"""Steps of the warm-up of ESM-2's published training runs."""
+"""Number of warm-up steps in ESM-2's published training runs."""
 ALIASES: Final = {
     "--lr": "--learning-rate",
     "--wd": "--weight-decay",
     "--max-steps": "--steps",
     "--output-dir": "--out",
 }
-"""Names that other trainers use for some of our flags. They are accepted here too."""
+"""Flags that other trainers use, and our flags of the same meaning. Both are accepted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,7 @@ class DataOptions:
     in exact proportions: --data A=0.7 --data B=0.3."""
     reweight: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Change of the weights of several datasets: --reweight 50000=0.5,0.5 mixes them by these
-    weights from step 50,000 on, in the order of --data. May be repeated for later steps."""
+    weights from step 50,000 on, in the order of --data. Repeat this option for later steps."""
     tokens_per_step: int = 2_097_152
     """Number of tokens in the global batch, over all ranks. It is rounded so that each rank gets
     the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The default
@@ -105,7 +105,7 @@ class OptimizerOptions:
     decay): the peak, then linear decay in the last --decay-fraction of the run."""
     warmup_steps: AutoInt = AUTO
     """Number of steps in which the learning rate rises linearly from 0 to its peak. auto: 2,000,
-    but at most a tenth of --steps. A resumed run keeps its number."""
+    but at most a tenth of --steps. A resumed run keeps its warm-up."""
     final_fraction: float = 0.1
     """Final learning rate, as a share of the peak."""
     decay_until: float = 0.9
@@ -157,7 +157,11 @@ class OptimizerOptions:
 
     @property
     def _longest_warmup(self) -> float:
-        """Number of steps after which the decay begins or, for linear and cosine, ends."""
+        """Maximum number of warm-up steps.
+
+        After this step the wsd schedule begins to decay. The linear and cosine schedules end their
+        decay there.
+        """
         return self.steps * (
             1 - self.decay_fraction if self.schedule == "wsd" else self.decay_until
         )
@@ -237,9 +241,7 @@ class TrainOptions:
     output: OutputOptions = field(default_factory=OutputOptions)
 
     def public(self) -> TrainOptions:
-        """Return the options without the credentials in URLs, so that files and logs may show
-        them.
-        """
+        """Return the options without the credentials in URLs, for files and logs."""
 
         def cleaned(section: Any) -> Any:
             clean: dict[str, Any] = {}

@@ -30,7 +30,7 @@ def run_on_main(topology: Topology, ask: Callable[[], Any]) -> Any:
     """Run a function on rank 0 and return its result on all ranks. All ranks must call this.
 
     Raises:
-        CheckpointError, ValueError: the function raised an error on rank 0. All ranks raise it.
+        CheckpointError, ValueError: the function failed on rank 0. All ranks raise this error.
     """
     box: list[Any] = [None]
     if topology.is_main:
@@ -59,8 +59,8 @@ def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
     Args:
         facts: value of each fact, such as a package version, by name.
     Raises:
-        ValueError: a rank differs. All ranks raise this. The message names the first such rank, its
-            host, and all its differences.
+        ValueError: a rank differs from rank 0. All ranks raise this error. The message names the
+            first differing rank, its host, and all its differences.
     """
     if topology.world_size == 1:
         return
@@ -76,7 +76,7 @@ def check_same(topology: Topology, facts: Mapping[str, str]) -> None:
         others = f"; {len(differing)} ranks differ from rank 0" if differing[1:] else ""
         raise ValueError(
             f"rank {differing[0]} on {where} differs from rank 0 on {host}. Rank {differing[0]} "
-            f"has {differences}{others}. Use the same on all ranks"
+            f"has {differences}{others}. Make all ranks equal"
         )
 
 

@@ -7,9 +7,8 @@
 
 An all-to-all before attention and another after it exchange the activations. Attention computes on
 an ordinary packed row, so that sequences may begin anywhere and need no padding. If the number of
-heads is not a multiple of the ranks, some ranks compute one head more. Every rank of the group
-reads the whole row, from which it computes masks, token dropout and the angles of rotary
-embeddings.
+heads is not a multiple of the number of ranks, some ranks compute one more head. Every rank of the
+group reads the whole row to compute masks, token dropout and the angles of rotary embeddings.
 
 Source: DeepSpeed-Ulysses (Jacobs et al., 2023).
 

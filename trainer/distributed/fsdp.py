@@ -21,8 +21,8 @@ def shard_parameters(
     reshard: Reshard,
     gather_ahead: int,
 ) -> None:
-    """Shard parameters, gradients and optimizer state over the ranks of each replica, if the
-    topology says so. Each layer is gathered before its computation.
+    """Shard parameters, gradients and optimizer state over the ranks of each replica, if
+    `topology.is_sharded`. The parameters of a layer are gathered before the layer computes.
 
     Gradients are reduced in fp32. They are summed, not averaged, because the optimizer divides by
     the number of predicted tokens in the global batch. Forward inputs are not cast, because the
@@ -55,7 +55,7 @@ def shard_parameters(
 
 def set_gradient_sync(model: nn.Module, *, last: bool) -> None:
     """Set whether the next backward pass of a sharded model reduces gradients and frees gathered
-    parameters. With `--reshard step`, only the last backward pass of a step does.
+    parameters. With `--reshard step`, only the last backward pass of a step does so.
     """
     assert isinstance(model, FSDPModule)
     model.set_requires_gradient_sync(last)

@@ -1,7 +1,7 @@
-"""Gradients of a step: their sums over micro-batches and, if each rank holds the whole model, over
+"""Sum the gradients of a step over micro-batches and, if each rank holds the whole model, over
 ranks.
 
-FSDP2 sums the gradients of sharded parameters over ranks by itself.
+FSDP2 itself sums the gradients of sharded parameters over ranks.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from trainer.distributed.fsdp import local
 from trainer.distributed.row_shards import RowShards, reduce_scatter
 
 _ALIGNMENT: Final = 4
-"""Sums begin at multiples of this number of elements: 16 bytes, so that kernels read 16 bytes at a
-time."""
+"""Alignment of the sums of each parameter in a buffer: 4 elements are 16 bytes. Kernels can then
+read 16 bytes at a time."""
 
 
 class Gradients:
@@ -29,7 +29,7 @@ class Gradients:
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, copies: int = 1) -> None:
         """Args:
-        parameters: all fp32, or all bf16 or FP8.
+        parameters: parameters of the model: either all in fp32, or all in bf16 or FP8.
         copies: number of ranks that hold the same shard.
         """
         self._copies = copies
@@ -40,8 +40,8 @@ class Gradients:
     def add(self) -> None:
         """Add the gradients of one micro-batch to those of earlier micro-batches.
 
-        For fp32 gradients nothing needs doing: `backward` adds to them. bf16 gradients are added to
-        fp32 sums, because a sum in bf16 would round small contributions away.
+        For fp32 gradients this does nothing, because `backward` has added them. bf16 gradients are
+        added to fp32 sums, because a sum in bf16 would round small contributions away.
         """
         if self.in_place:
             return
@@ -52,7 +52,7 @@ class Gradients:
         self._forget()
 
     def reduce(self) -> None:
-        """Sum over ranks, unless FSDP2 has already done so. Call this once a step, before `own`."""
+        """Sum over ranks, unless FSDP2 does so. Call this once in each step, before `own`."""
 
     def own(self) -> list[Tensor]:
         """Return the gradients of the step that this rank's optimizer applies."""
@@ -93,7 +93,7 @@ class ReplicatedGradients(Gradients):
     | of tensors that `shards` divides | reduce-scatter: each rank gets the sums of its rows |
     | of the other tensors | all-reduce |
 
-    The first buffer has one row per rank, which holds the rows of all tensors of that rank.
+    Row r of the first buffer holds those rows of all divided tensors that belong to rank r.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class ReplicatedGradients(Gradients):
                 self._own.append(self._sums[-1])
 
     def _layout(self, sizes: list[int]) -> tuple[list[int], tuple[int, int]]:
-        """Return where each tensor's sums begin in their buffer, and the lengths of both buffers
-        (divided, whole).
+        """Return the offset of each tensor's sums in a buffer, and the lengths of the two buffers:
+        that of divided tensors, and that of whole tensors.
         """
         ends, begins = [0, 0], []
         for size, divided in zip(sizes, self._divided, strict=True):
@@ -156,7 +156,7 @@ class ReplicatedGradients(Gradients):
         if self._whole.numel():
             dist.all_reduce(self._whole)
         if self._scattered.numel():
-            # NCCL can write into its input, gloo cannot
+            # NCCL can write the result into its input. gloo needs a copy of the input.
             source = self._scattered if self._scattered.is_cuda else self._scattered.clone()
             reduce_scatter(self._scattered[self._shards.rank], source.view(-1))
 

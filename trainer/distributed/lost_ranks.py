@@ -2,17 +2,18 @@
 message that names them, and ends.
 
 A thread in each rank detects the failure:
-1. The threads of all ranks run a heartbeat: a small all-reduce on the CPU, every two seconds. It
-   fails if a process has died, and times out if a process hangs. A thread also watches the last
-   vote, an all-reduce in each step (stop_signals.py), which often fails earlier. Votes alone are
-   not enough: in a captured step, a rank may wait for its GPU before it starts the next vote.
+1. The threads of all ranks run a heartbeat: a small all-reduce on the CPU, every two seconds. The
+   heartbeat fails if a process has died, and times out if a process hangs. A thread also watches
+   the last vote, an all-reduce in each step (stop_signals.py). The vote often fails earlier. Votes
+   alone are not enough: in a captured step, a rank may wait for its GPU before it starts the next
+   vote.
 2. The first thread that sees a failure sets the key `alarm` in torchrun's store. All threads watch
    this key.
 3. Each thread sets a key of its own in the store, and waits a few seconds for the keys of all
    ranks. A rank without a key is lost.
 
-A thread answers even if its main thread or its GPU waits in a collective. Only processes that have
-ended, are stopped, or have no network do not answer.
+A thread answers even if the main thread or the GPU of its process waits in a collective. A rank is
+silent only if its process has ended, is stopped, or has no network.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ class Watch:
 
     def stop(self) -> None:
         """Stop watching, after the last collective of all ranks. Wait until all ranks have called
-        this, because the end of a process would break the heartbeat of the others.
+        this, because the end of a process would break the heartbeat of the other ranks.
         """
         self._ended.set()
         self._thread.join()
 
     def vote(self, work: Any) -> None:
-        """Watch this collective of all ranks from now on, instead of the previous one."""
+        """From now on, watch this collective of all ranks instead of the previous collective."""
         self._vote = work
 
     @contextmanager
@@ -103,8 +104,8 @@ class Watch:
                 return
             lost = self._silent()
             self._said = _names(lost) if lost else ""
-        # torchrun's store does not answer, so torchrun has ended on the node of rank 0. It ends if
-        # a rank on that node ends.
+        # torchrun's store does not answer, so torchrun has ended on the node of rank 0. torchrun
+        # ends if a rank on its node ends.
         except dist.DistError:
             self._said = (
                 "the node of rank 0 does not answer: the node has failed, or a rank on it was "
@@ -124,8 +125,8 @@ class Watch:
         os._exit(1)
 
     def _is_lost(self) -> bool:
-        """Wait until a collective fails, and return True; or until all ranks have called `stop`,
-        and return False.
+        """Wait until a collective fails or all ranks have called `stop`. Return True in the first
+        case.
         """
         while not self._heart.stopped:
             ended = self._ended.wait(_EVERY_SECONDS)
@@ -150,7 +151,8 @@ class Watch:
 
 
 class Heartbeat:
-    """All-reduces of all ranks, one after another, which also agree on the last one.
+    """A series of all-reduces of all ranks. By each all-reduce, the ranks decide whether it is the
+    last.
 
     stopped: True after the last heartbeat.
     """
@@ -167,7 +169,8 @@ class Heartbeat:
         the previous one has failed.
 
         Args:
-            stop: this rank is ready to stop. A heartbeat is the last if all ranks are ready.
+            stop: True if this rank is ready to stop. If all ranks are ready, this heartbeat is the
+                last.
         """
         if self._work is not None:
             if not self._work.is_completed():

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Final
 
 PREFIX: Final = "thdpack train"
-"""Begin of each message of the command."""
+"""Beginning of each message of the command."""
 _ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
 """Environment variable of torchrun: the file in which a rank explains why it ends."""
 _last = ""
 
 
 def say(rank: int, text: str) -> None:
-    """Write one line to standard error. It begins with "thdpack train, rank N:", or with
+    """Write one line to standard error. The line begins with "thdpack train, rank N:", or with
     "thdpack train:" for rank 0.
 
     The line is written in one call. If Python is unbuffered (torchrun does that), `print` writes
     the newline separately, and lines of two ranks that share a pipe are mixed.
     """
-    global _last  # `leave_error_file` repeats it
+    global _last  # `leave_error_file` repeats this message
     _last = text
     sys.stderr.write(f"{PREFIX}, rank {rank}: {text}\n" if rank else f"{PREFIX}: {text}\n")
     sys.stderr.flush()
@@ -34,7 +34,7 @@ def leave_error_file(text: str = "") -> None:
     """Write a message to torchrun's error file, if this process has one.
 
     torchrun prints a traceback of its own, then a summary. The summary ends with this message.
-    Without the file, it ends with a link to a page about tracebacks.
+    Without the file, the summary would end with a link to a page about tracebacks.
 
     Args:
         text: the message; "" for the last message of `say`.

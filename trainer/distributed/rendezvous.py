@@ -1,12 +1,12 @@
 """Rendezvous: the ranks of one start of a job agree on a random prefix for their keys in torchrun's
 store.
 
-They need the prefix because the store may hold keys of an earlier start. torchrun's count of
-restarts cannot be the prefix, because it differs between nodes.
+Ranks need the prefix because the store may hold keys of an earlier start. torchrun's count of
+restarts cannot be the prefix, because this count differs between nodes.
 
-1. Each other rank sets `hello/RANK` to a random number.
+1. Each rank except rank 0 sets `hello/RANK` to a random number.
 2. Rank 0 answers in `welcome/RANK` with this number and the prefix.
-3. The other rank recognises its number, and increments `joined/PREFIX`.
+3. Rank RANK recognizes its number, and increments `joined/PREFIX`.
 4. Rank 0 waits until all ranks have joined.
 """
 
@@ -46,7 +46,7 @@ def _name_it(store: Any, world_size: int, deadline: float) -> str:
     while store.add(f"joined/{name}", 0) < world_size - 1:
         for rank in range(1, world_size):
             if store.check([f"hello/{rank}"]):
-                # The number may be from an earlier start. This rank then sets a new one later.
+                # The number may be from an earlier start. Then `rank` sets a new number later.
                 hello = store.get(f"hello/{rank}")
                 if answered.get(rank) != hello:
                     answered[rank] = hello

@@ -1,5 +1,5 @@
-"""Division of tensors by rows among ranks (`--shard optimizer`): every rank holds the whole model,
-and each rank updates some rows of it.
+"""Division of tensors by rows among ranks (`--shard optimizer`). Every rank holds the whole model,
+and updates some rows of each large tensor.
 
 Source: ZeRO, stage 1 (Rajbhandari et al., SC 2020).
 """
@@ -19,16 +19,16 @@ all_gather: Final = getattr(dist, "all_gather_single", None) or dist.all_gather_
 reduce_scatter: Final = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 SMALLEST: Final = 1 << 16
-"""Smallest number of elements that is divided. Each divided tensor costs a collective in each
-step."""
+"""Minimum number of elements of a tensor that is divided. Each divided tensor costs a collective in
+each step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowShards:
     """Rows of tensors that belong to this rank.
 
-    A tensor is divided if it is large and its number of rows is a multiple of `ranks`. All ranks
-    update the whole of other tensors, such as biases.
+    A tensor is divided if it is large and its number of rows is a multiple of `ranks`. Other
+    tensors, such as biases, are updated completely by every rank.
 
     rank: number of this rank's part.
     ranks: number of parts; 1 if nothing is divided.
@@ -52,8 +52,8 @@ class RowShards:
         return tensor[self.rank * rows : (self.rank + 1) * rows]
 
     def distributed(self, own: Tensor, whole: Tensor) -> Tensor:
-        """Return this rank's rows as part of a DTensor, as a checkpoint holds them. It shares their
-        memory.
+        """Return this rank's rows as a part of a DTensor, for checkpoints. The DTensor shares the
+        memory of `own`.
 
         Args:
             own: this rank's rows.
@@ -64,9 +64,9 @@ class RowShards:
         return DTensor.from_local(own, self.mesh, [Shard(0)], run_check=False)
 
     def gather(self, tensors: Iterable[Tensor]) -> None:
-        """Replace the rows that other ranks update by the values from those ranks."""
+        """Receive the rows that other ranks have updated. All ranks must call this."""
         for tensor in tensors:
             if self.divides(tensor):
                 own = self.own(tensor)
-                # NCCL can read from its output, gloo cannot
+                # NCCL can read its input from its output tensor. gloo needs a copy of the input.
                 all_gather(tensor, own if own.is_cuda else own.clone())

@@ -2,13 +2,13 @@
 after the same step. A second Ctrl-C ends the run at the next micro-batch.
 
 Ranks receive a signal at different steps. Therefore all ranks vote in each step whether to stop.
-The vote is an all-reduce on the CPU. It runs during the step, and its result is read one step
-later, so that no rank waits for it. After a second Ctrl-C no vote takes place: each rank ends by
-itself. That is safe, because a checkpoint is published only when it is complete.
+The vote is an all-reduce on the CPU. The vote runs during the step, and its result is read one step
+later. Therefore no rank waits for the vote. After a second Ctrl-C no vote takes place: each rank
+ends by itself. This is safe, because a checkpoint is published only when it is complete.
 
 Python runs a signal handler between two instructions of the main thread. In training on a CPU, one
-instruction may take minutes. So a separate thread reads the signals from a pipe, and answers at
-once.
+instruction may take minutes. Therefore a separate thread reads the signals from a pipe, and answers
+at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ terminal sends a SIGINT, and torchrun sends another."""
 
 
 def explained(number: int, *, ranks: int) -> str:
-    """Return what a first signal does, in words that suit whoever may have sent it."""
+    """Return a message about the effect and the likely sender of a first signal."""
     step = "this step" if ranks == 1 else "the next step"
     if number == signal.SIGINT:
         return f"stopping after {step}; Ctrl-C again stops now"

@@ -31,8 +31,8 @@ from trainer.distributed.rendezvous import this_start
 from trainer.distributed.row_shards import RowShards
 
 _NCCL_GRACE: Final = timedelta(minutes=1)
-"""Difference between NCCL's timeout and that of the watch (lost_ranks.py). The watch's timeout must
-end first, because NCCL ends a process without naming the lost rank.
+"""Difference between NCCL's timeout and the timeout of the watch (lost_ranks.py). The watch's
+timeout must end first, because NCCL ends a process without naming the lost rank.
 """
 
 
@@ -52,7 +52,7 @@ class Topology:
     watch: detector of lost ranks; None if there is only one rank.
     replicate: number of replicas of the parameters, if FSDP2 shards them.
     slices: division of each bucket over ranks.
-    shard: how ranks divide parameters and optimizer state (--shard), with `auto` resolved.
+    shard: division of parameters and optimizer state among ranks (--shard), with `auto` resolved.
     """
 
     rank: int
@@ -140,8 +140,8 @@ class Topology:
         return tensor
 
     def watching(self) -> AbstractContextManager[None]:
-        """Return a context in which a failed collective raises LostRankError. Its message names the
-        ranks that do not answer.
+        """Return a context in which a failed collective raises LostRankError. The message of the
+        error names the ranks that do not answer.
         """
         return self.watch.over() if self.watch else nullcontext()
 
@@ -174,7 +174,7 @@ def check_arrangement(options: ComputeOptions, world_size: int) -> None:
     """Check that --replicate and --context-parallel divide the ranks evenly.
 
     Raises:
-        ValueError: they do not. The message names the option to change.
+        ValueError: the ranks do not divide evenly. The message names the option to change.
     """
     if world_size % options.replicate:
         raise ValueError(
@@ -196,8 +196,8 @@ def check_arrangement(options: ComputeOptions, world_size: int) -> None:
 
 
 def single_process(device: torch.device) -> Topology:
-    """Return the topology of one process without process groups. It supports neither checkpoints
-    nor votes.
+    """Return the topology of one process without process groups. This topology supports neither
+    checkpoints nor votes.
     """
     return Topology(rank=0, world_size=1, device=device, checkpoint_group=None, vote_group=None)
 

@@ -2,12 +2,12 @@
 launch and one pass over memory, which reads and writes 28 bytes per parameter.
 
 Times of the alternatives, for 650 M parameters on an H200:
-- torch's fused AdamW: 8.4 ms. It requires gradients, parameters and moments of one dtype, so that
-  bf16 gradients are first copied to fp32, and masters then to bf16.
+- torch's fused AdamW: 8.4 ms. This function requires gradients, parameters and moments of one
+  dtype. Therefore bf16 gradients are first copied to fp32, and masters are later copied to bf16.
 - Transformer Engine's FusedAdam with masters and a scale on the device: 8.8 ms.
 
 Source of the arithmetic: torch.optim.AdamW (Loshchilov & Hutter, 2019). The tests compare the
-kernel with it.
+kernel with torch's.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _update(
 
     g, p, w, m, v: pointers to gradients, parameters, masters, first and second moments.
     at: offsets of the block's elements.
-    inside: mask of the elements within the tensor; None if all are.
-    stored: whether to write the parameters.
+    inside: mask of the elements within the tensor; None if all elements are within the tensor.
+    stored: True to write the parameters.
     """
     grad = tl.load(g + at, mask=inside).to(tl.float32) * scale
     moment = tl.load(m + at, mask=inside)
@@ -184,8 +184,8 @@ class FusedAdamW:
         self._grads = torch.empty(0, dtype=torch.int64)
 
     def locate(self, grads: Sequence[Tensor]) -> None:
-        """Copy the addresses of the gradients to the device, if they have changed. During the
-        capture of a CUDA graph they must not change, because this copy is then impossible.
+        """Copy the addresses of the gradients to the device, if the addresses have changed. They
+        must not change during the capture of a CUDA graph, which cannot contain this copy.
         """
         where = [grad.data_ptr() for grad in grads]
         if where != self._where:

@@ -1,17 +1,18 @@
-"""Attention of packed sequences with rotary embedding, as Triton kernels. They are fast on rows of
+"""Triton kernels of attention with rotary embedding, for packed sequences. They are fast on rows of
 many short sequences.
 
-cuDNN's THD attention is optimised for long sequences. On a row of 16,384 tokens in sequences of
-350, cuDNN spends more time outside of its two main kernels than in them: it zeroes gradients,
-converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth (figures:
-docs/decisions/0006-speed.md).
+cuDNN's THD attention is optimized for long sequences. On a row of 16,384 tokens in sequences of
+350, cuDNN spends more than half of its time outside of its two main kernels: it zeroes gradients,
+converts dQ, and computes Σ dO·O at a fraction of the memory bandwidth.
+docs/decisions/0006-speed.md has the figures.
 
-The backward pass has two kernels here: one for dQ, and one for dK and dV. They rotate dQ and dK
-back, and write dQ, dK and dV directly into the gradient of fused QKV. All sums are in a fixed
-order, so that the same input produces the same bits.
+Here the backward pass has two kernels: one for dQ, and one for dK and dV. These kernels rotate dQ
+and dK back, and write dQ, dK and dV directly into the gradient of fused QKV. All sums are in a
+fixed order, so that the same input produces the same bits.
 
 Source: FlashAttention-2 (Dao, 2023). The forward pass computes an online softmax by blocks of
-queries, and stores the logarithm of its sum. The backward pass recomputes the softmax from it.
+queries, and stores the logarithm of the softmax's sum. The backward pass recomputes the softmax
+from this logarithm.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ BLOCK: Final = 64
 """Number of tokens in the block that a program computes."""
 FORWARD_BLOCK: Final = 64
 BACKWARD_BLOCK: Final = 32
-"""Number of tokens in each of the blocks that a program loops over. For head sizes of 16 to 64,
-these values, WARPS and STAGES are within a few percent of the fastest combination measured.
+"""Number of tokens in each of the blocks that a program loops over. For head sizes of 16 to 64, the
+speed with these constants is within a few percent of the fastest combination measured.
 """
 WARPS: Final = 4
 STAGES: Final = 3
@@ -44,8 +45,9 @@ def tiles(cu_seqlens: Tensor, tokens: int) -> Tensor:
     """Return the blocks of all sequences in a row of `tokens` tokens.
 
     Returns:
-        int32[tokens / BLOCK + S, 3], for cu_seqlens of S + 1 entries. An entry has begin and end of
-        a sequence, and the first token of a block in this sequence. Unused entries are zeros.
+        int32[tokens / BLOCK + S, 3], where S + 1 is the length of cu_seqlens. Each row holds begin
+        and end of a sequence, and the first token of a block in this sequence. Unused rows are
+        zeros.
     """
     begins, ends = cu_seqlens[:-1], cu_seqlens[1:]
     blocks = (ends - begins + BLOCK - 1) // BLOCK
@@ -64,10 +66,10 @@ class Attention(torch.autograd.Function):
     """Rotary embedding and attention.
 
     qkv: fused QKV [T, H, 3, R]. Q and K are rotated in place. Therefore the operation that computed
-        QKV must not need QKV in its backward pass. Linear maps do not need it.
+        QKV must not use QKV in its backward pass. Linear maps satisfy this rule.
     cos, sin: float32[T, R / 2], cosine and sine of the angles of the rotary embedding.
-    of_tiles: result of `tiles`. The sequences must cover the row: the gradient of a token outside
-        of all sequences is undefined.
+    of_tiles: result of `tiles`. The sequences must cover the whole row, because the gradient of a
+        token outside of all sequences is undefined.
 
     The output is [T, H, R].
     """

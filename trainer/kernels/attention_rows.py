@@ -1,5 +1,5 @@
-"""Triton functions for both passes of attention. They load and store rows of a head. A row is the
-values of one token, and `half` is half the size of a head.
+"""Triton functions for the forward and the backward pass of attention. They load and store rows of
+a head. A row holds the values of one token, and `half` is half the size of a head.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _tile(tiles):
 @triton.jit
 def _block_rows(start, end, other: tl.constexpr, masked: tl.constexpr):
     """Return the indices of a block's rows, and a mask of the rows beyond the end of the sequence.
-    If `masked`, the index of the sequence's last row replaces the indices beyond the end.
+    If `masked` is true, the index of the sequence's last row replaces the indices beyond the end.
     """
     rows = start + tl.arange(0, other)
     beyond = rows >= end
@@ -61,8 +61,8 @@ def _store(base, x, rows, inside, row_stride, half: tl.constexpr, padded: tl.con
 def _store_rotated_back(
     base, x, rows, inside, row_stride, cos, sin, half: tl.constexpr, padded: tl.constexpr
 ):
-    """Store x [rows, 2 × padded], which is the gradient of rotated values. It is rotated back, so
-    that the stored values are the gradient of the values before rotation.
+    """Rotate back and store x [rows, 2 × padded], a gradient of rotated values. The stored values
+    are the gradient of the values before rotation.
     """
     first, second = tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, padded)), (0, 2, 1)))
     column = tl.arange(0, padded)[None, :]

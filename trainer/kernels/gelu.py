@@ -10,7 +10,7 @@ Transformer Engine fuses only the tanh approximation, but ESM-2 is trained with 
 | memory traffic alone | 0.07 | 0.11 |
 
 Source of the normal distribution: formula 26.2.17 of Abramowitz & Stegun, 1964 (Hastings), accurate
-to 7.5e-8. It is used because a kernel with CUDA's erf takes a third longer than the memory traffic.
+to 7.5e-8. A kernel with CUDA's erf instead takes a third longer than the memory traffic.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _norm_backward(
     size: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Compute the gradient of the sum, and partial sums of the other gradients.
+    """Compute the gradient of x + update + bias, and partial sums of the other gradients.
 
     grad: gradient of x + update + bias.
     sums: float32[2 or 3, programs, size], partial sums of the gradients of weight, shift and, if
@@ -159,7 +159,7 @@ class AddNorm(torch.autograd.Function):
         total, weight, means, inverses = ctx.saved_tensors
         tokens, size = total.shape
         block = triton.next_power_of_2(size)
-        # the fastest of the values that were measured
+        # these formulas were the fastest that were measured
         programs, warps = (
             max(_PROGRAMS * 512 // block, _MULTIPROCESSORS),
             max(block // 1024, 1),

@@ -1,8 +1,8 @@
 """Triton kernel that applies the rotary embedding to fused QKV in place.
 
 Transformer Engine's kernel for fused QKV computes the sine and cosine of each element again for
-each head, and copies V. It takes 195 µs per layer and direction, for 16,384 × 3 × 1,280 in bf16 on
-an H200. Reading and writing Q and K once takes 40 µs.
+each head, and copies V. For 16,384 × 3 × 1,280 in bf16 on an H200, that kernel takes 195 µs per
+layer and direction. Reading and writing Q and K once takes 40 µs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def rotate_(qkv: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> 
 
     Args:
         cos, sin: float32[T, R / 2], cosine and sine of the angles.
-        inverse: rotate back, by the negative angles.
+        inverse: True to rotate back, by the negative angles.
     """
     tokens, heads, _, size = qkv.shape
     block = min(triton.next_power_of_2(2 * heads), 64)
@@ -66,8 +66,8 @@ class RotateQKV(torch.autograd.Function):
     """Rotation of fused QKV [T, H, 3, R] in place. The output is Q, K and V, as views of this
     tensor.
 
-    The operation that computed QKV must not need QKV in its backward pass. Linear maps do not need
-    it.
+    The operation that computed QKV must not use QKV in its backward pass. Linear maps satisfy this
+    rule.
     """
 
     @staticmethod

@@ -1,5 +1,5 @@
-"""ESM-2 on rows of packed sequences (THD) or of padded sequences (BSHD). Parameters and state dicts
-have the same names with both backends.
+"""ESM-2 on rows of packed sequences (THD) or of padded sequences (BSHD). Backends te and torch have
+the same names of parameters and state dicts.
 
 The model computes the same function as published checkpoints. The tests compare it with Hugging
 Face's EsmForMaskedLM.
@@ -39,8 +39,8 @@ of the padding are -inf.
 """
 NORM_EPSILON: Final = 1e-5
 MASK_RATIO_OF_TRAINING: Final = 0.15 * 0.8
-"""Constant of ESM-2's token dropout. It does not depend on --mask-probability. Hugging Face has the
-same constant."""
+"""Share of <mask> in ESM-2's training, a constant of token dropout. --mask-probability does not
+change this constant. Hugging Face's model has the same constant."""
 INIT_STD: Final = 0.02
 
 

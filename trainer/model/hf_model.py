@@ -1,4 +1,4 @@
-"""The model as a transformers PreTrainedModel. On a GPU it can use the fast layers of backend te.
+"""ESM-2 as a transformers PreTrainedModel. On a GPU, the model can use the layers of backend te.
 
     import trainer.model.hf_model  # registers the model with the Auto classes
     from transformers import AutoModelForMaskedLM
@@ -37,7 +37,8 @@ from trainer.model.initialize import build, draw, fill
 class ThdpackEsmConfig(PreTrainedConfig):
     """Configuration of the model.
 
-    backend: te, torch, or auto: te if the machine has a GPU and Transformer Engine, else torch.
+    backend: te, torch or auto. auto is te if the machine has a GPU and Transformer Engine, else
+        torch.
     """
 
     model_type = "thdpack_esm"

@@ -101,15 +101,17 @@ def from_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, 
         if name.endswith("rotary_embeddings.inv_freq")
     ]
     if any(not torch.equal(rotary[0], other) for other in rotary):
-        raise KeyError("a single inv_freq (the layers have different ones)")
+        raise KeyError("a single inv_freq (the layers have different values)")
     if rotary:
         ours["inv_freq"] = rotary[0]
     return ours
 
 
 def to_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Tensor]:
-    """Convert tensors of Esm2 to those of an EsmForMaskedLM, float32, by name. The tensors must not
-    be sharded.
+    """Convert tensors of Esm2 to tensors of an EsmForMaskedLM, float32, by name.
+
+    Args:
+        tensors: tensors of Esm2 by name, not sharded.
     """
     theirs = {
         "esm.embeddings.word_embeddings.weight": tensors["embedding"][:VOCABULARY].clone(),
@@ -283,8 +285,7 @@ def _texts(options: ModelOptions, max_seq_len: int) -> dict[str, str]:
         "initializer_range": 0.02,
         "intermediate_size": options.ffn_size,
         "is_folding_model": False,
-        "max_position_embeddings": max_seq_len
-        + 2,  # transformers counts learned positions from 2, though this model has none
+        "max_position_embeddings": max_seq_len + 2,  # transformers counts positions from 2
         "num_attention_heads": options.heads,
         "num_hidden_layers": options.layers,
         "dtype": "float32",

@@ -1,5 +1,5 @@
-"""Checks of a Hugging Face folder before import. A model whose computation differs from ESM-2 is
-refused. So is a model with a tensor that the import would not use.
+"""Checks of a Hugging Face folder before import. They refuse a model whose computation differs from
+ESM-2, and a model with a tensor that the import would not use.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ _COMPUTED: Final[Mapping[str, tuple[Any, str]]] = {
     "is_folding_model": (False, "this trainer trains language models only"),
     "hidden_dropout_prob": (
         0.0,
-        "this trainer has no dropout. To train without dropout, set it to 0.0 in config.json",
+        "this trainer has no dropout. To train without dropout, set this to 0.0 in config.json",
     ),
     "attention_probs_dropout_prob": (
         0.0,
-        "this trainer has no dropout. To train without dropout, set it to 0.0 in config.json",
+        "this trainer has no dropout. To train without dropout, set this to 0.0 in config.json",
     ),
     "rope_scaling": (None, "this trainer does not scale rotary embeddings"),
     "pruned_heads": (None, "this trainer does not support pruned heads"),
 }
-"""The only value that this trainer supports for a key of config.json, and the reason. An empty
-object or null counts as false.
+"""For each of these keys of config.json, the only value that this trainer supports, and the reason.
+An empty object or null has the same meaning as the supported value.
 """
 _EMBEDDING: Final = "esm.embeddings.word_embeddings.weight"
 _DECODER: Final = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 _UNUSED: Final = re.compile(
     r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq"
 )
-"""Tensors that the import may ignore, because transformers does not use them in a model with rotary
-embeddings either. inv_freq is imported separately.
+"""Names of tensors that `check_tensors` accepts although they are not in `used`. transformers does
+not use them in a model with rotary embeddings, except inv_freq, which is imported separately.
 """
 _FREQUENCIES: Final = 10_000.0
 
@@ -123,7 +123,7 @@ def options_of(config: Any, source: str) -> ModelOptions:
 
 def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
     """Return the tensors with `gamma` and `beta` renamed to `weight` and `bias`. Some versions of
-    transformers use the former names for norms.
+    transformers name the tensors of norms `gamma` and `beta`.
 
     Raises:
         InputError: a tensor exists under both names.
@@ -188,7 +188,7 @@ def _check_decoder(tensors: Mapping[str, Tensor], config: Mapping[str, Any], sou
     ):
         raise InputError(
             "the decoder is not tied to the embedding (tie_word_embeddings, "
-            "lm_head.decoder.weight), but the decoder of ESM-2 is",
+            "lm_head.decoder.weight), but ESM-2 has a tied decoder",
             source=source,
         )
     bias = tensors.get(_DECODER[1])
@@ -202,7 +202,7 @@ def _check_decoder(tensors: Mapping[str, Tensor], config: Mapping[str, Any], sou
 def check_shapes(
     found: Mapping[str, Tensor], expected: Mapping[str, torch.Size], source: str
 ) -> None:
-    """Check that tensors of Esm2 have the shapes that follow from config.json.
+    """Check that tensors of Esm2 have the shapes that config.json requires.
 
     Raises:
         InputError: a tensor has another shape. The message names the tensor.
@@ -230,16 +230,16 @@ def check_name(name: Any, folder: Path) -> str:
 
 
 def check_no_run(folder: Path) -> None:
-    """Refuse the folder of a run, whose model is in another folder.
+    """Refuse the folder of a run. The model of a run is in its sub-folder `export`.
 
     Raises:
-        InputError: the folder is that of a run. The message names the folder of the run's model,
-            if there is one.
+        InputError: this is the folder of a run. If the run has a model, the message names the
+            model's folder.
     """
     if (folder / "config.json").exists() or not (folder / "checkpoints").is_dir():
         return
     if (folder / "export" / "config.json").exists():
-        remedy = f"its model is in {folder / 'export'}: use that"
+        remedy = f"use {folder / 'export'}, which has the run's model"
     else:
-        remedy = "it has no export yet: a run writes one when it ends"
+        remedy = "the run has no model yet, because it writes its model when it ends"
     raise InputError(f"this is the folder of a run; {remedy}", source=str(folder))

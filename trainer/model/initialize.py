@@ -1,11 +1,11 @@
-"""Building and initialization of a model:
+"""Build and initialize a model:
 1. `build` builds the model on the meta device.
-2. The caller shards it.
-3. `fill` allocates it on the device, and sets values.
+2. The caller shards the model.
+3. `fill` allocates the model on the device, and sets values.
 
-A random value depends only on the seed and the name of its tensor. Each rank draws whole tensors,
-one at a time, and keeps its shard. If ranks drew only their shards, values would depend on the
-number of ranks. The largest tensor of the 15B model takes 0.4 GB for a moment.
+The random values of a tensor depend only on the seed and the name of the tensor. Each rank draws
+whole tensors, one at a time, and keeps its shard. If ranks drew only their shards, values would
+depend on the number of ranks. The largest tensor of the 15B model takes 0.4 GB for a moment.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Context:
 
 
 def is_ours(qkv: Tensor, sequences: SequenceLayout) -> bool:
-    """Return True if our attention kernel computes this QKV [T, H, 3, R], False if Transformer
-    Engine does.
+    """Return whether our kernel, not Transformer Engine's, computes the attention of this fused
+    QKV [T, H, 3, R].
     """
     fits = (
         sequences.max_seqlen <= longest_of_our_attention(qkv.shape[3]) and qkv.numel() < OUR_NUMBERS
@@ -87,8 +87,7 @@ class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no 
     """Addition to the residual stream, LayerNorm, and a linear map. Parameters have the names of
     Transformer Engine's LayerNormLinear.
 
-    The class derives from te.Linear instead of containing one, so that state dicts have the same
-    keys as with backend torch.
+    The class derives from te.Linear, so that state dicts have the same keys as with backend torch.
     """
 
     def __init__(self, features: int, out_features: int, *, return_bias: bool = False) -> None:
@@ -99,7 +98,7 @@ class NormLinear(te.Linear):  # type: ignore[misc]  # Transformer Engine has no 
     def forward(
         self, x_tD: Tensor, update_tD: Tensor, bias_D: Tensor | None = None
     ) -> tuple[Tensor, Any]:
-        """Return the sum x + update + bias, and the linear map of its LayerNorm. With
+        """Return the sum x + update + bias, and the linear map of the sum's LayerNorm. With
         `return_bias`, the second result is a pair: the output without bias, and the bias.
         """
         x_tD, normal_tD = AddNorm.apply(
@@ -135,7 +134,7 @@ class Layer(nn.Module):
         self.layernorm_mlp = FeedForward(options)
 
     def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Return the new residual stream, and an update still to be added to it."""
+        """Return the new residual stream, and an update that the next layer adds to the stream."""
         with te.autocast(enabled=False) if self.stays_bf16 else nullcontext():
             if self.recompute == "full" and torch.is_grad_enabled():
                 return te.checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)

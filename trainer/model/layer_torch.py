@@ -51,7 +51,7 @@ class Context:
         if self.mask is None and q_THR.is_cuda and half:
             out_THR = self._varlen(self.rotate(q_THR), self.rotate(k_THR), v_THR)
         else:
-            # Scale Q here in fp32. The kernel would scale each score, with one more rounding.
+            # Q is scaled here, in fp32. The kernel would scale each score, with one more rounding.
             q_THR = self.rotate(q_THR, scale=q_THR.shape[-1] ** -0.5)
             out_THR = self._attend(q_THR, self.rotate(k_THR), v_THR)
         return self.slices.to_tokens(out_THR, heads)
@@ -63,7 +63,7 @@ class Context:
 
         cu_seqlens, longest = self.sequences.cu_seqlens, self.sequences.max_seqlen
         out = varlen_attn(q_THR, k_THR, v_THR, cu_seqlens, cu_seqlens, longest, longest)
-        return cast(Tensor, out)  # a pair only if the caller requests the logsumexp
+        return cast(Tensor, out)  # a pair would be returned only with the logsumexp
 
     # Not compiled, because torch.compile would compile again for the lengths of each row.
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch has no types here
@@ -77,7 +77,7 @@ class Context:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, scale=1.0)
             return out.transpose(1, 2).flatten(0, 1)
         if not self.lengths:
-            # In fp32 on a GPU: this waits for the GPU once per row.
+            # On a GPU, this code runs in fp32 only, and waits for the GPU once per row.
             self.lengths = self.sequences.cu_seqlens.diff().tolist()
         each = zip(*(tensor.split(self.lengths) for tensor in (q_THR, k_THR, v_THR)), strict=True)
         # Without the batch dimension of 1, torch would store all scores, which take 4 GB per head
@@ -142,7 +142,7 @@ class Layer(nn.Module):
         self.layernorm_mlp = FeedForward(options)
 
     def forward(self, x_tD: Tensor, update_tD: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Return the new residual stream, and an update still to be added to it."""
+        """Return the new residual stream, and an update that the next layer adds to the stream."""
         if self.recompute == "full" and torch.is_grad_enabled():
             return checkpoint(self._forward, x_tD, update_tD, context, use_reentrant=False)
         return self._forward(x_tD, update_tD, context)

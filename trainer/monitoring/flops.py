@@ -30,8 +30,8 @@ PEAK_TFLOPS: Final = {
     "GB200": 2500.0,
     "L40S": 362.0,
 }
-"""Dense bf16 peak of each GPU in TFLOP/s. If a GPU has several versions, this is the SXM version. A
-device matches the longest of these names that its own name contains.
+"""Dense bf16 peak of each GPU in TFLOP/s. If a GPU has several versions, this is the peak of the
+SXM version. If the name of a device contains several of these names, the longest is used.
 """
 
 

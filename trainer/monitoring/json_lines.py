@@ -12,8 +12,8 @@ from trainer.checkpoints.atomic_write import write
 def open_json_lines(path: Path, step: int) -> TextIO:
     """Open a JSON Lines file for appending.
 
-    Remove lines of steps after `step`, and a last line that a crash cut off. The resumed run writes
-    these lines again.
+    First remove the lines of steps after `step`, and an incomplete last line that a crash has left.
+    The resumed run writes these lines again.
     """
     kept = []
     if path.exists():

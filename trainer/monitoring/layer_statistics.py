@@ -59,8 +59,8 @@ class LayerStatistics:
         self._file: Any = None
 
     def begin(self, model: nn.Module, step: int) -> None:
-        """Give the layers of the model their names, and continue after `step`. Remove lines of
-        later steps, which an interrupted run may have written.
+        """Name the layers of the model for nvdlfw_inspect, and continue after `step`. Remove lines
+        of later steps, which an interrupted run may have written.
         """
         import nvdlfw_inspect.api as inspect
 
@@ -182,7 +182,7 @@ def _initialize(folder: Path, collected: LayerStatistics) -> None:
         AssertionError,
         TypeError,
         yaml.YAMLError,
-    ) as error:  # nvdlfw_inspect raises these if a user has made the file invalid
+    ) as error:  # nvdlfw_inspect raises these errors if a user has made the file invalid
         raise ValueError(
             f"{config}: {error}. Correct the file, or remove it: the next start writes a new one"
         ) from error

@@ -27,7 +27,7 @@ class StepMetrics:
     loss, perplexity: mean loss over the predicted tokens of the global batch, in nats, and
         exp(loss).
     grad_norm: gradient norm before clipping.
-    learning_rate: learning rate.
+    learning_rate: learning rate of the step.
 
     Since the start of the run:
     tokens: number of tokens, without padding.

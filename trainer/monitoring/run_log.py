@@ -31,8 +31,8 @@ _PLAIN_SECONDS: Final = 30.0
 
 
 class RunLog:
-    """Log of messages and metrics. The terminal shows both. Metrics are also written to
-    OUT/metrics.jsonl, and to TensorBoard and Weights & Biases if the options ask for them.
+    """Log of messages and metrics. The terminal shows messages and metrics. Metrics are also
+    written to OUT/metrics.jsonl and, if the options say so, to TensorBoard and Weights & Biases.
 
     Every rank has a RunLog. Only rank 0 writes.
     """

@@ -1,4 +1,4 @@
-"""Estimated time of a whole run, said once, from the speed of its first steps."""
+"""Estimate the time of a whole run from the speed of its first steps."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from schemas.text.phrases import duration, plural
 
 _ENOUGH_SECONDS: Final = 10.0
-"""Seconds of whole steps that are measured. A GPU is at most three rows behind the host
-(see `feed.py`), which is little in this time."""
+"""Time of whole steps after which the estimate is made, in seconds. A GPU is at most three rows
+behind the host (see `feed.py`). Three rows are short compared with this time."""
 _DAY: Final = 86_400.0
 
 
@@ -26,7 +26,7 @@ class RunTime:
         self._steps = steps
         self._counted, self._seconds = 0, 0.0
         self._said = False
-        # On a GPU, the first step compiles kernels or captures a graph: the clock starts after it.
+        # On a GPU the clock starts after the first step, which compiles kernels.
         self._skipped = step if device.type == "cpu" else step + 1
         self._last = time.monotonic()
 
@@ -56,7 +56,7 @@ class RunTime:
 def estimate(step: int, steps: int, seconds: float) -> str:
     """Return a sentence about the time of the steps after `step`, each of which takes `seconds`.
 
-    If they take more than a day, the sentence names a shorter run.
+    If the steps take more than a day in total, the sentence proposes a shorter run.
     """
     left = (steps - step) * seconds
     each = f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"

@@ -42,7 +42,7 @@ class WeightsAndBiases:
         identity = out / "wandb-id"
         if not identity.exists():
             identity.write_text(secrets.token_hex(8))
-        # wandb sends the command line too
+        # wandb also sends the command line, which may hold credentials
         sys.argv = [without_credentials(word) for word in sys.argv]
         project, config = options.output.wandb_project, asdict(options.public())
         self._run = wandb.init(

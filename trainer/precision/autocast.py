@@ -32,7 +32,7 @@ def autocast(
     """Return the context of a forward pass.
 
     Args:
-        sharded: True if FSDP2 shards the parameters. FSDP2 then casts them instead of autocast.
+        sharded: True if FSDP2 shards the parameters. FSDP2, not autocast, then casts parameters.
     """
     if is_low(options.precision):
         import transformer_engine.pytorch as te

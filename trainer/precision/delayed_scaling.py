@@ -54,9 +54,9 @@ def preserve_scaling(model: nn.Module) -> Iterator[None]:
     """Restore scales and histories at the end of this context, so that a validation does not change
     them.
 
-    Transformer Engine advances histories only if gradients are computed. Its kernels, however,
+    Transformer Engine advances histories only if gradients are computed. However, its kernels
     record amax in the newest row of the history in any forward pass. If the state is created inside
-    this context, its histories are set to zero at the end.
+    this context, the histories are set to zero at the end.
     """
     tensors = [tensor for _, tensor in scaling_tensors(model)]
     kept = [tensor.clone() for tensor in tensors]

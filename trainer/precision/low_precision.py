@@ -19,8 +19,8 @@ Capability = tuple[int, int]
 class LowPrecision:
     """Requirements of a low precision.
 
-    first, end: supported compute capabilities, from `first` to below `end`; no limit if `end` is
-        None.
+    first, end: supported compute capabilities, from `first` to below `end`; no upper limit if `end`
+        is None.
     available: name of the function of Transformer Engine that checks further requirements, such as
         the version of CUDA.
     multiple: number by which the sizes of matrices must be divisible.

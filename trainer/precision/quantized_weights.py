@@ -15,8 +15,8 @@ from trainer.precision.delayed_scaling import scaling_tensors
 
 
 def parameters(options: ComputeOptions, *, low: bool) -> AbstractContextManager[Any]:
-    """Return the context in which to build a layer. With --quantized-init and a low precision,
-    modules of Transformer Engine that are built in it are marked for `quantize_parameters`.
+    """Return the context in which to build a layer. With --quantized-init and a low precision, this
+    context marks modules of Transformer Engine for `quantize_parameters`.
 
     Args:
         low: True if the layer's matrix products run in the low precision.
@@ -32,7 +32,7 @@ def parameters(options: ComputeOptions, *, low: bool) -> AbstractContextManager[
 
 
 def quantize_parameters(model: nn.Module) -> None:
-    """Replace the weights of modules that `parameters` has marked by FP8 weights of random values.
+    """Give random FP8 weights to the modules that the context of `parameters` has marked.
 
     All weights must be allocated on a GPU.
     """
@@ -45,7 +45,7 @@ def quantize_parameters(model: nn.Module) -> None:
                 module.reset_parameters(defer_init=False)
     for name, tensor in scaling_tensors(model):
         if name.endswith("amax_history"):
-            # This history is of the random weights, which the caller replaces next.
+            # The history describes the random weights, which the caller replaces next.
             tensor.zero_()
 
 

@@ -48,7 +48,7 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
     shape = "the model has the shape of esm2_8m: 1 layer, hidden size 16"
     assert f"{shape}, instead of 6 layers, hidden size 320 (esm2-8m)" in said
     assert said.count("1 more step at ") == 1
-    assert "validating the weights of --init-from on the valid split first" in said
+    assert "first, validating the weights of --init-from on the valid split" in said
     [code] = re.findall(r"```python\n(.*?)```", (REPO / PAGE).read_text(), flags=re.DOTALL)
     exec(compile(code, PAGE, "exec"), {})
     assert "torch.Size([2, 16])" in capsys.readouterr().out

@@ -202,9 +202,9 @@ def test_the_folder_of_a_run_is_refused_with_the_folder_of_its_model(
 ) -> None:
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
-    with pytest.raises(InputError, match="no export yet: a run writes one when it ends"):
+    with pytest.raises(InputError, match="no model yet, because it writes its model when it ends"):
         huggingface.load(run)
     folder.rename(run / "export")
-    with pytest.raises(InputError, match=f"its model is in {run / 'export'}: use that"):
+    with pytest.raises(InputError, match=f"use {run / 'export'}, which has the run's model"):
         huggingface.load(run)
     huggingface.load(run / "export")
