@@ -1,4 +1,4 @@
-"""A digest of the running code. It tells commits of the same version apart."""
+"""A digest of the running code, to tell commits of the same version apart."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The finalizer of SplitMix64: a fast mixing function for 64 bits.
 
-Shuffles use it to compute their sort keys. It is not cryptographically secure.
+Shuffles compute their sort keys with this function, which is not cryptographically secure.
 
 Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """

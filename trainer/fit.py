@@ -140,7 +140,7 @@ def _check_shard(compute: ComputeOptions, topology: Topology) -> None:
         ValueError: an option has no effect or cannot work.
     """
     if topology.world_size == 1:
-        return  # the same command may run on one GPU and on many
+        return  # these options have no effect, so that a command for many GPUs also runs on one GPU
     if compute.quantized_init and compute.shard != "none":
         raise ValueError(
             "--quantized-init works only if each rank holds the whole model, but --shard is "
@@ -174,7 +174,7 @@ def _why_not_captured(
 
 
 def _is_measured(compute: ComputeOptions, topology: Topology) -> bool:
-    """Return whether the estimates of memory and time are based on measurements of such runs."""
+    """Return whether runs of this device, backend and precision were measured for the estimates."""
     return (
         topology.device.type == "cuda" and compute.backend == "te" and compute.precision != "fp32"
     )
@@ -182,7 +182,7 @@ def _is_measured(compute: ComputeOptions, topology: Topology) -> bool:
 
 def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> str:
     """Return the result of `check_memory` on this machine. Return "" on a CPU, for backend torch
-    and for fp32, because the estimate is not based on measurements of such runs.
+    and for fp32, because no such run was measured for the estimate.
     """
     if not _is_measured(options.compute, topology):
         return ""

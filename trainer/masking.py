@@ -6,7 +6,7 @@ mask in each epoch. Masking launches about twenty small kernels per micro-batch.
 
 Source of the hash: SplitMix64 (Steele, Lea & Flood, OOPSLA 2014). schemas/splitmix.py implements
 the same hash in numpy. torch supports little uint64 arithmetic, but int64 addition and
-multiplication wrap in the same way. Only right shifts differ: `_shift` makes them logical.
+multiplication wrap in the same way. Only right shifts differ. Therefore `_shift` shifts logically.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
 STANDARD_RESIDUES: Final = "ACDEFGHIKLMNPQRSTVWY"
 IGNORED: Final = -100
-"""Label of unused index entries. It is the default ignore_index of cross_entropy."""
+"""Label of unused index entries: the default ignore_index of cross_entropy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class Masked:
 
 
 def index_size(tokens: int, probability: float) -> int:
-    """Return the length M of `Masked.index`. It is the mean + 6σ of Binomial(tokens, probability),
+    """Return the length M of `Masked.index`: the mean + 6σ of Binomial(tokens, probability),
     rounded up to a multiple of 16 and limited to `tokens`.
     """
     room = tokens * probability + 6 * math.sqrt(tokens * probability * (1 - probability))

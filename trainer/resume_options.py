@@ -74,9 +74,10 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
 
 
 def _with_warmup_of(before: TrainOptions, options: TrainOptions) -> OptimizerOptions:
-    """Return the optimizer's options. If the command line sets no warm-up, keep that of the run.
+    """Return the optimizer's options. If the command line sets no warm-up, keep the run's warm-up.
 
-    A shorter warm-up would make the learning rate jump. Therefore only the user may shorten it.
+    A shorter warm-up would make the learning rate jump. Therefore the warm-up is shortened only if
+    the user asks for this.
 
     Raises:
         ValueError: the warm-up is too long for the number of steps on the command line.

@@ -36,8 +36,8 @@ def describe(run: TrainingRun) -> str:
 
 
 def notes(run: TrainingRun) -> list[str]:
-    """Return messages to print before the first step. They say that batch or warm-up differ from
-    the preset's, or that the run has too many epochs.
+    """Return messages to print before the first step, such as a batch or a warm-up that differs
+    from the preset's, or a warning about too many epochs.
     """
     found = list(run.notes)
     buckets, epoch = run.options.data.buckets_per_step, run.epoch_buckets

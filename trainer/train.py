@@ -46,9 +46,9 @@ def train(options: TrainOptions, topology: Topology) -> None:
     Raises:
         ValueError: options contradict each other, or do not suit this machine or number of ranks.
         ThdpackError: the dataset, the checkpoint or the initial model cannot be used.
-        CaptureError: the step cannot be captured in a CUDA graph. It is a ThdpackError.
-        TrainingError: too many steps in a row had a loss or gradient that was not finite, or the
-            last validation had such a loss. It is a ThdpackError.
+        CaptureError (a ThdpackError): the step cannot be captured in a CUDA graph.
+        TrainingError (a ThdpackError): too many steps in a row had a loss or gradient that was not
+            finite, or the last validation had a loss that was not finite.
     """
     with ExitStack() as stack:
         stack.enter_context(removed_if_empty(Path(options.output.out), topology))

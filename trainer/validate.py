@@ -24,10 +24,10 @@ from trainer.model.esm2 import Esm2
 from trainer.open_readers import Buckets
 
 MASK_PROBABILITY: Final = 0.15
-"""Share of residues to predict. It does not depend on --mask-probability, so that runs are
+"""Share of residues to predict. This share does not depend on --mask-probability, so that runs are
 comparable."""
 MASK_SEED: Final = 0
-"""Seed of the masks. It does not depend on --seed, so that runs with different seeds are
+"""Seed of the masks. This seed does not depend on --seed, so that runs with different seeds are
 comparable."""
 
 

@@ -3,12 +3,12 @@ and backward of one layer, with the rotary embedding.
 
     python -m benchmarks.training.attention DATASET
 
-A row has 16,384 tokens. It is a bucket of the dataset, or holds sequences of equal length. For each
-shape, the output and gradient of both implementations are first compared with
-scaled_dot_product_attention in fp32; an error is ‖difference‖ / ‖reference‖. Then torch's profiler
+A row of 16,384 tokens is a bucket of the dataset, or holds sequences of equal length. For each
+shape, the output and gradient of the two implementations are first compared with
+scaled_dot_product_attention in fp32. An error is ‖difference‖ / ‖reference‖. Then torch's profiler
 measures the device time of all kernels, from the fused QKV tensor to its gradient. The two
 implementations alternate, and results are medians of 5 runs. Sines, cosines and the table of blocks
-are computed before timing, because all layers share them.
+are computed before timing, because all layers share these tensors.
 """
 
 from __future__ import annotations

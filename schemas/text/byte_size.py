@@ -13,7 +13,7 @@ def parse_bytes(size: str | int, *, name: str) -> int:
     Args:
         name: name of the option, for the error.
     Raises:
-        ValueError: `size` is not such a text, or not above 0.
+        ValueError: `size` is not a size in bytes, or is not above 0.
     """
     if not isinstance(size, str):
         return size

@@ -52,7 +52,7 @@ def refuse_foreign_options(
 
     Args:
         words: command line after the subcommand or the preset.
-        others: advice on what to use here, by the other program's option with its hyphens.
+        others: for each option of other programs (with hyphens), advice for the error message.
         takes_files: True if a word without hyphens may name a file. A word `name=value` is then
             allowed.
     Raises:

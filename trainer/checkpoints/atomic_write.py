@@ -1,5 +1,5 @@
 """Write files that survive a power cut. A file is written under another name, fsynced and renamed.
-Then its folder is fsynced.
+Then the folder of the file is fsynced.
 """
 
 from __future__ import annotations

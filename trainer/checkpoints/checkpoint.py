@@ -239,8 +239,8 @@ def _remove(checkpoint: Path) -> None:
 
 
 def _check_shared(folder: Path, topology: Topology) -> None:
-    """Check that all ranks write into the same folder. Otherwise checkpoints would lack most of the
-    weights.
+    """Check that all ranks write into the same folder. With several folders, checkpoints would lack
+    most of the weights.
 
     Raises:
         CheckpointError: a rank does not see a file that rank 0 wrote. All ranks raise this.

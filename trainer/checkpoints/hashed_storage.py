@@ -60,7 +60,7 @@ class HashedWriter(FileSystemWriter):
 
     def __init__(self, folder: Path, others: Mapping[str, bytes]) -> None:
         """Args:
-        others: content of the files that hold no tensors, by name. Only rank 0 writes them.
+        others: content of the files that hold no tensors, by name. Only rank 0 writes these files.
         """
         super().__init__(folder, sync_files=True)
         self._folder, self._others = folder, others

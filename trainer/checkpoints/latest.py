@@ -18,8 +18,8 @@ from trainer.distributed.topology import Topology
 
 LATEST: Final = "latest"
 _NEXT: Final = "latest.next"
-"""Name of a file that exists while a checkpoint is published. Its first line is the new content of
-`latest`, its second line is the old content."""
+"""Name of a file that exists while a checkpoint is published. The first line of this file is the
+new content of `latest`, and the second line is the old content."""
 _NAME: Final = re.compile(r"step-\d{8,}")
 
 

@@ -232,8 +232,7 @@ def _remove(path: Path, dead: bytes) -> None:
 
     Several new runs may call this at the same time. With flock, only one run at a time compares and
     removes the file. On storage without flock, two runs that start within the same milliseconds may
-    both continue. Then the next heartbeat of one run finds the other run's lock, and ends the
-    heartbeat's run.
+    both continue. At its next heartbeat, the run that has lost the lock ends.
     """
     with open(path, "rb+") as file:
         try:

@@ -34,8 +34,8 @@ class ComputeOptions:
     these layers, counted from 0."""
     quantized_init: bool = False
     """Store the weights of the layers in --precision-layers in FP8 instead of bf16, besides their
-    fp32 masters. This saves memory, and a cast in each forward pass. It requires that each rank
-    holds the whole model (--shard none)."""
+    fp32 masters. This saves memory, and a cast in each forward pass. Each rank must hold the whole
+    model (--shard none)."""
     recompute: Recompute = "none"
     """Activations that the backward pass recomputes, to save memory. none: no activations.
     selective: activations of the feed-forward part. full: all activations but the inputs of

@@ -24,7 +24,7 @@ ALIASES: Final = {
     "--max-steps": "--steps",
     "--output-dir": "--out",
 }
-"""Flags that other trainers use, and our flags of the same meaning. Both are accepted."""
+"""Flags of other trainers that are accepted here too, with our flags of the same meaning."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +38,9 @@ class DataOptions:
     """Change of the weights of several datasets: --reweight 50000=0.5,0.5 mixes them by these
     weights from step 50,000 on, in the order of --data. Repeat this option for later steps."""
     tokens_per_step: int = 2_097_152
-    """Number of tokens in the global batch, over all ranks. It is rounded so that each rank gets
-    the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The default
-    is reduced on a CPU, and where a step would be more than a tenth of an epoch."""
+    """Number of tokens in the global batch, over all ranks. The number is rounded so that each rank
+    gets the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The
+    default is reduced on a CPU, and where a step would be more than a tenth of an epoch."""
     tokens_given: tyro.conf.Suppress[bool] = True
     """True if the user chose --tokens-per-step. If False, a new run may use a smaller batch, and a
     resumed run keeps its own batch."""

@@ -24,13 +24,13 @@ def shard_parameters(
     """Shard parameters, gradients and optimizer state over the ranks of each replica, if
     `topology.is_sharded`. The parameters of a layer are gathered before the layer computes.
 
-    Gradients are reduced in fp32. They are summed, not averaged, because the optimizer divides by
-    the number of predicted tokens in the global batch. Forward inputs are not cast, because the
+    Gradients are reduced in fp32. Gradients are summed, not averaged, because the optimizer divides
+    by the number of predicted tokens in the global batch. Forward inputs are not cast, because the
     angles of rotary embeddings must not become bf16.
 
     Args:
         compute_dtype: dtype of the gathered parameters.
-        reshard, gather_ahead: the options --reshard and --gather-ahead.
+        reshard, gather_ahead: values of the options --reshard and --gather-ahead.
     """
     if not topology.is_sharded:
         return

@@ -156,7 +156,7 @@ class ReplicatedGradients(Gradients):
         if self._whole.numel():
             dist.all_reduce(self._whole)
         if self._scattered.numel():
-            # NCCL can write the result into its input. gloo needs a copy of the input.
+            # With NCCL, the output may be a part of the input. gloo needs a copy of the input.
             source = self._scattered if self._scattered.is_cuda else self._scattered.clone()
             reduce_scatter(self._scattered[self._shards.rank], source.view(-1))
 

@@ -45,7 +45,7 @@ class RowShards:
         return self.ranks > 1 and tensor.numel() >= SMALLEST and tensor.shape[0] % self.ranks == 0
 
     def own(self, tensor: Tensor) -> Tensor:
-        """Return a view of this rank's rows; of the whole tensor if it is not divided."""
+        """Return a view of this rank's rows. Return the whole tensor if it is not divided."""
         if not self.divides(tensor):
             return tensor
         rows = tensor.shape[0] // self.ranks
@@ -68,5 +68,5 @@ class RowShards:
         for tensor in tensors:
             if self.divides(tensor):
                 own = self.own(tensor)
-                # NCCL can read its input from its output tensor. gloo needs a copy of the input.
+                # With NCCL, the input may be a part of the output. gloo needs a copy of the input.
                 all_gather(tensor, own if own.is_cuda else own.clone())

@@ -1,5 +1,5 @@
-"""AdamW kernel for fp32 masters, bf16 gradients and bf16 parameters. It updates all tensors in one
-launch and one pass over memory, which reads and writes 28 bytes per parameter.
+"""AdamW kernel for fp32 masters, bf16 gradients and bf16 parameters. The kernel updates all tensors
+in one launch and one pass over memory, which reads and writes 28 bytes per parameter.
 
 Times of the alternatives, for 650 M parameters on an H200:
 - torch's fused AdamW: 8.4 ms. This function requires gradients, parameters and moments of one
@@ -184,8 +184,8 @@ class FusedAdamW:
         self._grads = torch.empty(0, dtype=torch.int64)
 
     def locate(self, grads: Sequence[Tensor]) -> None:
-        """Copy the addresses of the gradients to the device, if the addresses have changed. They
-        must not change during the capture of a CUDA graph, which cannot contain this copy.
+        """Copy the addresses of the gradients to the device, if the addresses have changed. The
+        addresses must not change during the capture of a CUDA graph, which cannot contain the copy.
         """
         where = [grad.data_ptr() for grad in grads]
         if where != self._where:

@@ -1,5 +1,4 @@
-"""Triton kernels of attention with rotary embedding, for packed sequences. They are fast on rows of
-many short sequences.
+"""Triton kernels of attention with rotary embedding, for packed rows of many short sequences.
 
 cuDNN's THD attention is optimized for long sequences. On a row of 16,384 tokens in sequences of
 350, cuDNN spends more than half of its time outside of its two main kernels: it zeroes gradients,

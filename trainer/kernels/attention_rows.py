@@ -1,5 +1,5 @@
-"""Triton functions for the forward and the backward pass of attention. They load and store rows of
-a head. A row holds the values of one token, and `half` is half the size of a head.
+"""Triton functions that load and store rows of a head, for the forward and the backward pass of
+attention. A row holds the values of one token, and `half` is half the size of a head.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class SequenceLayout:
 
     cu_seqlens: int32[S + 1], cumulative lengths. Span i is the tokens from cu_seqlens[i] to below
         cu_seqlens[i + 1]. Tokens attend to their own span only. The last spans may be empty.
-    max_seqlen: upper limit of the length of a span. It is a Python int, so that no kernel launch
-        waits for the GPU.
+    max_seqlen: upper limit of the length of a span; a Python int, so that no kernel launch waits
+        for the GPU.
     lengths: int32[S], number of real tokens in each span, if every span is padded to max_seqlen
         tokens (BSHD); None if sequences are packed (THD).
     """

@@ -8,9 +8,9 @@
     model.save_pretrained("mine")
     model = AutoModelForMaskedLM.from_pretrained("mine")
 
-Use this class for fine-tuning in a Hugging Face program. It needs the extra `hf` (pip install
-'thdpack[hf]'). The export of `trainer.train` is a plain EsmForMaskedLM, and does not need this
-module.
+Use this class for fine-tuning in a Hugging Face program. The class needs the extra `hf` (pip
+install 'thdpack[hf]'). The export of `trainer.train` is a plain EsmForMaskedLM, and does not need
+this module.
 """
 
 from __future__ import annotations

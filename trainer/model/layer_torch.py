@@ -1,4 +1,4 @@
-"""Transformer layer in plain torch. It runs on any device, and is the reference for layer_te.py.
+"""Transformer layer in plain torch, for any device. The layer is the reference for layer_te.py.
 
 | row | attention |
 |---|---|

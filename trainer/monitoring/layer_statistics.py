@@ -1,6 +1,6 @@
 """Statistics of activations, gradients and weights inside the layers, every N steps.
 
-Transformer Engine computes them, with the package nvdlfw_inspect.
+Transformer Engine computes the statistics, with the package nvdlfw_inspect.
 
     OUT/statistics/config.yaml            selection of layers and statistics; written if missing
     OUT/statistics/statistics.jsonl       lines of {"step", "layer", "tensor", "statistic",
@@ -35,7 +35,7 @@ from trainer.monitoring.json_lines import open_json_lines
 
 _TENSORS: Final = ("activation", "gradient", "weight")
 _NAME: Final = re.compile(r"(?:model\.)?(.+?)_(activation|gradient|weight|output|wgrad|dgrad)_(.+)")
-"""Name of a value in nvdlfw_inspect. It consists of the layer, the tensor and the statistic."""
+"""Name of a value in nvdlfw_inspect: the layer, the tensor and the statistic."""
 _HEADER: Final = """\
 # Layers and statistics for --tensor-statistics. A resumed run uses this file and your changes.
 # If you remove the file, the next start writes it again.
@@ -79,8 +79,8 @@ class LayerStatistics:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Collect no statistics inside this context. Validation uses it, because statistics cover
-        training steps only."""
+        """Collect no statistics inside this context. Validation uses this context, because
+        statistics cover training steps only."""
         from transformer_engine.debug.pytorch.debug_state import TEDebugState
 
         TEDebugState.debug_enabled = False
@@ -114,8 +114,8 @@ def layer_statistics(
 ) -> Iterator[LayerStatistics | NoStatistics]:
     """Collect statistics of the layers of a model that is built inside this context.
 
-    Call `begin` with the model, and `step` after each step. Run the model inside `paused` if it is
-    not for a training step.
+    Call `begin` with the model, and `step` after each step. Outside of training steps, run the
+    model inside `paused`.
 
     Args:
         options: options of the run, with `auto` resolved.
@@ -191,8 +191,8 @@ def _initialize(folder: Path, collected: LayerStatistics) -> None:
 def configuration(options: TrainOptions) -> str:
     """Return the content of config.yaml.
 
-    It selects statistics of all layers. For layers in a low precision, it also selects statistics
-    of the rounding.
+    The file selects statistics of all layers. For layers in a low precision, the file also selects
+    statistics of the rounding.
     """
     low = precision.low_layers(options.compute, options.model.layers)
     sections = [

@@ -1,6 +1,6 @@
 """Metrics of training steps, summed on the device.
 
-The host reads the metrics of a step one step later, so that it does not wait for the device.
+The host reads the metrics of a step one step later, to avoid waiting for the device.
 """
 
 from __future__ import annotations
@@ -89,8 +89,7 @@ class Meter:
     ) -> list[StepMetrics]:
         """Count a step, and return the lines of metrics that are ready.
 
-        A line is due every --log-every steps. It is returned one step later, or at once with
-        `flush`.
+        A line is due every --log-every steps. Without `flush`, a line is returned one step later.
 
         Args:
             step: number of steps of the run so far, including this step.

@@ -43,7 +43,7 @@ class Shown(Protocol):
 
 
 class StepProgress:
-    """Iterator over the rows of a feed. It reports the progress of slow steps."""
+    """Iterator over the rows of a feed that reports the progress of slow steps."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class StepProgress:
         """Args:
         micro_batches: number of micro-batches of this rank in a step.
         tokens: average number of tokens in a micro-batch, over all ranks.
-        check: function to call before each micro-batch. It may raise an error.
+        check: function to call before each micro-batch. The function may raise an error.
         """
         self._rows, self._shown, self._check = rows, shown, check
         self._micro_batches, self._tokens = micro_batches, tokens

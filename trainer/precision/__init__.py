@@ -2,8 +2,8 @@
 state.
 
 Master weights, gradient norms, Adam's state and the loss are always fp32. Backend te stores weights
-in bf16 (in FP8 with --quantized-init), and the optimizer holds fp32 masters of them. Backend torch
-stores weights in fp32 and casts them for each matrix product.
+in bf16 (in FP8 with --quantized-init), and the optimizer holds fp32 copies of the weights, the
+masters. Backend torch stores weights in fp32 and casts them for each matrix product.
 
 A precision is "low" if the matrix products of layers run in 8 or 4 bits. Attention, norms and the
 head then run in bf16. Start reading at `resolve.py`.

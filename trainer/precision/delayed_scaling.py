@@ -34,8 +34,8 @@ def scaling_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def prepare_scaling(model: nn.Module, options: ComputeOptions) -> None:
-    """Create the state of delayed scaling, so that a checkpoint can be loaded into it. Otherwise
-    the first step would create the state.
+    """Create the state of delayed scaling, so that a checkpoint can be loaded into the state. If
+    this is not called, the first step creates the state.
     """
     if options.precision != "fp8-delayed":
         return

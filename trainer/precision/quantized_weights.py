@@ -37,7 +37,7 @@ def quantize_parameters(model: nn.Module) -> None:
     All weights must be allocated on a GPU.
     """
     # With gradients disabled, Transformer Engine would not store the transposed weights that the
-    # backward pass reads. Each forward pass would then compute them.
+    # backward pass reads. Each forward pass would then compute the transposed weights.
     with torch.enable_grad():
         modules: Iterator[Any] = model.modules()
         for module in modules:
@@ -50,7 +50,7 @@ def quantize_parameters(model: nn.Module) -> None:
 
 
 def is_quantized(parameter: Tensor) -> bool:
-    """Return whether a parameter is stored in FP8. Its method `quantize_` sets its values. In all
-    other operations it behaves like a bf16 tensor.
+    """Return whether a parameter is stored in FP8. Such a parameter has a method `quantize_`, which
+    sets the values. In all other operations the parameter behaves like a bf16 tensor.
     """
     return hasattr(parameter, "quantize_")

@@ -15,8 +15,8 @@ padding included.
 - torch-bshd: the same workers and padded sequences, and the trainer's own step with --backend
   torch.
 - te-bshd: as torch-bshd, with --backend te.
-- te-thd-online: workers pack sequences (next-fit) instead of padding them, and attention is THD (on
-  packed rows).
+- te-thd-online: as te-bshd, but workers pack sequences (next-fit) into rows without padding
+  between sequences (THD).
 - te-thd-shards: the trainer as users run it; its reader provides packed shards, without workers.
 - te-thd-graph: as te-thd-shards, in a CUDA graph.
 - te-thd-graph-fp8: as te-thd-graph, with --precision fp8-delayed.
