@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 Gelu = Literal["erf", "tanh"]
 Recompute = Literal["none", "selective", "full"]
-"""Values of --recompute: which activations the backward pass computes again."""
+"""Values of --recompute, which selects the activations that the backward pass computes again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +21,7 @@ class ModelOptions:
     """Shape of the model."""
 
     layers: int = 6
-    """Transformer layers."""
+    """Number of transformer layers."""
     hidden_size: int = 320
     """Width of the residual stream."""
     heads: int = 20

@@ -1,8 +1,9 @@
 """Feed of rows. A row is one or several merged buckets: the input of one micro-batch.
 
 The host writes each row into pinned memory. A single copy moves the row to the device while the
-device computes earlier rows. All rows have the same address on the device, where a CUDA graph can
-read each row.
+device computes earlier rows. All rows have the same address on the device, so that one CUDA graph
+can read all rows.
+
 The pinned memory is a ring of three stages (one row each), which limits the host to two rows ahead
 of the device. docs/benchmarks.md has the cost on the host.
 """

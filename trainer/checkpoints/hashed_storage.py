@@ -1,7 +1,7 @@
 """Writer and reader for torch.distributed.checkpoint. The writer hashes files while it writes them.
 The reader unpickles metadata safely: it accepts only a fixed list of classes.
 
-The writer runs in a background thread, beside training. xxh3_128 takes a tenth of a second per GB
+The writer runs in a background thread during training. xxh3_128 takes a tenth of a second per GB
 and releases the GIL.
 """
 

@@ -48,7 +48,7 @@ class ComputeOptions:
     """Compile layers with torch.compile. For backend torch only: the layers of backend te already
     consist of fused kernels."""
     shard: Shard = "auto"
-    """How the ranks of a job share the model. none: each rank holds the whole model. optimizer:
+    """Division of the model among the ranks. none: each rank holds the whole model. optimizer:
     each rank holds all weights, and a part of fp32 masters and Adam's state. full: each rank holds
     a part of parameters, gradients and optimizer state (FSDP2). auto: full with --replicate,
     --reshard or --context-parallel; otherwise the first of the three choices that fits into memory

@@ -1,5 +1,5 @@
-"""Lost ranks: when a collective fails, each rank finds out which ranks do not answer, prints a
-message that names them, and ends.
+"""Detect lost ranks. When a collective fails, each rank finds the ranks that do not answer, prints
+a message that names these ranks, and ends.
 
 A thread in each rank detects the failure:
 1. The threads of all ranks run a heartbeat: a small all-reduce on the CPU, every two seconds. The

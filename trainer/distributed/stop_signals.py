@@ -7,8 +7,8 @@ later. Therefore no rank waits for the vote. After a second Ctrl-C no vote takes
 ends by itself. This is safe, because a checkpoint is published only when it is complete.
 
 Python runs a signal handler between two instructions of the main thread. In training on a CPU, one
-instruction may take minutes. Therefore a separate thread reads the signals from a pipe, and answers
-at once.
+instruction may take minutes. Therefore a separate thread reads the signals from a pipe, and prints
+a message immediately.
 """
 
 from __future__ import annotations

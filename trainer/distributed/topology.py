@@ -38,7 +38,7 @@ timeout must end first, because NCCL ends a process without naming the lost rank
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
-    """Process topology: rank, world size, device, and how ranks share parameters and buckets.
+    """Process topology: rank, world size, device, and division of parameters and buckets.
 
     Ranks that share a bucket (context parallelism) have consecutive numbers. Ranks that share a
     replica of the parameters (HSDP) have consecutive numbers too. All ranks that share a bucket

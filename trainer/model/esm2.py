@@ -1,5 +1,5 @@
-"""ESM-2 on rows of packed sequences (THD) or of padded sequences (BSHD). Backends te and torch have
-the same names of parameters and state dicts.
+"""ESM-2 on rows of packed sequences (THD) or of padded sequences (BSHD). Parameters and entries of
+state dicts have the same names in backend te and in backend torch.
 
 The model computes the same function as published checkpoints. The tests compare it with Hugging
 Face's EsmForMaskedLM.
@@ -129,7 +129,7 @@ class Esm2(nn.Module):
             angles_TR = (tokens_T - sequences.cu_seqlens[span_T]).float()[:, None] * self.inv_freq
         context = self._backend.Context(sequences, angles_TR, self._slices)
         # Each layer leaves its update to the residual stream for the next layer to add. A fused
-        # kernel of backend te can then add and normalise in one pass over memory.
+        # kernel of backend te can then add and normalize in one pass over memory.
         x_tD, update_tD = torch.zeros_like(x_tD), x_tD
         for layer in self.layers:
             x_tD, update_tD = layer(x_tD, update_tD, context)

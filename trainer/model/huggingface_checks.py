@@ -1,5 +1,5 @@
-"""Checks of a Hugging Face folder before import. They refuse a model whose computation differs from
-ESM-2, and a model with a tensor that the import would not use.
+"""Checks of a Hugging Face folder before import. The checks refuse a model whose computation
+differs from ESM-2, and a model with a tensor that the import would not use.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ _DECODER: Final = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 _UNUSED: Final = re.compile(
     r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq"
 )
-"""Names of tensors that `check_tensors` accepts although they are not in `used`. transformers does
-not use them in a model with rotary embeddings, except inv_freq, which is imported separately.
+"""Names of tensors that `check_tensors` accepts although the import does not read them by name.
+transformers does not use these tensors in a model with rotary embeddings. The exception, inv_freq,
+is imported separately.
 """
 _FREQUENCIES: Final = 10_000.0
 

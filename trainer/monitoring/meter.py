@@ -97,7 +97,7 @@ class Meter:
             counts: float64[4], the second result of `Step`.
             rate: learning rate of the step.
             waited: `Feed.waited`, in seconds.
-            flush: return the line of this step at once, because a validation or a save follows.
+            flush: True to return the line of this step at once, before a validation or a save.
         """
         self._sums += counts
         self._worst = torch.maximum(self._worst, scalars[3])
@@ -106,7 +106,7 @@ class Meter:
             numbers = torch.cat([scalars[:3], self._worst.reshape(1), self._sums])
             self._sums, self._worst = torch.zeros_like(self._sums), torch.zeros_like(self._worst)
             self._pending = (step, rate, waited, numbers.to("cpu", non_blocking=True))
-            # marked after the copy: when the device has reached the mark, the copy is complete
+            # the mark follows the copy, so that the copy is complete when the device is at the mark
             self._clock.mark()
         return [*lines, *self._read()] if flush else lines
 
