@@ -72,7 +72,7 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
 
 
 def _rounded(data: DataOptions, buckets: int, capacity: int) -> str:
-    """Return a note if --tokens-per-step is not a whole number of micro-batches; "" if it is."""
+    """Return a note that --tokens-per-step is rounded; "" if no rounding is necessary."""
     tokens = buckets * capacity
     if tokens == data.tokens_per_step:
         return ""

@@ -1,5 +1,6 @@
-"""AdamW on fp32 masters (fp32 copies of the parameters). Normalization, clipping, and skipping of
-steps that are not finite need no additional pass over memory. The host does not wait for the GPU.
+"""AdamW on fp32 masters (fp32 copies of the parameters). Steps whose loss or gradient is not finite
+are skipped. Normalization, clipping and skipping need no additional pass over memory. The host does
+not wait for the GPU.
 
 | parameters | masters | AdamW |
 |---|---|---|
@@ -49,7 +50,7 @@ class Optimizer:
         shards: RowShards | None = None,
     ) -> None:
         """Args:
-        masters: fp32 values, by name, of the parameters that are not fp32. Each is sharded by FSDP2
+        masters: fp32 values, by name, of the parameters that are not fp32. FSDP2 shards each master
             like its parameter.
         gradients: gradients of `model.named_weights()`; None if they need no reduction over ranks.
         shards: rows of the parameters that this optimizer updates; None for all rows.
@@ -229,7 +230,7 @@ class Optimizer:
 
 def with_warmup(options: TrainOptions) -> tuple[TrainOptions, str]:
     """Return the options with `--warmup-steps auto` resolved, and a note for the user. The note is
-    "" if the warm-up is as long as in the published runs.
+    "" if the user chose the warm-up, or if `auto` is the warm-up of the published runs.
     """
     optimizer = options.optimizer
     if optimizer.warmup_steps != AUTO:

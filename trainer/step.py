@@ -172,7 +172,7 @@ class Step:
         gradients = self._optimizer.gradients
         gradients.reduce()
         square = gradients.square().double().reshape(1)
-        # The step's only all-reduce besides those of gradients and of delayed scaling.
+        # A step has only this all-reduce, besides those of gradients and of delayed scaling.
         totals = self._topology.sum_(torch.cat([self._sums, square]))
         self._sums.zero_()
         loss, norm = self._optimizer.step(
@@ -185,8 +185,8 @@ class Step:
 
 class GraphReplay(Generic[Result]):
     """Wrapper of a function that launches the same kernels on the same memory each time. The first
-    WARM_UP calls run the function, the next call captures it in a CUDA graph, and later calls
-    replay the graph.
+    WARM_UP calls run the function. The next call captures the function in a CUDA graph, and replays
+    the graph. Later calls replay the graph.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class GraphReplay(Generic[Result]):
     ) -> None:
         """Args:
         pool: memory pool to share with graphs that run one after the other.
-        before: function to call once, just before the capture.
+        before: function to call once, immediately before the capture.
         """
         self._function, self._pool, self._before = function, pool, before
         self._calls = 0

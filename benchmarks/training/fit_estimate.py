@@ -94,7 +94,7 @@ def fit(rows: list[dict[str, Any]]) -> None:
         ]
         return np.array(
             [*found, *(0.02 * (logs - np.log(start)))]
-        )  # the last terms keep a coefficient that the rows do not determine at its start value
+        )  # without the last terms, a coefficient that the rows do not determine could drift
 
     best = least_squares(errors, np.log(start))
     errors(best.x)

@@ -107,7 +107,7 @@ class Setting:
 
 
 def options_of(arguments: argparse.Namespace, setting: Setting, world_size: int) -> TrainOptions:
-    """Return the trainer's options for one setting; the output folder is not set."""
+    """Return the trainer's options for one setting, without an output folder."""
     data_ranks = world_size // arguments.context_parallel
     micro_batch = setting.buckets or 1
     step = arguments.buckets_per_step or micro_batch * arguments.micro_batches * data_ranks
@@ -176,7 +176,7 @@ def main() -> None:
 
 
 def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -> dict[str, Any]:
-    """Measure one setting; return the results, and the options with `auto` resolved."""
+    """Measure one setting. Return the results, and the options with `auto` resolved."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         options = options_of(arguments, setting, topology.world_size)
         output = replace(options.output, out=shared(folder, topology))
@@ -212,7 +212,7 @@ def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -
 
 
 def shared(folder: str, topology: Topology) -> str:
-    """Return, on every rank, the folder of rank 0."""
+    """Return rank 0's folder on every rank."""
     box = [folder]
     dist.broadcast_object_list(box, src=0, group=topology.checkpoint_group)
     return box[0]

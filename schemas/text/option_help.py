@@ -27,7 +27,7 @@ def with_flowing_help(options: type[T]) -> type[T]:
     Without this function, the help has the line breaks of the source. A help text in a field's
     tyro settings takes precedence.
     """
-    import docstring_parser  # lazy, because only the command line needs it. tyro depends on it.
+    import docstring_parser  # a dependency of tyro; imported here, for the command line only
     import tyro
 
     if options in _flowing:  # annotating a class again would make each call of tyro slower

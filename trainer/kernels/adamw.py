@@ -159,7 +159,7 @@ class FusedAdamW:
     ) -> None:
         """Args:
         parameters: this rank's shards, bf16. None: the kernel does not write this parameter, and
-            the caller computes it from its master.
+            the caller computes the parameter from its master.
         masters: this rank's shards, fp32.
         moments: this rank's shards of Adam's first and second moments, fp32.
         decays: weight decay of each parameter.
