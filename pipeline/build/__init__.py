@@ -1,6 +1,6 @@
-"""Build a dataset in three stages: map, reduce and commit. Any executor can run their tasks.
+"""Build a dataset in three stages: map, reduce and commit. Any executor can run the tasks.
 
-Start reading at `build_dataset.py`. The tasks' work is in `map_stage/` and `reduce_stage/`.
+Start reading at `build_dataset.py`. The code of the tasks is in `map_stage/` and `reduce_stage/`.
 """
 
 from typing import TYPE_CHECKING

@@ -20,7 +20,7 @@ from schemas.vocabulary import ESM2
 def manifest_of(
     options: DatasetOptions, build: str, inputs: Sequence[InputEntry], parts: Sequence[PackResult]
 ) -> Manifest:
-    """Return the manifest. Its totals are sums over the results of all packing tasks."""
+    """Return the manifest, with totals summed over the results of all packing tasks."""
     statistics = {
         split: SplitStatistics(capacity=options.capacity, longest=options.longest_span)
         for split in SPLITS

@@ -1,11 +1,12 @@
 """Build a dataset, from the inputs to the manifest, in three stages: map, reduce, commit.
 
-1. Map: read ranges of the inputs, tokenize, sort records into partitions (`map_stage/`).
-2. Reduce: for each partition drop duplicates, shuffle, pack, write shards (`reduce_stage/`).
-3. Commit: pack the sequences that partitions left over, verify all files, replace manifest.json.
+1. Map: read ranges of the inputs, tokenize, sort records into partitions (`map_stage/`). A
+   partition is a subset of the records, chosen by hash.
+2. Reduce: for each partition, drop duplicates, shuffle, pack, write shards (`reduce_stage/`).
+3. Commit: pack left-over sequences of all partitions, verify all files, replace manifest.json.
 
-A folder is a dataset only once it has a manifest; intermediate files are in DATASET/.build. After a
-crash at any point the same command resumes the build.
+A folder is a dataset only once it has a manifest. Intermediate files are in DATASET/.build. Run the
+same command to resume a build after a crash.
 """
 
 from __future__ import annotations
@@ -53,15 +54,15 @@ from schemas.text.redact import without_credentials
 Result = TypeVar("Result")
 
 WORKER_BYTES: Final = 400 << 20
-"""Memory that a worker may need, in bytes. Limits the number of workers that run at once."""
+"""Memory in bytes that a worker may need. It limits the number of workers (`workers_of`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
     """Result of a build.
 
-    fresh: False if the dataset already existed.
-    fates: number of residues for each reason to leave them out; None unless fresh.
+    fresh: True if this build wrote the dataset, False if the dataset already existed.
+    fates: number of residues left out for each reason; None if `fresh` is False.
     """
 
     manifest: Manifest
@@ -70,7 +71,7 @@ class Built:
 
 
 def build(options: PreprocessOptions, report: Reporter) -> Built:
-    """Build a dataset, resume its build, or return the existing dataset if it is the same.
+    """Build a dataset, or resume its build. If the same dataset already exists, return it.
 
     Raises:
         InputError: an input cannot be read or breaks a rule.
@@ -95,7 +96,7 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
 
 
 def workers_of(options: PreprocessOptions) -> int:
-    """Return the number of worker processes, which --workers, cores and memory limit."""
+    """Return the number of worker processes. The limits are --workers, cores and memory."""
     if options.memory is not None:
         memory = parse_bytes(options.memory, name="--memory")
     else:
@@ -123,7 +124,7 @@ class Build:
         self._report = report
 
     def run(self, existing: Manifest | None) -> Built:
-        """Build the dataset, unless the existing dataset is the one that the options ask for.
+        """Return the existing dataset if it matches the options; otherwise build the dataset.
 
         Raises:
             DatasetError: the existing dataset is damaged or has other inputs, and --overwrite was
@@ -141,12 +142,12 @@ class Build:
         return self.found(existing)
 
     def found(self, existing: Manifest) -> Built:
-        """Return the existing dataset, and remove its build's intermediate files."""
+        """Return the existing dataset, and remove the intermediate files of its build."""
         self._destination.clear(existing, self._work)
         return Built(manifest=existing, fresh=False)
 
     def _build(self) -> Built:
-        """Run all stages. Skip each task whose marker file says that an earlier run finished it."""
+        """Run all stages, but skip finished tasks. A finished task has a marker file."""
         map_outcome = self._map()
         options = self._options.of_dataset
         job = Job(build=map_outcome.build, options=options, out=self._out, work=self._work)
@@ -159,7 +160,7 @@ class Build:
         """Commit the dataset: pack left-over sequences, verify all files, replace the manifest.
 
         Args:
-            parts: results of all reduce tasks, in order.
+            parts: results of all reduce tasks, in the order of partitions.
         Raises:
             DatasetError: no record was kept.
         """
@@ -214,7 +215,7 @@ class Build:
     def _map(self) -> MapOutcome:
         maps = map_tasks(self._plan, self._options.of_dataset, self._work, self._options.allowed)
         hashes = hash_tasks(self._plan, self._work)
-        # hash tasks read the tables a second time
+        # tables are read twice: by map tasks and by hash tasks
         hashed = sum(task.end - task.begin for task in hashes)
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
@@ -224,10 +225,10 @@ class Build:
         return map_outcome
 
     def _refuse_other_inputs(self, existing: Manifest) -> None:
-        """Read all inputs, and compare them with those of the existing dataset.
+        """Read all inputs, and compare them with the inputs of the existing dataset.
 
         Raises:
-            DatasetError: their content differs.
+            DatasetError: the content of an input differs.
         """
         sources = self._plan.sources
         tasks = hash_tasks(self._plan, self._work, every=True)
@@ -245,9 +246,9 @@ class Build:
 
         Args:
             tasks: all tasks that wrote files.
-            parts: their results.
+            parts: results of `tasks`, in the same order.
         Raises:
-            BuildError: a file is damaged. The next run of the build writes it again.
+            BuildError: a file is damaged. The next run of the build writes the file again.
         """
         checks = verify_tasks(manifest, self._out, self._work)
         found = self._phase("verify", checks, sum(entry.bytes for entry in manifest.files()))

@@ -24,12 +24,12 @@ from schemas.manifest import Manifest
 PLAN: Final = ".build/plan.json"
 """Name of the file in the dataset's folder that holds the task list of an array job."""
 UNREADABLE: Final = "unreadable"
-"""Used instead of a digest for a task list that is damaged or of another version."""
+"""Placeholder for the digest of a task list that is damaged or of another version."""
 PARTITION_BYTES: Final = 56 << 20
 """Approximate bytes of FASTA in a partition. A reduce task holds one partition in memory, and
 writes about one shard."""
 _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
-"""Assumed ratio of decompressed to compressed size. Only the number of partitions depends on it."""
+"""Assumed ratio of decompressed to compressed size, which determines the number of partitions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +45,8 @@ class Plan:
     """(index of the source, begin, end) of each hash task. Only tables have hash tasks: map tasks
     read a table by columns, so they cannot hash its bytes."""
     partitions: int
-    """Number of partitions. It depends only on the sizes of the inputs, because another number
-    would change the bytes of the dataset."""
+    """Number of partitions. This number determines the bytes of the dataset, and therefore depends
+    only on the sizes of the inputs."""
 
     @property
     def input_bytes(self) -> int:
@@ -58,7 +58,7 @@ class Plan:
 
 
 def fasta_bytes(sources: Sequence[Source]) -> int:
-    """Return the estimated size of the inputs once decompressed, in bytes."""
+    """Return the estimated size of the decompressed inputs in bytes."""
     return sum(source.bytes * _EXPANSION[source.compression] for source in sources)
 
 
@@ -75,7 +75,8 @@ def absolute(planned: Plan) -> Plan:
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
     """Return a plan's name: two digests of 16 hexadecimal digits each, joined by a hyphen.
 
-    The first is that of the dataset (see `dataset_digest`), the second that of files and ranges.
+    The first digest is that of the dataset (see `dataset_digest`). The second digest is that of
+    files and ranges.
     """
     files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
     dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
@@ -87,7 +88,7 @@ def dataset_digest(
 ) -> str:
     """Return a digest of options, inputs (names, sizes) and version.
 
-    A plan and a manifest both hold these values, so they can be compared by this digest.
+    Plans and manifests hold these values, so the digest shows whether a manifest belongs to a plan.
     """
     return xxhash.xxh3_64_hexdigest(
         json.dumps([shape, list(inputs), version], sort_keys=True).encode()
@@ -95,13 +96,13 @@ def dataset_digest(
 
 
 class _Planned(msgspec.Struct):
-    """The field of a task list that names its plan."""
+    """The field of a task list that holds the name of the plan."""
 
     digest: str
 
 
 def planned_here(out: Folder) -> str | None:
-    """Return the digest of the unfinished task list in a dataset's folder; None if it has none."""
+    """Return the digest of the unfinished task list in a dataset's folder; None without a list."""
     content = out.content(PLAN)
     task_list = read_signed(content, _Planned)
     return None if content is None else UNREADABLE if task_list is None else task_list.digest
@@ -118,7 +119,7 @@ def comes_of(manifest: Manifest, plan: str) -> bool:
 
 
 def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
-    """Find the inputs, read a few bytes of each, and cut them into tasks.
+    """Find the inputs, read a few bytes of each input, and cut the inputs into tasks.
 
     Raises:
         InputError: an input is missing, unreadable or named twice.

@@ -1,6 +1,6 @@
-"""Options of `thdpack preprocess`, checked here once; the rest of the pipeline trusts them.
+"""Options of `thdpack preprocess`. Only this module checks the options.
 
-`DatasetOptions` determine the content of a dataset, and its digest includes them.
+`DatasetOptions` determine the content of a dataset. The dataset's digest includes these options.
 `PreprocessOptions` adds options that affect only how a build runs.
 """
 
@@ -19,7 +19,7 @@ from schemas.text.byte_size import parse_bytes
 _LEAST_MEMORY: Final = 256 << 20
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: two base classes cannot both have them
+@dataclass(frozen=True, kw_only=True)  # no slots: only one base class may have slots
 class _Places:
     """Inputs and destination of a build."""
 
@@ -33,22 +33,25 @@ class DatasetOptions(SequenceLimits):
 
     capacity: int = 16_384
     """Tokens per bucket, <cls> and <eos> included. A bucket is one row of a training step. 16384
-    suits one GPU and a model of 650M parameters. Choose more for a smaller model, and less if
-    memory is short."""
+    suits one GPU and a model of 650M parameters. Use a larger number for a smaller model,
+    and a smaller number if memory is short."""
     max_seq_len: int = 1_024
-    """Longest sequence in tokens, <cls> and <eos> included. ESM-2 was trained with 1024."""
+    """Maximum length of a sequence in tokens, <cls> and <eos> included. ESM-2 was trained with
+    1024."""
     long: Literal["truncate", "split", "drop"] = "truncate"
-    """How to treat records longer than --max-seq-len: `truncate` keeps their first residues,
-    `split` cuts them into consecutive pieces, `drop` leaves them out."""
+    """Treatment of records longer than --max-seq-len. `truncate` keeps the first residues, `split`
+    cuts a record into consecutive sequences, and `drop` leaves the record out."""
     min_residues: int = 1
     """Leave out records with fewer residues."""
     on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (as max_seqs)
-    """How to treat a letter outside the vocabulary (J, digits, …): `unk` makes it <unk> and counts
-    it, `skip` leaves its record out, `error` ends the build and names file and line. Default: unk,
-    but the build ends with an error if more than half of an input would become <unk>."""
+    """Treatment of letters outside the vocabulary (J, digits, …). `unk` replaces the letters by
+    <unk> and counts them. `skip` leaves out records with such letters. `error` ends the build and
+    names file and line. Default: unk, but the build ends with an error if more than half of an
+    input would become <unk>."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
-    """`exact` keeps the first of all records with the same residues, in input order. `cropped` also
-    drops records that are the same after --long truncate. `none` keeps all."""
+    """`exact` drops each record that has the same residues as an earlier record. `cropped` also
+    drops each record that equals an earlier record after --long truncate. `none` keeps all
+    records."""
     valid_fraction: float = 0.01
     """Share of records that go to the valid split. The choice depends on the hash of a record's
     first max-seq-len - 2 residues. Therefore the order of inputs does not matter, and records that
@@ -56,8 +59,8 @@ class DatasetOptions(SequenceLimits):
     seed: int = 0
     """Seed of the global shuffle."""
     packer: PackerName = "balanced"
-    """How sequences are packed into buckets. `balanced` fills 99.99 % and gives all buckets nearly
-    the same attention cost; the others are for comparison."""
+    """Algorithm that packs sequences into buckets. `balanced` reaches a fill of 99.99 % and gives
+    all buckets nearly the same attention cost. The other algorithms are for comparison."""
     max_seqs: Optional[int] = None  # noqa: UP045 (tyro needs 0.1 s to understand `int | None`)
     """Maximum number of sequences in a bucket. Default: max(127, capacity / 128 - 1). More
     sequences make attention kernels slower."""
@@ -145,22 +148,22 @@ class PreprocessOptions(DatasetOptions, _Places):
     """
 
     executor: ExecutorName = "processes"
-    """Where tasks run: in processes of this machine, or on a Ray cluster (extra `ray`). The bytes
-    written are the same. For Slurm and other schedulers see `thdpack plan-tasks`."""
+    """Place where tasks run: processes of this machine, or a Ray cluster (extra `ray`). The dataset
+    has the same bytes in both cases. For Slurm and other schedulers, see `thdpack plan-tasks`."""
     ray_address: Optional[str] = None  # noqa: UP045
-    """Ray cluster to use: `auto`, or the address of its head node, such as head:6379. Default:
-    start one on this machine for the build."""
+    """Ray cluster to use: `auto`, or the address of a head node, such as head:6379. Default: start
+    a cluster on this machine for the build."""
     workers: Optional[int] = None  # noqa: UP045
-    """Tasks that run at once. Default: one for each core of this machine, or of the cluster with
-    --ray-address. The bytes written are the same."""
+    """Number of tasks that run at once. Default: one task for each core of this machine, or of the
+    cluster with --ray-address. The number does not change the dataset's bytes."""
     memory: Optional[str] = None  # noqa: UP045
-    """Limit of memory on this machine, such as 2G. With less memory, fewer tasks run at once. The
-    bytes written are the same."""
+    """Memory limit on this machine, such as 2G. With less memory, fewer tasks run at once. The
+    limit does not change the dataset's bytes."""
     scratch: Optional[str] = None  # noqa: UP045
-    """With --out in a store: folder on a local disk for work in progress, instead of the store.
-    This is faster, but only this machine can work on the build and resume it."""
+    """Folder on a local disk for intermediate files, if --out is in an object store. Such a build
+    is faster, but only this machine can work on the build and resume it."""
     overwrite: bool = False
-    """Replace a dataset of other inputs or options, or an unfinished task list."""
+    """Replace a dataset that has other inputs or options, or an unfinished task list."""
     allow_nucleotides: bool = False
     """Read inputs that look like nucleotides, and treat A, C, G and T as residues. Without this
     option, such an input is an error."""
@@ -191,7 +194,7 @@ class PreprocessOptions(DatasetOptions, _Places):
         ):
             raise ValueError(
                 f"--scratch {self.scratch} is for --out in a store; "
-                "on a disk, work in progress lies in the dataset's folder"
+                "on a disk, intermediate files are in the dataset's folder"
             )
         if self.scratch is not None and EXECUTORS[self.executor].remote:
             raise ValueError(
@@ -208,7 +211,7 @@ class PreprocessOptions(DatasetOptions, _Places):
 
     @property
     def of_dataset(self) -> DatasetOptions:
-        """Options that tasks need. The inputs are left out: a build may have ten thousand."""
+        """Options that tasks need. The inputs are left out, because there may be ten thousand."""
         return DatasetOptions(
             **{field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         )

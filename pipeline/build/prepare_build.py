@@ -29,7 +29,7 @@ def prepared(
     """Claim the destination; yield the plan of a build, and the existing dataset or None.
 
     Raises:
-        InputError: an input cannot be read, or the destination lies inside one.
+        InputError: an input cannot be read, or the destination lies inside an input.
         DatasetError: another dataset or task list exists, and --overwrite was not given.
         BuildError: another build is running.
     """
@@ -50,8 +50,8 @@ def prepared(
 
 
 def existing_dataset(destination: Destination, options: PreprocessOptions) -> Manifest | None:
-    """Return the existing manifest; None if there is none, or if it is broken and --overwrite was
-    given.
+    """Return the existing manifest; None if no manifest exists. With --overwrite, also return None
+    for a broken manifest.
 
     Raises:
         ManifestError: the manifest is broken, and --overwrite was not given.
@@ -96,7 +96,7 @@ def _refuse_other_plan(destination: Destination, options: PreprocessOptions, pla
     """Refuse to replace an unfinished task list; with --overwrite, remove it.
 
     Raises:
-        DatasetError: the list is of another plan, and --overwrite was not given.
+        DatasetError: the list belongs to another plan, and --overwrite was not given.
     """
     listed = planned_here(destination.out)
     if listed is None or listed == plan_digest(options, planned):
@@ -104,4 +104,4 @@ def _refuse_other_plan(destination: Destination, options: PreprocessOptions, pla
     if not options.overwrite:
         where = destination.out.where()
         raise DatasetError(f"{where}: tasks of another plan ({listed}) are unfinished; {OTHER_OUT}")
-    destination.out.remove(PLAN)  # later runs of its tasks fail with the error "plan is gone"
+    destination.out.remove(PLAN)  # its tasks then fail with the error "plan is gone"

@@ -19,24 +19,24 @@ class Reporter(Protocol):
     """Interface of the classes that show the progress of a build."""
 
     def phase(self, name: str, total_bytes: int) -> None:
-        """Begin a phase that will read about `total_bytes`; 0 if this is unknown."""
+        """Begin a phase. `total_bytes` is the approximate number of bytes to read, 0 if unknown."""
 
     def advance(self, done_bytes: int) -> None:
-        """Count bytes of the phase that were read since the last call."""
+        """Count the bytes that were read since the last call."""
 
     def note(self, text: str, **values: Any) -> None:
-        """Show a line that the user should know; `values` are for machines."""
+        """Show a line of text. JSON output also holds `values`."""
 
 
 def reporter(*, as_json: bool) -> AbstractContextManager[Reporter]:
-    """Return a context manager that provides a JSON reporter, or one that suits standard error."""
+    """Return a context manager of a reporter: for JSON, for a terminal, or for plain text."""
     if as_json:
         return nullcontext(JsonReporter())
     return TerminalReporter() if sys.stderr.isatty() else nullcontext(PlainReporter())
 
 
 class PlainReporter:
-    """Prints a line when a phase begins and every ten seconds, on standard error."""
+    """Prints a line on standard error when a phase begins, and then every ten seconds."""
 
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done = name, total_bytes, 0
@@ -63,7 +63,7 @@ class PlainReporter:
 
 
 class JsonReporter:
-    """Prints one JSON object per line on standard output, with `event` phase, progress or note."""
+    """Prints one JSON object per line on standard output. `event` is phase, progress or note."""
 
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done, self._said = name, total_bytes, 0, time.monotonic()

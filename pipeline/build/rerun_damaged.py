@@ -1,4 +1,4 @@
-"""Run a task again if its work file was damaged after it was written.
+"""Run a task again if a file that the task wrote was damaged later.
 
 A work file is a spill (records from a map task) or a rest (sequences that did not fill a bucket).
 A marker is a file that says that a task has finished.
@@ -23,12 +23,12 @@ T = TypeVar("T")
 def mended(
     work: Callable[[], T], run_again: Callable[[str], None], folder: Folder, report: Reporter
 ) -> T:
-    """Return the result of `work`. If `work` finds a damaged spill or rest, run the task that wrote
-    that file again, then retry `work`.
+    """Return the result of `work`. If `work` finds a damaged spill or rest, rerun the task that
+    wrote the file, then retry `work`.
 
     Args:
-        run_again: function that runs the task with the given name, whose marker has been removed.
-            If `work` itself runs every task without a marker, this function may do nothing.
+        run_again: function that reruns the task of a given name. The task's marker has been
+            removed. If `work` itself runs all tasks without markers, `run_again` may do nothing.
         folder: folder of the work files.
     Raises:
         DamagedSpillError: `work` found a damaged file in every attempt.

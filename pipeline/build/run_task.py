@@ -32,13 +32,13 @@ def run_once(
 
     Args:
         out: the dataset's folder; names of shards and records/ files are relative to it.
-        durable: sync the files that later tasks read, and only then write the marker. Needed if
-            another machine uses the result without checking the files' hashes
+        durable: sync the files that later tasks read, and only then write the marker. This is
+            needed if another machine uses the result without checking the files' hashes
             (`task_markers.finished`).
     Raises:
         ThdpackError: the task failed.
         BuildError: a file of an earlier task is gone.
-        InputError: the input has changed since it was planned.
+        InputError: the input has changed since the build was planned.
     """
     earlier = believed(task, out)
     if earlier is not None:
@@ -53,7 +53,7 @@ def run_once(
     assert isinstance(done, task.result_type)
     if isinstance(task, MapTask | HashTask) and not unchanged(task.source):
         raise InputError(
-            "changed while it was read, or since it was planned; run the same command again",
+            "changed while it was read, or since the build was planned; run the same command again",
             source=task.source.url,
         )
     leave_marker(task, done, out, durable=durable)

@@ -1,5 +1,7 @@
-"""Exact statistics of a split's buckets. Tasks compute them for the buckets that they write, and
-the build adds them up."""
+"""Exact statistics of a split's buckets.
+
+Each task computes statistics of the buckets that it writes, and the build adds these up.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ _FILL_BINS = 100
 class SplitStatistics:
     """Sums and histograms over the buckets of one split.
 
-    All values are integers, so that the result does not depend on the order of additions.
+    All values are integers, so that the result does not depend on the order of additions. A
+    bucket's tail, the padding after its last sequence, is cut into tail pieces.
 
-    capacity: tokens per bucket
-    longest: tokens of the longest sequence, padding included; `longest` and `capacity` determine
+    capacity: number of tokens per bucket
+    longest: maximum tokens of a sequence, its padding included; `longest` and `capacity` determine
         the widths of the bins
     cost_sum, cost_square_sum, cost_max: sum, sum of squares and maximum of the buckets' attention
         costs; a bucket's cost is the Σ length² of its sequences
@@ -55,15 +58,15 @@ class SplitStatistics:
         tail: NDArray[np.int64],
         tail_pieces: NDArray[np.int64],
     ) -> None:
-        """Count B buckets with N sequences.
+        """Add B buckets with N sequences to all statistics.
 
         Args:
             lengths: int64[N], real tokens of each sequence.
-            spans: int64[N], tokens of each sequence with its length-multiple padding. Attention
-                processes all of them.
+            spans: int64[N], tokens of each sequence, length-multiple padding included. Attention
+                processes this padding, too.
             bucket: int64[N], bucket of each sequence, 0 … B - 1.
             tail: int64[B], number of padding tokens after the last sequence.
-            tail_pieces: int64[B], number of pieces that the tail is cut into.
+            tail_pieces: int64[B], number of tail pieces.
         """
         if tail.size == 0:
             return
@@ -84,7 +87,7 @@ class SplitStatistics:
         self.add_costs(cost)
 
     def add_costs(self, cost: NDArray[np.int64]) -> None:
-        """Count B buckets in the statistics of attention cost, but not in the other statistics.
+        """Add B buckets to the statistics of attention cost, but not to the other statistics.
 
         Args:
             cost: int64[B], Σ length² of each bucket.
@@ -136,10 +139,10 @@ class SplitStatistics:
         )
 
     def histograms(self) -> dict[str, Histogram]:
-        """Return the histograms in the form of the manifest, without empty bins at both ends.
+        """Return the histograms in the form of the manifest, without the empty bins at each end.
 
-        `length`: tokens of a sequence. `fill`: real tokens of a bucket, percent of its capacity.
-        `cost`: Σ length² of a bucket. `sequences`: number of sequences in a bucket.
+        `length`: number of tokens in a sequence. `fill`: real tokens in a bucket, in percent of the
+        capacity. `cost`: Σ length² of a bucket. `sequences`: number of sequences in a bucket.
         """
         found: dict[str, Histogram] = {}
         for name, counts in self.counts.items():

@@ -1,7 +1,8 @@
-"""The tasks of each stage of a build. They depend on the plan alone, so all machines agree on them.
+"""The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
-Stages run in this order: map (and hash), reduce, and one or more levels of rest tasks, which pack
-left-over sequences. The tasks of one stage do not depend on each other.
+Stages run in this order: map and hash tasks, reduce tasks, and one or more levels of rest tasks. A
+rest is a file of sequences that did not fill a bucket. A rest task packs several rests. The tasks
+of one stage do not depend on each other.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def map_tasks(
 
 
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
-    """Return tasks that hash input tables, because map tasks do not read those as bytes. With
-    `every`, return tasks that hash all inputs."""
+    """Return tasks that hash input tables. Map tasks hash all other inputs, but read tables by
+    columns. With `every`, return tasks that hash all inputs."""
     ranges = every_range(planned.sources) if every else planned.hashed
     return [
         HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work)
@@ -58,7 +59,7 @@ def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
     """Yield levels of tasks that pack the rests of partitions.
 
     A task packs only a few rests, to bound its memory. Each level packs the rests that the previous
-    level wrote. The last level is one task.
+    level wrote. The last level has one task.
     """
     if not rests:
         return

@@ -1,9 +1,9 @@
-"""Markers of finished tasks, which tell a rerun which tasks to skip.
+"""Markers are JSON files that finished tasks leave. They tell a rerun which tasks to skip.
 
-A finished task leaves `<name>.json` in the work folder. It holds a digest of everything that the
-task depended on, the code included, and the size and hash of every file that the task wrote. A
-rerun skips the task only if both still match, and if the result is of the task's type
-(`task_results.py`).
+A finished task leaves `<name>.json` in the work folder. This file holds a digest of everything that
+the task depended on, the code included, and the size and hash of every file that the task wrote. A
+rerun skips the task only if the digest and all files still match, and the result has the task's
+type (`task_results.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Result]):
-    """Result of a task, and whether it was read from the marker of an earlier run."""
+    """Result of a task. `skipped` is True if the result is from the marker of an earlier run."""
 
     result: Result
     skipped: bool
@@ -78,9 +78,9 @@ def believed(task: Task[Result], out: Folder) -> Result | None:
 
 
 def finished(task: Task[Result], out: Folder) -> Result | None:
-    """Return the result of a task that ran on another machine, or None.
+    """Return the result of a task that ran on another machine; None if it has not finished.
 
-    Only the sizes of its files are checked, because `run_once` has made them durable.
+    Only the sizes of the task's files are checked, because `run_once` has made the files durable.
     """
     marker = read_signed(task.work.content(_marker(task)), _Marker)
     result = (
@@ -141,7 +141,7 @@ def _marker(task: Task[Any]) -> str:
 
 
 def _digest(task: Task[Any]) -> str | None:
-    """Return a digest of everything that a task's result depends on; None if it leaves no
+    """Return a digest of everything that a task's result depends on; None if the task leaves no
     marker."""
     identity = task.identity()
     if identity is None:

@@ -31,7 +31,7 @@ class WorkFile:
 class MapResult:
     """Result of a map task.
 
-    pieces: xxh3_128 of each piece of the task's range; empty for tables
+    pieces: xxh3_128 of each piece (`Source.piece` bytes) of the task's range; empty for tables
     """
 
     spill: WorkFile
@@ -43,14 +43,14 @@ class MapResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashResult:
-    """Result of a hash task: xxh3_128 of each piece of its range."""
+    """Result of a hash task: xxh3_128 of each piece (`Source.piece` bytes) of the range."""
 
     pieces: tuple[Hash, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
-    """Result of a task that packs sequences: shards and statistics of each split, records/, rest.
+    """Result of a task that packs sequences. `shards` and `statistics` have the splits as keys.
 
     rest: file of the sequences that did not fill a bucket; None if there are none
     token_counts: number of occurrences of each token id in the shards

@@ -1,6 +1,6 @@
 """Tasks: the steps of a build as plain data that can be sent to other processes and machines.
 
-`run_task.py` runs them. A task's `identity` holds everything that its result depends on. A digest
+`run_task.py` runs tasks. A task's `identity` holds everything that its result depends on. A digest
 of the identity is stored in the task's marker, a JSON file that records that the task has finished.
 Tasks write two kinds of work files: a map task writes a spill (records sorted by partition), and a
 packing task may write a rest (sequences that did not fill a bucket).
@@ -62,10 +62,10 @@ class Task(Protocol[Result]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapTask:
-    """Read the records in bytes [begin, end) of `source`, tokenize, and sort into partitions.
+    """Read the records in bytes [begin, end) of `source`; tokenize and sort them into partitions.
 
-    allowed: inputs to accept although they do not look like unaligned proteins. The identity does
-        not include this, because it does not change the result.
+    allowed: kinds of suspicious input that the user allows. The identity does not include
+        `allowed`, which does not change the result.
     """
 
     result_type: ClassVar[type[MapResult]] = MapResult
@@ -97,7 +97,7 @@ class MapTask:
                 self.source.compression,
                 self.source.piece,
             ],
-            # add the URL: fingerprints of web servers distinguish versions of one URL, not URLs
+            # add the URL: the fingerprint of a web server is unique only within one URL
             "url": self.source.url if is_url(self.source.url) else "",
             "range": [self.begin, self.end],
             "partitions": self.partitions,
@@ -107,7 +107,7 @@ class MapTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HashTask:
-    """Hash bytes [begin, end) of `source`, a table. Map tasks, which read columns, cannot do it."""
+    """Hash bytes [begin, end) of a table. Map tasks read a table by columns and cannot hash it."""
 
     result_type: ClassVar[type[HashResult]] = HashResult
 
@@ -136,8 +136,7 @@ class Job:
 
     build: digest of inputs, options and version
 
-    The results of the map stage are not here but in the file `mapped`, because they grow with the
-    inputs.
+    The results of the map stage grow with the inputs. Therefore they are in the file `mapped`.
     """
 
     build: str
@@ -182,7 +181,7 @@ class ReduceTask(_PackingTask):
 
     @property
     def final(self) -> bool:
-        """Whether this task must pack all its sequences: if there is only one partition."""
+        """True if this task must pack all its sequences, because there is only one partition."""
         return self.partitions == 1
 
     @property
@@ -200,7 +199,8 @@ class ReduceTask(_PackingTask):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestTask(_PackingTask):
-    """Pack the rests of other tasks. A `final` task packs everything; others leave a rest."""
+    """Pack the rests of other tasks. A `final` task packs all sequences; other tasks may write a
+    rest."""
 
     result_type: ClassVar[type[PackResult]] = PackResult
 
@@ -256,4 +256,4 @@ class VerifyTask:
         return f"verify-{self.index:06d}"
 
     def identity(self) -> None:
-        """Return None: files may have changed since an earlier run."""
+        """Return None, because files may have changed since an earlier run."""

@@ -1,4 +1,6 @@
-"""`thdpack verify`: compare a dataset with its manifest, and with --deep records/ with buckets.
+"""`thdpack verify`: compare a dataset with its manifest.
+
+--deep also compares records/ with the buckets.
 
 The deep check takes about 60 bytes of memory per record: 4 GB for 60 M records.
 """
@@ -18,7 +20,7 @@ from pipeline.storage.read_manifest import read_manifest
 
 
 def verify_dataset(dataset: str | Path, *, deep: bool, workers: int | None = None) -> list[str]:
-    """Return one line for each problem of a dataset; an empty list if there is none.
+    """Return one line for each problem of a dataset.
 
     Raises:
         ManifestError: the manifest is missing or damaged.

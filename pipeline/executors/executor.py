@@ -23,7 +23,7 @@ OutcomeOut = TypeVar("OutcomeOut", covariant=True)
 class Work(Protocol[TaskIn, OutcomeOut]):
     """Function that does one task.
 
-    durable: sync files that later tasks read, because those tasks may run on other machines.
+    durable: True to sync files for later tasks, because those may run on other machines.
     """
 
     def __call__(self, task: TaskIn, on_bytes: OnBytes, *, durable: bool) -> OutcomeOut: ...
@@ -42,9 +42,9 @@ class Executor(Protocol):
         """Run all tasks; stop at the first error.
 
         Args:
-            work: does one task. It must be a module-level function: workers find it by its name.
-            on_outcome: called with each task's index and outcome, in the order in which they end.
-            on_bytes: called with the number of bytes read since the last call.
+            work: module-level function that does one task. Workers find this function by its name.
+            on_outcome: function that is called with a task's index and outcome when the task ends.
+            on_bytes: function that is called with the number of bytes read since the last call.
         Raises:
             ThdpackError: a task failed.
             BuildError: workers died.
@@ -60,8 +60,7 @@ class ExecutorRequest:
     """Requirements of a build on its executor.
 
     out: the dataset's folder, to which every worker needs access
-    workers: number of tasks that may run at once on this machine, which --workers, cores and memory
-        limit
+    workers: number of tasks that may run at once on this machine, given --workers, cores and memory
     asked_workers: value of --workers
     address: value of --ray-address
     """
@@ -73,7 +72,7 @@ class ExecutorRequest:
 
 
 class SerialExecutor:
-    """Runs tasks one after another in this process. A scheduler's array jobs use it."""
+    """Runs tasks one after another in this process, for a scheduler's array jobs."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable

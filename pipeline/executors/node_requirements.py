@@ -17,9 +17,10 @@ from schemas.errors import BuildError
 class NodeRequirements:
     """Requirements that every node must meet.
 
-    file: name of a file in the dataset's folder, which every node must see; None if nodes need not
+    file: name of a file in the dataset's folder that every node must see; None if nodes need not
         share a folder
-    versions: versions, on the driver, of all code that determines a dataset's bytes
+    versions: versions of all code that determines a dataset's bytes, on the driver (the process
+        that runs the build)
     """
 
     file: str | None
@@ -29,7 +30,7 @@ class NodeRequirements:
         """Refuse to work on a node that does not meet the requirements.
 
         Raises:
-            BuildError: the node does not meet them. The message names the node.
+            BuildError: the node does not meet a requirement. The message names the node.
         """
         if self.file is not None and out.size(self.file) is None:
             raise BuildError(

@@ -28,9 +28,9 @@ _PACKAGES_FOLDER: Final = str(Path(__file__).parents[2])
 
 
 def preload(*modules: str) -> None:
-    """Begin to import modules that workers need, in the background.
+    """Begin to import modules that workers need, in a background process.
 
-    Call this before other imports. The imports of both processes then run at the same time.
+    Call this before other imports, so that both processes import at the same time.
     """
     _CONTEXT.set_forkserver_preload([__name__, *modules])
     _start_fork_server()
@@ -69,8 +69,8 @@ def _safe_path() -> Iterator[None]:
 class ProcessExecutor:
     """Runs tasks in processes of this machine.
 
-    Workers end with the process that started them, even if that process is killed. They then leave
-    only unfinished temporary files.
+    Workers end with the process that started them, even if that process is killed. In that case,
+    workers leave only unfinished temporary files.
     """
 
     def __init__(self, workers: int) -> None:

@@ -32,7 +32,7 @@ from pipeline.storage.folder import Folder
 from schemas.errors import ThdpackError
 
 _QUEUED: Final = 2
-"""Batches of tasks submitted for each core: one that runs, and one that Ray starts next."""
+"""Number of batches submitted for each core: the running batch, and the next batch."""
 _TOGETHER: Final = 8
 """Maximum number of tasks in a batch. Between batches a worker waits 3 ms, which is 2 % of a short
 task. Batches are smaller towards the end of a stage."""
@@ -41,14 +41,14 @@ _LOOK_SECONDS: Final = 1.0
 
 
 class RayExecutor:
-    """Runs tasks as Ray tasks of one core each. The first error ends all of them."""
+    """Runs tasks as Ray tasks of one core each. The first error ends all tasks."""
 
     def __init__(self, out: Folder, *, address: str | None, workers: int | None) -> None:
         """
         Args:
             out: the dataset's folder, which every node must see.
             address: address of a cluster. None starts a cluster on this machine.
-            workers: number of tasks that run at once. None means one for every core.
+            workers: number of tasks that run at once. None means one task per core.
         Raises:
             BuildError: Ray is not installed, or no cluster answers at the address.
         """
@@ -82,8 +82,7 @@ class RayExecutor:
     def end(self) -> None:
         """Leave the cluster in a background thread. Call this when no more tasks follow.
 
-        The thread saves time: Ray tells the cluster at once, but then waits 0.25 s for one of its
-        own threads.
+        The thread saves time, because leaving takes 0.25 s: Ray waits for one of its own threads.
         """
         if self._leaving is not None:
             return
@@ -132,22 +131,22 @@ class RayExecutor:
                 self._submit(work, tasks, waiting)
 
     def _give_up(self) -> None:
-        """Cancel submitted batches, so that `run` cannot mistake their outcomes for later ones."""
+        """Cancel submitted batches, so that the next `run` does not receive their outcomes."""
         for reference in self._running:
             self._ray.cancel(reference)
         self._running.clear()
 
     def _write_shared_file(self) -> None:
-        """Write a file that every task looks for. It is missing on a node that does not share the
-        folder."""
+        """Write a file that every task looks for. A node that does not share the folder lacks this
+        file."""
         name = f".build/shared-{uuid.uuid4().hex}.tmp"
         with self._out.written(name, durable=False):
             pass
         self._driver = replace(self._driver, file=name)
 
     def _has_other_nodes(self) -> bool:
-        """Whether tasks may run on other machines. If so, tasks must sync their files, because a
-        machine that fails loses its page cache."""
+        """Return whether tasks may run on other machines. If so, tasks must sync their files,
+        because a machine that fails loses its page cache."""
         own_node = self._ray.get_runtime_context().get_node_id()
         return any(node["Alive"] and node["NodeID"] != own_node for node in self._ray.nodes())
 
@@ -183,7 +182,7 @@ def _work(
     durable: bool,
     driver: NodeRequirements,
 ) -> tuple[list[Any], int]:
-    """Run tasks on a worker until one raises a ThdpackError. That error is then the last outcome.
+    """Run tasks on a worker until a task raises a ThdpackError, which is then the last outcome.
 
     Returns:
         Outcomes of the tasks, and the number of bytes read.

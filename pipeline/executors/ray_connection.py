@@ -20,8 +20,8 @@ RETRIES: Final = 8
 """Maximum number of retries of a task whose worker or node died."""
 _CONNECT_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 80 << 20
-"""Size of Ray's object store in bytes. The store stays almost empty, so this is about the minimum
-that Ray accepts."""
+"""Size of Ray's object store in bytes. The store stays almost empty, so its size is about the
+minimum that Ray accepts."""
 
 
 _first_task: Any = None
@@ -97,11 +97,11 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
             **own,
         )
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ImportError) as error:
-        # Ray's own text for `auto` would name options of Ray's commands
+        # replace Ray's message for `auto`, which names options of Ray's commands
         if address == "auto" and "RAY_ADDRESS" not in os.environ:
             reason = (
                 "no Ray cluster runs on this machine: start one with `ray start --head`, give the "
-                "HOST:PORT of one, or omit --ray-address"
+                "HOST:PORT of a cluster, or omit --ray-address"
             )
         else:
             reason = f"no cluster answers ({error})"
@@ -112,10 +112,10 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
 
 
 def _job_config(ray: Any, address: str | None) -> Any:
-    """Return settings with which workers import our packages, not those of the current folder.
+    """Return settings that make workers import our packages, not packages of the current folder.
 
     Ray puts the driver's current folder first on its workers' sys.path unless `_client_job` is set.
-    For Ray's client and for submitted jobs, return None, because Ray sets these itself.
+    For Ray's client and for submitted jobs, return None, because Ray itself sets the path.
     """
     if (address or "").startswith("ray://") or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
         return None

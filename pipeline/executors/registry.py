@@ -21,7 +21,7 @@ class ExecutorKind:
     open: function that starts the workers.
         Raises:
             BuildError: a library is missing, or a cluster does not answer.
-    remote: whether tasks may run on other machines, and in another working directory.
+    remote: True if tasks may run on other machines, and in another working directory.
     """
 
     open: Callable[[ExecutorRequest], AbstractContextManager[Executor]]

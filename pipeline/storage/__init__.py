@@ -1,6 +1,6 @@
 """Files on local disks and in object stores: open, list, retry, and write atomically.
 
-Callers use a `Folder` for both. Start reading at `folder.py`.
+`Folder` is the interface to disks and stores. Start reading at `folder.py`.
 """
 
 from typing import TYPE_CHECKING

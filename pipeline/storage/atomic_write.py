@@ -16,7 +16,7 @@ from schemas.errors import BuildError
 
 
 class HashingWriter:
-    """A binary file for writing that hashes its content. pyarrow accepts it like any file."""
+    """A writable binary file that hashes its content. pyarrow accepts it like any file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -102,11 +102,11 @@ def written_atomically(
 
     Args:
         final: path under which the file appears when it is complete.
-        scratch: folder on the same file system.
-        durable: whether to fsync before the rename. The name itself survives a power cut only after
+        scratch: folder of the temporary file, on the same file system as `final`.
+        durable: True to fsync before the rename. The name itself survives a power cut only after
             `sync_folder`. One call of that function is enough for all files of a folder.
-        finisher: if given, it runs fsync and rename, and the file exists when the finisher's
-            context ends.
+        finisher: object that runs fsync and rename. The file exists when the finisher's context
+            ends. With None, the calling thread runs fsync and rename.
     Raises:
         BuildError: the disk is full or cannot be written.
     """

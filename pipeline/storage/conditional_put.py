@@ -1,4 +1,4 @@
-"""Conditional writes of objects: of two writers, exactly one wins."""
+"""Conditional writes of objects: if two writers compete, exactly one wins."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ may still fail, so AWS asks for a retry."""
 
 
 def put_if(fs: AbstractFileSystem, path: str, content: bytes, version_tag: str | None) -> bool:
-    """Write an object if its version is still the expected one; return whether it was written.
+    """Write an object if it still has the expected version; return whether it was written.
 
-    On s3 the store itself checks the condition during the write. On a store without conditional
+    On s3, the store itself checks the condition during the write. On a store without conditional
     writes, and on gs when an object is replaced, the version is compared just before the write.
 
     Args:
@@ -66,9 +66,10 @@ def _put_s3(fs: AbstractFileSystem, path: str, content: bytes, condition: dict[s
 
 
 def _knows_no_conditions(error: OSError) -> bool:
-    """Whether a store says that it does not support the header that holds the condition.
+    """Return whether an error says that the store does not support the condition's header.
 
-    Any other error may be temporary. After such an error, an unconditional write would be wrong.
+    Any other error may be temporary. After a temporary error, an unconditional write would be
+    wrong.
     """
     status, code, message = answer_of(error)
     return (

@@ -1,7 +1,7 @@
 """The interface through which builds read and write datasets and intermediate files.
 
-A folder is on a local disk (`LocalFolder`) or is a prefix of an object store (`ObjectFolder`). In
-both, a file appears under its name only when it is complete. Folders are plain data, and can be
+A folder is on a local disk (`LocalFolder`) or is a prefix of an object store (`ObjectFolder`). A
+file appears under its name only when the file is complete. Folders are plain data, and can be
 sent to another process or machine.
 """
 
@@ -29,9 +29,9 @@ class Part:
 
 
 class Folder(Protocol):
-    """Files by name, with `/` between folders.
+    """A folder of files. A file's name holds `/` after each sub-folder.
 
-    local: whether small reads at many places are cheap.
+    local: True if small reads at many positions are cheap.
     """
 
     @property
@@ -51,7 +51,7 @@ class Folder(Protocol):
         """Yield a writer for a file, which appears when the context ends without an error.
 
         Args:
-            durable: whether the file must survive a power cut after the dataset is committed.
+            durable: True if the file must survive a power cut after the dataset is committed.
             finisher: if given, the file appears when the finisher's context ends.
         Raises:
             BuildError: the file cannot be written.
@@ -99,7 +99,7 @@ class Folder(Protocol):
         ...
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Whether a file is still the one that was written with this `version_tag`."""
+        """Return whether a file is unchanged since it was written with this `version_tag`."""
         ...
 
     def remove(self, name: str) -> None:

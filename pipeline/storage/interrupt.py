@@ -27,7 +27,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 def interrupts_deferred() -> Iterator[None]:
     """Defer interrupts: inside this context, only `raise_if_interrupted` raises them.
 
-    Without this, an interrupt can raise between any two instructions, and could leave a lock of the
+    Otherwise, an interrupt could be raised between any two instructions, and leave a lock of the
     standard library locked for ever.
 
     Raises:

@@ -89,8 +89,8 @@ class LocalFolder:
         return self.version_tag(name)
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Compare the content too, because it may be wrong after a power cut although size and time
-        are right."""
+        """Compare the content, too. After a power cut, the content may be wrong although size and
+        time are right."""
         path = self.path / name
         try:
             found = path.lstat()  # a build never writes a link

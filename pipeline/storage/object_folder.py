@@ -1,9 +1,9 @@
 """A prefix of an object store as a folder.
 
 A file is first written to a local temporary file, hashed, and then uploaded as a whole. An upload
-creates a complete object or none. Large objects are uploaded in parts, which the store joins at the
-end. Failed requests are retried (see pipeline.storage.retries). Temporary files are in TMPDIR; each
-is about as large as a shard.
+creates a complete object or no object. Large objects are uploaded in parts, which the store joins
+at the end. Failed requests are retried (see pipeline.storage.retries). Temporary files are in
+TMPDIR; each is about as large as a shard.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LostRaceError(BuildError):
 
 
 _just_written: dict[str, str] = {}
-"""Version tags that the store returned for this process's uploads, by URL. A tag is used once."""
+"""Version tags that the store returned for this process's uploads, by URL. Each is used once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class ObjectFolder:
             raise
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Compare only the version tags, because an object cannot change without its tag."""
+        """Compare only the version tags, because a changed object has another tag."""
         return version_tag is not None and self.version_tag(name) == version_tag
 
     def remove(self, name: str) -> None:
@@ -219,7 +219,7 @@ class ObjectFolder:
         self._writing(name, remove)
 
     def remove_all(self) -> None:
-        """Remove all objects under the prefix that a listing shows."""
+        """List the objects under the prefix, and remove them."""
         fs, path = self._reached("")
 
         def find() -> list[str]:
@@ -255,8 +255,8 @@ class ObjectFolder:
                 lambda: put_if(fs, path, content, version_tag), len(content)
             ),
         )
-        # An object that has this content already is no error. Either an earlier attempt succeeded,
-        # but its answer was lost, or a build of the same plan wrote the object.
+        # If the object has this content already, there is no error. Either an earlier attempt
+        # succeeded, but its answer was lost, or a build of the same plan wrote the object.
         if not won and self.content(name) != content:
             raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
 

@@ -13,8 +13,8 @@ from pipeline.storage.urls import SILENCE_SECONDS, file_system, is_missing, is_u
 from schemas.errors import InputError
 
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
-"""Names of libraries whose errors are not OSErrors. They are strings, because the libraries may not
-be installed."""
+"""Names of libraries whose errors are not OSErrors. The names are strings, because the
+libraries may not be installed."""
 
 
 @contextmanager

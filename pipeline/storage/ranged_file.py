@@ -1,7 +1,7 @@
 """An object of a store as a readable file, fetched in ranges, with prefetch and retries.
 
-If a range fails or is incomplete, only that range is fetched again. The file holds up to three
-ranges in memory.
+A range has 16 MiB. If a range fails or is incomplete, only that range is fetched again. The file
+holds up to three ranges in memory.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class RangedFile(io.RawIOBase):
         super().close()
 
     def _reading_on(self, wanted: int) -> memoryview:
-        """Return up to `wanted` bytes from the current position. They are all from one range."""
+        """Return up to `wanted` bytes from the current position, all from one range."""
         first = self._position // RANGE
         near = range(first, first + _AHEAD + 1)
         self._ahead = {

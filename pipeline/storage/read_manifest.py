@@ -20,7 +20,7 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
     Raises:
         ManifestError: the manifest is missing, damaged or of another version.
         DatasetError: the store cannot be reached.
-        InputError: no file system is installed for the protocol, or the endpoint is no address.
+        InputError: no file system is installed for the protocol, or the endpoint is invalid.
     """
     folder = local_path(str(url))
     if folder is None:

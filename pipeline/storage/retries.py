@@ -47,8 +47,8 @@ _HOPELESS: Final = frozenset(
         "ValueError",
     }
 )
-"""Names of errors for which a retry is useless, such as those of AWS's library about its
-configuration. They are strings, because the library may not be installed."""
+"""Names of errors for which a retry is useless, such as configuration errors of AWS's library.
+These are strings, because the library may not be installed."""
 _PIECE: Final = 4 << 20
 _TICK: Final = 0.1
 _LOG: Final = logging.getLogger("thdpack")
@@ -96,7 +96,7 @@ class RemoteStore:
         """Return the result of `fetch`. If `fetch` fails, retry it.
 
         Args:
-            doing: description of what `fetch` does, for messages.
+            doing: verb and preposition for messages, such as "written to".
         Raises:
             DatasetError: the last attempt failed. The message names file, URL and cause.
             CacheError: `fetch` raised this error, for which a retry is useless.
@@ -223,10 +223,10 @@ def call_with_deadline(
 
 
 def _came(event: threading.Event, seconds: float, stopped: threading.Event) -> bool:
-    """Whether an event was set within `seconds`.
+    """Return whether an event was set within `seconds`.
 
     Raises:
-        ClosedError: `stopped` was set before that, or the user pressed Ctrl-C.
+        ClosedError: `stopped` was set first, or the user pressed Ctrl-C.
     """
     deadline = time.monotonic() + seconds
     while not event.wait(max(0.0, min(_TICK, deadline - time.monotonic()))):

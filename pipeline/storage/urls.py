@@ -38,7 +38,7 @@ _PROFILE: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
 
 
 def version_tag_of(info: Mapping[str, Any]) -> str:
-    """Return a tag of an object's version: its size and etag, or its times if it has no etag.
+    """Return a tag of an object's version: size and etag, or size and times without an etag.
 
     An etag is the same in a listing and in a store's answer about a single object. Times may
     differ: some stores use milliseconds in listings, but seconds in answers.
@@ -53,7 +53,7 @@ def version_tag_of(info: Mapping[str, Any]) -> str:
 
 
 def is_url(path: str) -> bool:
-    """Whether this is a URL rather than a path.
+    """Return whether `path` is a URL.
 
     Raises:
         InputError: the path begins with a scheme in capitals or with one slash.
@@ -61,7 +61,7 @@ def is_url(path: str) -> bool:
     if (url := corrected_url(path)) is not None:
         raise InputError(
             f"a URL has a scheme in lower case and two slashes: write {url}",
-            source=url if holds_secret(url) else path,  # of a URL, the error removes secrets
+            source=url if holds_secret(url) else path,  # the error removes secrets of a URL
         )
     return "://" in path or path.startswith("simplecache::")
 
@@ -113,7 +113,7 @@ def _options(url: str) -> dict[str, Any]:
 
 
 def custom_endpoint() -> str | None:
-    """Return the endpoint set in the environment, fsspec's or AWS's configuration; None for AWS.
+    """Return the endpoint that the environment or a configuration file sets; None for AWS.
 
     Raises:
         InputError: the endpoint does not begin with http:// or https://.
@@ -141,7 +141,7 @@ def custom_endpoint() -> str | None:
 
 
 def _s3_options() -> dict[str, Any]:
-    """Return options of s3fs for checksums only in requests that demand them; empty for AWS itself.
+    """Return options that restrict checksums to requests that demand them; empty for AWS itself.
 
     Settings of the user take precedence.
     """
@@ -185,8 +185,8 @@ def protocols(fs: AbstractFileSystem) -> set[str]:
 
 
 def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
-    """Whether a file is really missing in a store. For HTTP, fsspec raises the same error if a
-    connection failed."""
+    """Return whether a file is really missing in a store. For HTTP, fsspec raises the same error if
+    a connection failed."""
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__

@@ -35,7 +35,7 @@ _NAMED: Final = 10
 
 
 class _MapStageNote(msgspec.Struct):
-    """Content of the work file that names a plan's build. It is written after the map stage."""
+    """Content of the work file that names a plan's build, written after the map stage."""
 
     build: BuildName
 
@@ -70,7 +70,7 @@ def results_of(listed: TaskList, stage: str, tasks: Sequence[Task[Result]]) -> l
     """Return the results of the tasks of a stage, in order.
 
     Raises:
-        BuildError: some tasks have not finished. The message names them.
+        BuildError: some tasks have not finished. The message names these tasks.
     """
     out = listed.out
     with ThreadPoolExecutor(AT_ONCE) as threads:

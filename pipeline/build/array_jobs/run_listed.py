@@ -29,7 +29,7 @@ from schemas.manifest import Manifest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TasksRun:
-    """Number of tasks that were run, and of those that an earlier run had finished."""
+    """Number of tasks that a call ran, and number of tasks that had finished before."""
 
     run: int
     skipped: int
@@ -46,7 +46,7 @@ def run_tasks(
     Raises:
         ThdpackError: a task failed.
         BuildError: the previous stage has not finished.
-        InputError: an input has changed since it was planned.
+        InputError: an input has changed since the tasks were planned.
     """
     with listed.destination.claim(shared=True):
         tasks = _chosen(listed, stage, index, every)
@@ -67,7 +67,7 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
     """Pack left-over sequences, verify all files, and write the manifest.
 
     Raises:
-        BuildError: tasks of the list have not finished. The message names them.
+        BuildError: tasks of the list have not finished. The message names these tasks.
         DatasetError: another dataset exists.
     """
     destination, options = listed.destination, replace(listed.options, workers=workers)
@@ -93,7 +93,7 @@ def commit(listed: TaskList, workers: int | None, report: Reporter) -> Built:
 
 
 def _run(listed: TaskList, tasks: Sequence[Task[Any]], executor: Executor, report: Reporter) -> int:
-    """Run tasks, and return the number of those that had finished already.
+    """Run tasks, and return the number of tasks that had finished before.
 
     If a task finds a damaged spill (output of a map task), run that map task again, and then retry.
     """
@@ -146,10 +146,10 @@ def _chosen(
 
 
 def _refuse_changed(source: Source) -> None:
-    """Refuse an input that has changed since it was planned.
+    """Refuse an input that has changed since the tasks were planned.
 
     Raises:
-        InputError: its size, modification time or etag differs.
+        InputError: the size, modification time or etag of the input differs.
     """
     if not unchanged(source):
         raise InputError(

@@ -94,7 +94,7 @@ def plan_tasks(options: PreprocessOptions, report: Reporter) -> TaskList:
         raise BuildError("only one process can read standard input: write it to a file first")
     destination = open_destination(options.out)
     with prepared(options, destination, report) as (planned, _):
-        _refuse_secrets(*(source.url for source in planned.sources))  # also those in an @LIST
+        _refuse_secrets(*(source.url for source in planned.sources))  # also URLs in an @LIST
         planned = replace(absolute(planned), passed_over=())
         listed = TaskList(options=options, plan=planned, destination=destination)
         with destination.out.written(PLAN) as file:
@@ -113,7 +113,7 @@ def _refuse_secrets(*urls: str) -> None:
             where = without_credentials(url)
             raise BuildError(
                 f"{where}: the task list would hold the credentials of this URL; "
-                "set them in the environment"
+                "set the credentials in the environment"
             )
 
 
@@ -130,14 +130,14 @@ def _refuse_other_name(digest: str, hint: str = "") -> None:
 
 
 def load_task_list(dataset: str, digest: str | None) -> TaskList | None:
-    """Return the list that `plan_tasks` wrote; None if its dataset is committed.
+    """Return the list that `plan_tasks` wrote; None if the planned dataset is committed.
 
     Args:
         digest: name of the plan. With None, the function accepts any plan or committed dataset.
     Raises:
         DatasetError: neither a list nor a dataset of this plan exists, or the store does not
             answer.
-        BuildError: the list has another digest, or thdpack had other source code when it planned.
+        BuildError: the list has another digest, or was written by other source code of thdpack.
     """
     refuse_unreachable(dataset)
     destination = open_destination(dataset)

@@ -30,7 +30,7 @@ class NotedList(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_list(content: bytes, where: str) -> NotedList:
-    """Return a task list. It must have been planned by thdpack with the same source code.
+    """Return a task list. The same source code of thdpack must have written the list.
 
     Args:
         where: path or URL of the file, for errors.

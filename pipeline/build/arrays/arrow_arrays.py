@@ -1,7 +1,7 @@
 """Convert numpy arrays to Arrow arrays and back.
 
 This module avoids `pyarrow.compute` and `pa.array`. Importing `pyarrow.compute` takes 0.2 s in
-every process. `pa.array` imports pandas if it is installed, which takes 0.2 s too.
+every process. If pandas is installed, `pa.array` imports pandas, which also takes 0.2 s.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from pipeline.build.arrays.bucket_kernel import gather
 def gather_runs(
     values: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], kind: pa.DataType
 ) -> pa.Array:
-    """Return the runs values[begin[i]:end[i]] as an Arrow array of `kind`, binary or large_binary.
+    """Return the slices values[begin[i]:end[i]] as an Arrow array of binary or large_binary.
 
     Args:
-        values: uint8[T], bytes of all runs.
-        begin, end: int64[N], first index of each run, and the index after its last.
+        values: uint8[T], bytes of all slices.
+        begin, end: int64[N], index of each slice's first byte, and the index after its last byte.
+        kind: type of the result, binary or large_binary.
     """
     offsets = np.concatenate(([0], np.cumsum(end - begin))).astype(
         np.int64 if kind == pa.large_binary() else np.int32
@@ -34,7 +35,7 @@ def gather_runs(
 
 
 def number_array(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return numbers as an Arrow array of their type, without a copy if they are contiguous.
+    """Return numbers as an Arrow array of the same type. Contiguous numbers are not copied.
 
     Args:
         valid: bool[N], False for null. By default no value is null.
@@ -61,10 +62,10 @@ def string_array(words: Sequence[str]) -> pa.Array:
 
 
 def bytes_and_edges(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return a binary or large_binary array's bytes and the edges of its values, without a copy.
+    """Return the bytes and edges of a binary or large_binary array, without a copy.
 
     Returns:
-        uint8[T], bytes of all values, and int64[N + 1], edges of the values in these bytes.
+        uint8[T], bytes of all values; int64[N + 1], edges. Value i is bytes[edges[i]:edges[i + 1]].
     """
     if len(array) == 0:
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)

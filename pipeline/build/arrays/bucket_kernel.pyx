@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Write the bytes of buckets from sequences, and check them against every rule."""
+"""Write sequences into buckets, and check buckets against every rule of the format."""
 
 from libc.string cimport memcpy, memset
 
@@ -138,7 +138,7 @@ cdef int _check_bucket(
     const long long* limits,
     const unsigned char* specials,
 ) noexcept nogil:
-    """Return the code of the first rule that a bucket breaks, 0 for none.
+    """Return the code of the first rule that a bucket breaks, or 0 if it breaks no rule.
 
     `pipeline.build.verify.check_shards` holds the text of each rule.
     """

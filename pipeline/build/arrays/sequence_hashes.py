@@ -1,4 +1,4 @@
-"""Hash sequences, and derive each one's partition, split and shuffle key from its hash."""
+"""Hash sequences, and derive partitions, splits and shuffle keys from the hashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
 
 
 def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.void]:
-    """Return the xxh3_128 of each sequence's residue tokens, without specials, before any cropping.
+    """Return the xxh3_128 of each uncropped sequence's residue tokens, without specials.
 
     Args:
         tokens: uint8[T], all sequences end to end.
@@ -35,7 +35,8 @@ def first_piece_hashes(
 ) -> NDArray[np.void]:
     """Return the xxh3_128 of the first `most` residue tokens of each sequence.
 
-    Training sees only these tokens of a cropped sequence. Their hash decides partition and split.
+    Training sees only these tokens of a cropped sequence, so the partition and the split depend
+    only on these tokens.
 
     Args:
         tokens: uint8[T], all sequences end to end.
@@ -82,7 +83,7 @@ def shuffle_keys(
     Args:
         hashes: HASH[N], hash of each sequence's record.
         ordinals: int64[N], ordinal of each sequence's record.
-        pieces: int64[N], index of each sequence among those of its record, from 0.
+        pieces: int64[N], index of each sequence within its record, from 0.
     """
     key = mix(np.full(hashes.size, seed, dtype=np.uint64))
     for part in (hashes["high"], hashes["low"], ordinals, pieces):

@@ -4,10 +4,10 @@ If a user starts two builds with the same `--out`, at most one of them commits:
 
 - On a local disk, a lock makes the second build fail at its start. An atomic rename replaces the
   manifest.
-- An object store has no locks. A build's work folder is named after a hash of its plan, and its
-  shards after a hash of the inputs, so two different builds write different files. A conditional
-  write replaces the manifest: it fails if the manifest has changed since the build started. Two
-  builds of the same plan write the same bytes under the same names.
+- An object store has no locks. The name of a build's work folder contains a hash of the plan, and
+  the names of shards contain a hash of the inputs. Therefore two different builds write different
+  files. A conditional write replaces the manifest. This write fails if the manifest has changed
+  since the build started. Two builds of the same plan write the same bytes under the same names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from schemas.manifest import Manifest
 
 
 class Destination(Protocol):
-    """Destination of one dataset. Of several builds at the same time, only one can commit."""
+    """Destination of one dataset. If several builds run at the same time, only one can commit."""
 
     @property
     def out(self) -> Folder:
@@ -37,7 +37,8 @@ class Destination(Protocol):
     def manifest(self) -> bytes | None:
         """Return the existing manifest, or None.
 
-        On an object store, the commit fails if the manifest has changed since the first call.
+        On an object store, the commit fails if the manifest has changed since the first call of
+        this method.
         """
         ...
 
@@ -45,7 +46,7 @@ class Destination(Protocol):
     def version_at_start(self) -> str | None:
         """Version of the manifest when the build started.
 
-        None if there was no manifest, or if the commit does not depend on it.
+        None if there was no manifest, or if the commit does not depend on the version.
         """
         ...
 
@@ -57,14 +58,14 @@ class Destination(Protocol):
         """Reserve the destination while the context lasts.
 
         Args:
-            shared: let other processes that run tasks of the same plan claim it too.
+            shared: True if other processes that run tasks of the same plan may claim it, too.
         Raises:
             BuildError: another build runs here, or the folder cannot be created.
         """
         ...
 
     def spool(self, options: PreprocessOptions) -> str | None:
-        """Save standard input to a file, if it is an input; return the file's path or URL."""
+        """If standard input is an input, save it to a file, and return the file's path or URL."""
         ...
 
     def work_folder(self, planned: Plan, options: PreprocessOptions) -> Folder:
@@ -72,13 +73,13 @@ class Destination(Protocol):
         ...
 
     def commit(self, manifest: Manifest) -> None:
-        """Replace the manifest. Call this after every file that it names has been written."""
+        """Replace the manifest. Before, all files that the new manifest names must be written."""
         ...
 
     def will_replace(self, manifest: Manifest) -> None:
         """Remember the existing dataset.
 
-        After the commit, its files are removed unless the new manifest names them too.
+        After the commit, files of that dataset are removed if the new manifest does not name them.
         """
         ...
 

@@ -1,7 +1,7 @@
 """A local folder as a destination (see `destination`): a lock keeps other builds out.
 
 The work folder is `.build` in the dataset's folder. After a commit, the build lists the folders and
-removes obsolete files, but only those with names that a build gives its files.
+removes obsolete files. It removes only files with names that builds use.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class LocalDestination:
 
     @property
     def version_at_start(self) -> None:
-        """None, because the commit need not compare versions of the manifest: a build that replaces
-        the dataset removes older task lists, so that these can no longer commit."""
+        """None, because the commit need not compare versions of the manifest. A build that replaces
+        the dataset removes older task lists, which then cannot commit."""
 
     def resume(self, version_at_start: str | None) -> None:
         pass
@@ -112,7 +112,7 @@ class LocalDestination:
                 folder.rmdir()
 
     def _refuse_links(self) -> None:
-        """Refuse folders that are links: files removed there would be outside the dataset.
+        """Refuse folders that are links, because a build would remove files outside the dataset.
 
         Raises:
             BuildError: a folder is a link.
@@ -213,9 +213,9 @@ def warn_not_removed(error: Exception) -> None:
 
 
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
-    """Save standard input to a file, if it is one of the inputs, and return the path.
+    """If standard input is one of the inputs, save it to a file, and return the file's path.
 
-    Tasks read the file twice, and a rerun compares its content.
+    Tasks read the file twice, and a rerun compares the file's content.
     """
     if "-" not in options.inputs:
         return None

@@ -13,8 +13,8 @@ from schemas.manifest import Manifest
 
 
 def missing_file(manifest: Manifest, out: Folder) -> str | None:
-    """Return a message about the first file that is missing or of another size, or None."""
-    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store answers slowly, but in parallel
+    """Return a message about the first file that is missing or has another size, or None."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store is slow, but parallel
         sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
         for entry, size in zip(manifest.files(), sizes, strict=True):
             if size != entry.bytes:

@@ -1,7 +1,7 @@
 """A prefix of an object store as a destination: a conditional write decides which build wins.
 
-See `destination` for the rules. To clear up, a build lists only its own work folder: other folders
-may hold files of builds that are still running.
+See `destination` for the rules. To clean up, a build lists only its own work folder, because other
+folders may hold files of builds that are still running.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ObjectDestination:
             if spooled is None:
                 return None
             size, digest = hash_file(spooled)
-            # named after its content, so that builds of other inputs do not share it
+            # the name contains a hash of the content, so that builds do not share other inputs
             self._spooled = f"{WORK}/stdin-{digest}"
             if self.out.size(self._spooled) != size:  # an earlier run may have uploaded it
                 self.out.upload(self._spooled, spooled, size)
@@ -124,8 +124,8 @@ class ObjectDestination:
         self._committed = True
         if self.version_at_start is None:
             return
-        # our files may have the same names as those of an earlier dataset; a build that replaced
-        # that dataset may have removed them
+        # files of an earlier dataset may have the same names as our files; a build that replaced
+        # that dataset may have removed our files
         problem = missing_file(manifest, self.out)
         if problem is not None:
             raise BuildError(
@@ -167,7 +167,7 @@ class ObjectDestination:
         """Check that no other build has committed a manifest that names removed files.
 
         Raises:
-            BuildError: another build has committed one.
+            BuildError: another build has committed such a manifest.
         """
         now = self.out.content(MANIFEST_NAME)
         if now is None or now == ours:
@@ -181,7 +181,7 @@ class ObjectDestination:
 
 
 def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
-    """Return 16 hexadecimal digits: a digest of all that a build's intermediate files depend on."""
+    """Return 16 hexadecimal digits: a digest of everything that intermediate files depend on."""
     import pyarrow as pa  # slow to import, and not needed for local builds
 
     values = {
@@ -198,8 +198,8 @@ def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
 
 def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:
     """Return the error for a build that lost against another build with the same destination."""
-    ours = f"; its files (*/{manifest.build}-*) belong to no dataset" if manifest else ""
+    ours = f"; files of this build (*/{manifest.build}-*) are unused" if manifest else ""
     return BuildError(
-        f"{out.where()}: another build committed a dataset here while this one ran; "
-        f"that dataset stays, and nothing of this build is in it{ours}"
+        f"{out.where()}: another build committed a dataset here while this build ran; "
+        f"that dataset stays, and this build committed nothing{ours}"
     )

@@ -33,7 +33,7 @@ class Spill:
 
     name: name of the file in the work folder
     source: index of the input that the task read
-    first_ordinal: ordinal of the spill's first record, counted over all inputs
+    first_ordinal: ordinal of the spill's first record: its position among the records of all inputs
     """
 
     name: WorkName
@@ -45,7 +45,7 @@ class Spill:
 class MapOutcome:
     """Sum of all map tasks' results.
 
-    build: 16 hexadecimal digits that stand for inputs, options and version; see `build_digest`
+    build: digest of inputs, options and version; see `build_digest`
     residues: number of residues in all inputs
     """
 
@@ -60,11 +60,11 @@ class MapOutcome:
         return tuple(entry.name for entry in self.inputs)
 
     def save(self, job: Job, *, durable: bool = False) -> None:
-        """Write the outcome to the file where the job's tasks look for it.
+        """Write the outcome to the file that the job's tasks read.
 
         Args:
-            durable: sync the file, so that it survives a power cut. Needed if tasks run later, on
-                other machines.
+            durable: sync the file, so that it survives a power cut. This is needed if tasks run
+                later, on other machines.
         """
         with job.work.written(job.mapped, durable=durable) as file:
             file.write(signed(asdict(self)))
@@ -172,7 +172,7 @@ def load_map_outcome(work: Folder, name: str) -> MapOutcome:
 
 
 def build_digest(options: DatasetOptions, inputs: Sequence[InputEntry]) -> str:
-    """Return 16 hexadecimal digits that stand for inputs, options and version.
+    """Return a digest of inputs, options and version, as 16 hexadecimal digits.
 
     The names of a build's files begin with these digits.
     """

@@ -78,8 +78,8 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     """Yield a map task's records in blocks, for any input format, with content hashes of the input.
 
-    The hashes, xxh3_128 of each piece of the range, accompany the last block. For a table, hash
-    tasks compute them.
+    The last block comes with the hashes: the xxh3_128 of each piece (`Source.piece` bytes) of the
+    range. For a table, hash tasks compute the hashes.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.
@@ -98,8 +98,8 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
     """Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
 
     Raises:
-        InputError: the block has such a letter. The error names its line in FASTA, or its record in
-            another format.
+        InputError: the block has such a letter. The error names the line of a FASTA file, or the
+            record of another file.
     """
     if task.options.on_invalid != "error" or not block.unknown.any():
         return
@@ -178,13 +178,14 @@ def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
 
 
 def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:
-    """Return each record's tokens, packed at 5 bits, as a large_binary array in a new order."""
+    """Return each record's tokens, packed at 5 bits, as a large_binary array. The records are in
+    the order `order`, int64[N]."""
     assert ESM2.in_sequence[-1] < 32  # a token fits into 5 bits
     begin, end = _begins(block.ends)[order], block.ends[order]
     offsets = np.concatenate(([0], np.cumsum((5 * (end - begin) + 7) // 8)))
     out = np.empty(int(offsets[-1]) + 3, dtype=np.uint8)
     pack(block.tokens, begin, end, out)
-    out[offsets[-1] :] = 0  # the kernel leaves arbitrary bytes there
+    out[offsets[-1] :] = 0  # the kernel leaves arbitrary bytes at the end
     return pa.Array.from_buffers(
         pa.large_binary(), order.size, [None, pa.py_buffer(offsets), pa.py_buffer(out)]
     )

@@ -1,4 +1,4 @@
-"""Warn of inputs with many letters outside the vocabulary; refuse inputs with mostly such letters.
+"""Count letters outside the vocabulary: warn of inputs with many, refuse inputs with over 50 %.
 
 A file of base qualities, or a table, may parse as FASTA but is useless for training.
 """
@@ -14,8 +14,8 @@ from pipeline.build.task_results import MapResult
 from schemas.errors import InputError
 
 _WARN_SHARE: Final = 0.05
-"""Share of unknown letters that leads to a warning. Proteins have far fewer, because X, B, Z, U and
-O are in the vocabulary."""
+"""Share of unknown letters above which the build warns. Proteins have far fewer unknown letters,
+because X, B, Z, U and O are in the vocabulary."""
 _REFUSE_SHARE: Final = 0.5
 
 
@@ -38,8 +38,8 @@ def unknown_letter_warnings(
         share = f"{count / max(1, total):.0%} of its letters are outside the vocabulary"
         if count > _REFUSE_SHARE * total and options.on_invalid is None:
             raise InputError(
-                f"{share}: is it a file of qualities, a table, or another alphabet? To read it "
-                "anyway, give --on-invalid unk; to skip records with such letters, give "
+                f"{share}: is this a file of qualities, a table, or another alphabet? To read the "
+                "file anyway, give --on-invalid unk; to skip records with such letters, give "
                 "--on-invalid skip",
                 source=source.url,
             )

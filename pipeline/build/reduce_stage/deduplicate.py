@@ -28,10 +28,10 @@ def mark_duplicates(
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Give the status `duplicate` to every kept record with the hash of an earlier kept record.
 
-    1. Sort kept records by the upper half of their hash; return if no two are equal.
-    2. Sort the records that share their upper half with another one by the whole hash. Among equal
-       hashes, the earliest record comes first.
-    3. Each record after the first of its hash is a duplicate of that first one.
+    1. Sort kept records by the upper half of their hash; return if all halves differ.
+    2. Sort records with equal upper halves by the whole hash. Among equal hashes, the earliest
+       record comes first.
+    3. In each group of equal hashes, all records after the first are duplicates of the first.
 
     Args:
         status: int8[N], index into STATUS_CODES. No record has the status `duplicate` yet.
@@ -66,7 +66,7 @@ def cropped_copy_candidates(
     residues: NDArray[np.int64],
     options: DatasetOptions,
 ) -> NDArray[np.int64]:
-    """Return the indices, int64[M], of kept records that truncation may make equal to another."""
+    """Return the indices, int64[M], of kept records that may equal another once truncated."""
     if options.long != "truncate":
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero((status == KEPT) & (residues >= options.longest_piece))

@@ -3,12 +3,12 @@
 Such a partition is read twice from the spills (the map tasks' files), in runs. A run is a number of
 consecutive records that fit into memory.
 
-1. First pass: for each run, find the sequences that no earlier run had. Keep their residues, and
-   one row for each kept record, without its id.
-2. The caller shuffles, packs and writes the kept sequences, and stores shard and bucket of each one
-   in its row.
-3. Second pass: for each run, mark duplicates and the record that each one repeats, copy split,
-   shard and bucket to kept records, and yield a row for every record, with its id.
+1. First pass: for each run, find the sequences that no earlier run had. Keep the residues of these
+   sequences, and one row without id for each kept record.
+2. The caller shuffles, packs and writes the kept sequences, and stores shard and bucket of each
+   record's first sequence in the record's row.
+3. Second pass: for each run, mark each duplicate, and name the record that the duplicate repeats.
+   Copy split, shard and bucket to kept records. Yield a row, with id, for every record.
 
 Memory is the sum of three parts: the residues of unique sequences, about 200 bytes for each kept
 record, and about 250 MB for any partition. With `--dedup none` every copy counts as a kept record.
@@ -44,7 +44,7 @@ _COLUMNS = ("ordinal", "source", "offset", "residues", "unknown", "hash", "statu
 
 
 class SeenSequences:
-    """All sequences seen so far: hash, ordinal of the first record, position of the residues."""
+    """Hash, ordinal of the first record, and position of the residues of each sequence seen."""
 
     def __init__(self) -> None:
         self._hash = np.empty(0, dtype="S16")  # sorted
@@ -69,18 +69,18 @@ class SeenSequences:
         self._begin = np.insert(self._begin, at, begin)
 
     def find(self, hashes: NDArray[np.void]) -> NDArray[np.int64]:
-        """Return the index of each sequence, int64[N]; -1 for one not seen before."""
+        """Return the index of each sequence, int64[N]; -1 for a new sequence."""
         if self._hash.size == 0:
             return np.full(hashes.size, -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(self._hash, _as_bytes(hashes)), self._hash.size - 1)
         return np.where(self._hash[at] == _as_bytes(hashes), at, -1)
 
     def ordinals(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ordinal of each sequence's first record, int64[N]. `find` returns `index`."""
+        """Return the ordinal of each sequence's first record, int64[N], for indices of `find`."""
         return self._ordinal[index]
 
     def begins(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the begin of each sequence's residues, int64[N]. `find` returns `index`."""
+        """Return the index of each sequence's first residue, int64[N], for indices of `find`."""
         return self._begin[index]
 
 
@@ -91,7 +91,7 @@ def _as_bytes(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
 
 
 class LargePartition(Partition):
-    """A partition of many runs. `rows` has kept records only, without ids: ids stay in the
+    """A partition of many runs. `rows` holds only kept records, without ids. The ids stay in the
     spills."""
 
     def __init__(self, spilled: SpilledRecords, options: DatasetOptions, on_bytes: OnBytes) -> None:
@@ -127,8 +127,8 @@ class LargePartition(Partition):
         """Read a run in the first pass, and append the residues of its new sequences to `residues`.
 
         Returns:
-            Kept records, without ids; int64[N], index of each one's first residue; HASH[M], hashes
-            of the first pieces of long records.
+            N kept records, without ids; int64[N], index of each record's first residue; HASH[M],
+            hashes of the first pieces of long records.
         """
         options, rows = self._options, run.rows
         tokens, edges = run.tokens()
@@ -177,7 +177,7 @@ class LargePartition(Partition):
         for run in self._spilled.runs():
             rows = run.rows
             kept = self._mark_duplicates(run)
-            last = first + kept.size  # kept records of runs and `self.rows` are both in input order
+            last = first + kept.size  # runs and `self.rows` have kept records in the same order
             for name in ("split", "shard", "bucket"):
                 getattr(rows, name)[kept] = getattr(self.rows, name)[first:last]
             rows.shard_names = self.rows.shard_names

@@ -4,7 +4,7 @@
    into memory is read in parts (`large_partition`).
 2. Give each duplicate its status, and each kept record its split (`deduplicate`,
    `whole_partition`).
-3. Crop or split long records into sequences, and shuffle these (`sequences`).
+3. Crop or split long records into sequences, and shuffle the sequences (`sequences`).
 4. Pack the sequences of each split into buckets, and write the buckets as shards (`write_shards`).
 5. Write each record's row to records/, with the shard and bucket of its first sequence
    (`write_records`).
@@ -100,7 +100,7 @@ def _pack_and_write(
 ) -> PackResult:
     """Pack sequences; write shards, records and rest.
 
-    A record is written by the task that packs its first sequence.
+    The task that packs a record's first sequence writes the record.
 
     Args:
         partition: a ReduceTask's partition has a row for each record. A RestTask's partition has a
@@ -169,7 +169,7 @@ def _rows_to_write(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows that this task writes, bool[rows].
 
-    It writes records that were not kept, and records whose first sequence it packed.
+    This task writes records that were not kept, and records whose first sequence this task packed.
     """
     to_write = np.ones(rows, dtype=np.bool_)
     to_write[row[sequences.start > 0]] = False

@@ -1,8 +1,7 @@
-"""Fates of residues: how many are in duplicates, how many in other records that were left out, and
-how many were cropped off.
+"""Numbers of residues in duplicates, in other records that were left out, and in cropped-off ends.
 
-A build adds these numbers up from the results of its tasks. For an existing dataset, they are
-computed from two columns of records/.
+A build adds these numbers up from the results of its tasks. For an existing dataset, the numbers
+are computed from two columns of records/.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
 
 
 def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | None:
-    """Return the fates of all residues, from records/ on a disk; None if it cannot be read."""
+    """Return the fates of all residues, from records/ on a disk; None if they are unreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -35,7 +35,7 @@ REST_SCHEMA: Final = pa.schema(
         ("ordinal", pa.int64()),
         ("start", pa.int64()),
         ("tokens", pa.large_binary()),
-        # The record's row in records/. The task that packs its first sequence writes this row.
+        # The record's row in records/. The task that packs the first sequence writes this row.
         ("id", pa.large_binary()),
         ("source", pa.int32()),
         ("offset", pa.int64()),
@@ -108,7 +108,7 @@ def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences
 
 
 def _rest_table(part: LeftOver, rows: RecordRows, tokens: NDArray[np.uint8]) -> pa.Table:
-    """Return the table of a rest. `rows` has one row for each sequence: that of its record."""
+    """Return the table of a rest. Row i of `rows` is the record of sequence i."""
     sequences = part.sequences
     begin, end = sequences.begin, sequences.begin + sequences.residues
     columns = [

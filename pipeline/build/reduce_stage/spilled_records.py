@@ -90,7 +90,7 @@ class SpilledRecords:
 
     @property
     def large(self) -> bool:
-        """Whether the partition is read in more than one run."""
+        """True if the partition is read in more than one run."""
         return self._found.bytes > WHOLE_BYTES
 
     def runs(self) -> Iterator[RecordRun]:
@@ -127,7 +127,7 @@ class SpilledRecords:
             raise DamagedSpillError(self._spills[spill].name)
 
     def _run(self, found: Sequence[tuple[int, pa.RecordBatch]]) -> RecordRun:
-        """Return a run of record batches, each given with the index of its spill."""
+        """Return a run. `found` holds record batches, each with the index of its spill."""
         batches = [batch for _, batch in found]
         table = pa.Table.from_batches(batches, schema=SPILL_SCHEMA)
         spills = [(self._spills[spill], batch) for spill, batch in found]

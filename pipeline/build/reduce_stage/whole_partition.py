@@ -30,12 +30,12 @@ from schemas.records import STATUS_CODES
 class Partition:
     """Records whose sequences are packed together.
 
-    rows:           rows of kept records, and perhaps of others, with status and split
+    rows:           rows of kept records, and perhaps of other records, with status and split
     tokens:         uint8[T], residue tokens
     begin:          int64[len(rows)], index of each row's first residue in `tokens`
     counts:         int64[statuses], number of records of each status
     residues:       int64[statuses], number of residues of the records of each status
-    cropped_copies: number of kept records that equal an earlier one once both are truncated
+    cropped_copies: number of kept records that equal an earlier record after truncation
     """
 
     rows: RecordRows
@@ -52,7 +52,7 @@ class Partition:
 
         Args:
             to_write: bool[len(rows)], mask of the rows to yield.
-            left_over: int64[M], rows to pass to `take` after this iterator has ended.
+            left_over: int64[M], rows that the caller passes to `take` after this iterator ends.
         """
         yield self.rows.take(np.flatnonzero(to_write)).sorted_by_ordinal()
 
@@ -89,7 +89,7 @@ def whole_partition(run: RecordRun, options: DatasetOptions, on_bytes: OnBytes) 
 
 
 def assign_splits(rows: RecordRows, valid: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """Return the split of each row, int8[N]: index into SPLITS, or -1 if it is not kept.
+    """Return the split of each row, int8[N]: index into SPLITS, or -1 for records not kept.
 
     Args:
         valid: bool[N], mask of the rows whose sequences are in the valid split.

@@ -28,7 +28,7 @@ from schemas.shard import SPLITS
 _ROW_GROUP = 1 << 17
 """Maximum number of rows in a row group."""
 _GROUP_ID_BYTES = 16 << 20
-"""Maximum bytes of ids in a row group, which bounds memory. Only a longer single id exceeds it."""
+"""Maximum bytes of ids in a row group, to bound memory. Only a single longer id exceeds this."""
 _DICTIONARIES = ["source", "split", "shard", "status"]
 _NUMBERS = ["ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"]
 _COMPRESSION = {
@@ -41,7 +41,7 @@ Hashes do not compress."""
 
 @dataclass(slots=True, kw_only=True)
 class RecordRows:
-    """Rows of records/ for N records. docs/reference/format.md says what each column means.
+    """Rows of records/ for N records. docs/reference/format.md describes each column.
 
     ordinal, offset, residues, unknown: int64[N]
     id:           large_binary[N]
@@ -110,7 +110,7 @@ class RecordRows:
         return RecordRows(**{**values, **arrays, "id": self.id.slice(first, last - first)})
 
     def followed_by(self, *others: RecordRows) -> RecordRows:
-        """Return these rows and those of others, end to end; `shard_names` must be the same."""
+        """Return these rows and then the rows of `others`; `shard_names` must be the same."""
         every = (self, *others)
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name, value in values.items():
@@ -164,7 +164,7 @@ def write_records(
             file's bytes.
         names: names of the inputs, in the order of source indices.
         out: the dataset's folder.
-        finisher: syncs or uploads the file in the background, until its context ends.
+        finisher: object that syncs or uploads the file in the background.
     Raises:
         BuildError: the file cannot be written.
     """
@@ -187,7 +187,7 @@ def write_records(
 
 
 def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
-    """Yield row groups, at least one. Their sizes depend on the rows, not on the blocks."""
+    """Yield at least one row group. The sizes depend on the rows, not on the blocks."""
     waiting = empty_rows()
     groups = 0
     for block in blocks:
@@ -201,7 +201,7 @@ def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
 
 
 def _group_end(rows: RecordRows) -> int | None:
-    """Return the number of rows in the first row group; None if later rows may belong to it too."""
+    """Return the number of rows in the first row group; None if later rows may belong to it."""
     end = int(np.searchsorted(bytes_and_edges(rows.id)[1][1:], _GROUP_ID_BYTES)) + 1
     end = min(end, _ROW_GROUP)
     return end if end <= len(rows) else None

@@ -1,9 +1,9 @@
-"""Pack sequences into buckets of exactly `capacity` tokens, and write these as Arrow IPC shards.
+"""Pack sequences into buckets of exactly `capacity` tokens. Write buckets as Arrow IPC shards.
 
 A sequence's span is its tokens, `<cls>` and `<eos>` included, rounded up to a multiple of
 `--length-multiple`. A bucket's tail, the padding after its last span, is cut into tail pieces. No
-piece is longer than the longest span, so attention over a tail piece costs no more than over a
-sequence.
+tail piece is longer than the longest span. Therefore attention over a tail piece costs no more than
+over the longest sequence.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def write_split(
 
     Args:
         tokens: uint8[T], residue tokens that `sequences.begin` points into.
-        final: place all sequences, although not all buckets can be full then.
+        final: True to place all sequences, even in buckets that are not full.
         out: the dataset's folder.
-        finisher: syncs or uploads the shards in the background, until its context ends.
+        finisher: object that syncs or uploads the shards in the background.
     Raises:
         BuildError: a shard cannot be written.
     """
@@ -89,8 +89,7 @@ def _placement(bucket: NDArray[np.int32], cuts: list[int], options: DatasetOptio
     """Compute the shard and row of each sequence, before any shard is written.
 
     Args:
-        bucket: int32[N], bucket of each sequence in its split; -1 for one that did not fill a
-            bucket.
+        bucket: int32[N], bucket of each sequence in its split; -1 for a left-over sequence.
         cuts: index of the first bucket of each shard; the last value is the number of buckets.
     """
     shard = np.searchsorted(cuts, bucket, side="right").astype(np.int64) - 1
@@ -171,7 +170,7 @@ class _PackedSplit:
         buckets: int,
         token_counts: NDArray[np.int64],
     ) -> NDArray[np.uint8]:
-        """Return the token ids of a batch's buckets, uint8[buckets · capacity], and count them."""
+        """Return the token ids of a batch's buckets, uint8[buckets · capacity]; count the ids."""
         ids = self._ids[: buckets * self.capacity]
         fill_buckets(
             self.tokens,
@@ -228,7 +227,7 @@ def _cu_seqlens(
     Args:
         spans: int64[N], span of each sequence, in the order of the buckets.
         count, pieces: int64[B], number of sequences and tail pieces of each bucket.
-        piece: longest tail piece, in tokens.
+        piece: maximum length of a tail piece, in tokens.
     """
     sizes = count + pieces + 1
     offsets = np.concatenate(([0], np.cumsum(sizes)))

@@ -20,14 +20,14 @@ from schemas.splitmix import mix
 EXTENT: Final = np.dtype([("begin", "<i8"), ("size", "<i8"), ("check", "<u8")])
 _SIZE_BYTES: Final = 8
 FRAME_HEADER: Final = _SIZE_BYTES + 16
-"""Bytes of a frame before its message: size and hash."""
+"""Size of a frame's header in bytes: the size and hash of the message that follows."""
 FRAME_BYTES: Final = 8 << 20
-"""Approximate maximum of bytes in a frame. A frame is read whole. Without this limit, a block of
-records with long ids that all belong to one partition would be a frame of 24 MiB or more."""
+"""Approximate maximum bytes of a frame. A reader holds a whole frame in memory. Without this limit,
+records of one partition with long ids could be a frame of 24 MiB or more."""
 
 
 def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> int:
-    """Write a batch in frames of about FRAME_BYTES at most; return the position after them.
+    """Write a batch in frames of about FRAME_BYTES; return the position after the last frame.
 
     An empty batch has no frame.
     """
@@ -99,8 +99,8 @@ def extents_between(edges: NDArray[np.int64]) -> NDArray[np.void]:
 
 
 def _check(extents: NDArray[np.void], partitions: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return check values, uint64[N], of extents and their partitions; any flipped bit changes
-    them."""
+    """Return check values, uint64[N], of extents and their partitions. A flipped bit in an extent
+    changes the check value."""
     check = mix(partitions + np.uint64(1))
     for name in ("begin", "size"):
         check = mix(check ^ extents[name].astype(np.uint64))
@@ -108,7 +108,7 @@ def _check(extents: NDArray[np.void], partitions: NDArray[np.uint64]) -> NDArray
 
 
 def write_extents(file: HashingWriter, extents: NDArray[np.void]) -> None:
-    """Write extents, and then the extent of these extents."""
+    """Write extents, and then one extent with the position of this list."""
     begin = file.tell()
     file.write(extents.tobytes())
     file.write(extents_between(np.array([begin, file.tell()])).tobytes())

@@ -10,21 +10,21 @@ Parts of a spill (see `frames`):
 Layouts:
 
 - By block: on a local disk, with fewer than GROUPED_FROM partitions. The file begins with the
-  frames: for each block of records, one frame for each partition. The index follows, which holds
-  the extent of each frame. The extent of the index is last.
+  frames: for each block of records, one frame for each partition. The index follows, a list of the
+  extents of all frames. The extent of the index is last.
 - Grouped by partition: in all other cases. The file begins with the extent of each partition. All
   frames follow, partition after partition. A reader of a partition sends two requests: one for the
-  extent (24 bytes), and one for the frames. Requests to an object store are slow, and with many
-  partitions the index of all frames would be larger than the frames of one partition.
+  extent (24 bytes), and one for the frames. An index of all frames would need more requests, which
+  are slow on an object store. With many partitions, it would be larger than a partition's frames.
 
 Steps of writing a grouped spill:
 
 1. Write it by block, to a temporary file on the local disk.
-2. For each partition, join its frames of all blocks if they are small, and append them to a second
-   temporary file.
+2. For each partition, collect the frames of all blocks, and join them if they are small. Append the
+   result to a second temporary file.
 3. Write the extents of all partitions, then copy the second file.
 
-Readers check all bytes, so a bit that a disk, a network or another program flipped never reaches a
+Readers check all bytes. Therefore damage by a disk, a network or another program never reaches a
 dataset.
 """
 
@@ -65,9 +65,10 @@ SPILL_SCHEMA = pa.schema(
     ]
 )
 GROUPED_FROM = 512
-"""Minimum number of partitions for grouped spills on a local disk. 30 GB of FASTA have 512."""
+"""Minimum number of partitions for grouped spills on a local disk. 30 GB of FASTA have 512
+partitions."""
 _JOINED_BYTES: Final = 16 << 20
-"""If all frames of a partition in a spill have at most this many bytes, join them into one."""
+"""Maximum bytes of a partition's frames in a spill that are joined into one batch."""
 
 
 @dataclass(slots=True)
@@ -123,7 +124,7 @@ def grouped_by_partition(work: Folder, partitions: int) -> bool:
 def _group(
     blocks: Path, file: HashingWriter, extents: list[NDArray[np.void]], partitions: int
 ) -> None:
-    """Rewrite a spill from block after block to partition after partition."""
+    """Rewrite a spill that is ordered by block, so that it is ordered by partition."""
     with (
         pa.memory_map(str(blocks)) as blocks_map,
         tempfile.TemporaryFile(prefix="thdpack-spill-", dir=blocks.parent) as body,

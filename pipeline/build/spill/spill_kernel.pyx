@@ -34,7 +34,7 @@ def pack(
     cdef unsigned char* target
     if out.shape[0] == 0 or tokens.shape[0] == 0:
         return
-    # a local pointer is faster: after each store, the compiler reloads the fields of a memoryview
+    # use a local pointer: with a memoryview, the compiler reloads its fields after each store
     target = &out[0]
     with nogil:
         for i in range(begin.shape[0]):

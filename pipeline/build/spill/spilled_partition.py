@@ -33,14 +33,14 @@ from pipeline.storage.folder import Folder, Part
 from schemas.errors import DamagedSpillError
 
 WINDOW_BYTES = 16 << 20
-"""Maximum bytes of spills that are read at once. Only a larger single frame exceeds it."""
+"""Maximum bytes of spills that are read at once. Only a larger single frame exceeds this."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpilledPartition:
     """Positions of a partition's records in the spills.
 
-    parts: for each part, the index of its spill, and its file name, begin and end
+    parts: index of the spill and position in the file, for each part
     """
 
     work: Folder
@@ -147,7 +147,7 @@ def _indexed_extents(
             raise DamagedSpillError(name)
         index = np.frombuffer(buffer.slice(begin, size), dtype=EXTENT)[partition::partitions]
         extents = checked_extents(name, pa.py_buffer(index.tobytes()), partition)
-        if any(first + count > begin for first, count in extents):  # it overlaps the index
+        if any(first + count > begin for first, count in extents):  # overlaps the index
             raise DamagedSpillError(name)
         yield extents
 

@@ -23,8 +23,8 @@ from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
 _TASK_BYTES: Final = 96 << 20
-"""Approximate bytes of shards in one task. Checking them takes some hundredths of a second. That is
-much longer than starting the task."""
+"""Approximate bytes of shards in one task. Checking this many bytes takes some hundredths of a
+second, which is much longer than starting a task."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",
@@ -108,7 +108,7 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
     if (buckets, tokens) != (entry.buckets, entry.tokens):
         problems.append(
             f"{path}: {buckets} buckets with {tokens} tokens, "
-            f"the manifest says {entry.buckets} with {entry.tokens}"
+            f"the manifest says {entry.buckets} buckets with {entry.tokens} tokens"
         )
     return problems
 
@@ -164,7 +164,7 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
 
 
 def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:
-    """Return tasks for all files. Each has about _TASK_BYTES of shards, and some records/ files."""
+    """Return tasks for all files. A task has about _TASK_BYTES of shards, and some of records/."""
     groups: list[list[ShardEntry]] = [[]]
     size = 0
     for entry in (entry for shards in manifest.shards.values() for entry in shards):
@@ -196,7 +196,7 @@ def check_totals(manifest: Manifest) -> list[str]:
         if found != (totals.buckets, totals.tokens):
             problems.append(
                 f"manifest: {split} has {found[0]} buckets and {found[1]} tokens in shards, "
-                f"its totals say {totals.buckets} and {totals.tokens}"
+                f"but its totals are {totals.buckets} buckets and {totals.tokens} tokens"
             )
         if totals.pieces_max > manifest.slots:
             problems.append(

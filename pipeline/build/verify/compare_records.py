@@ -4,9 +4,10 @@
 2. Compare statuses, duplicates and splits with each other and with the manifest.
 3. Read every bucket. Compare each sequence with its record's row: shard, bucket, number of
    residues, hash and unknown letters.
-4. Check that each kept residue was found exactly once, that the joined pieces of each split record
-   have its hash, and that the hash of each first piece agrees with the record's split and with
-   deduplication.
+4. Check that each kept residue was found exactly once.
+5. Join the pieces of each record that `--long split` cut, and compare their hash with the record's.
+6. Check splits and deduplication by the hash of each record's first piece, which is the part that
+   cropping keeps.
 
 This takes about 60 bytes of memory for each record. Under `--long split`, long records are in
 memory as well.
@@ -71,8 +72,8 @@ def _check_statuses(records: RecordColumns, manifest: Manifest) -> list[str]:
 def _check_duplicates(
     records: RecordColumns, kept: NDArray[np.bool_], manifest: Manifest
 ) -> list[str]:
-    """Check that each duplicate, and no other record, names an earlier kept record of the same
-    hash."""
+    """Check that each duplicate names an earlier kept record of the same hash, and that other
+    records name no record."""
     dedup = manifest.options["dedup"]
     duplicate = records.status == list(Status).index(Status.DUPLICATE)
     problems = record_problem(
@@ -106,11 +107,11 @@ def _check_unique(hashes: NDArray[np.void], kept: NDArray[np.bool_], what: str) 
 class _SequenceComparison:
     """Compares the sequences of all buckets with the rows of their records.
 
-    expected: int64[N], number of residues of each record that buckets should hold
+    expected: int64[N], number of each record's residues that buckets should hold
     found: int64[N], number of each record's residues found so far
     first_seen: int64[N], number of first sequences found so far for each record
     first_piece: HASH[N], hash of the first piece of each record
-    long_pieces: start and tokens of each piece of the records that were split, by ordinal
+    long_pieces: start and tokens of each piece, by the ordinal of the record that was split
     """
 
     def __init__(self, records: RecordColumns, manifest: Manifest) -> None:
@@ -161,7 +162,7 @@ class _SequenceComparison:
     def _check_positions(
         self, sequences: BucketSequences, shard: int, name: str, first_bucket: int
     ) -> None:
-        """Check that each sequence is of a kept record, and in the shard and bucket of its row.
+        """Check that each sequence has a kept record, whose row names this shard and bucket.
 
         Args:
             shard: index of the shard.
@@ -235,7 +236,7 @@ class _SequenceComparison:
         records, kept, options = self._records, self._kept, self._manifest.options
         fraction = float(options["valid_fraction"] or 0)
         wrong = kept & (records.split != in_valid(self._first_piece, fraction))
-        # in datasets of early versions the split depends on the hash of the whole record
+        # in datasets of early versions, the split depends on the hash of the whole record
         wrong_by_whole = kept & (records.split != in_valid(records.hash, fraction))
         if wrong.any() and wrong_by_whole.any():
             self._wrong("not in the split that the hash of its first piece decides", wrong)

@@ -35,8 +35,8 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
     Paths, and URLs of other protocols, are not checked.
 
     Args:
-        reading: name of a file of which one byte is read. With None, the folder is listed, which
-            readers may have no right to do.
+        reading: name of a file, to read one byte. With None, the folder is listed. Listing may
+            need a right that readers do not have.
     Raises:
         DatasetError: nothing answers, the bucket is missing, or the credentials are refused.
     """
@@ -68,8 +68,8 @@ def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
 
 
 def _fault_of_input_store(url: str) -> str | None:
-    """Return a permanent fault of an input's store, or None. Only a whole bucket is listed: users
-    may have the right to read an object and no right to list."""
+    """Return a permanent fault of an input's store, or None. Only a whole bucket is listed, because
+    users may have the right to read an object, but not the right to list."""
     folder, _, name = url.rstrip("/").rpartition("/")
     return _fault_of_store(url, None) if folder.endswith("/") else _fault_of_store(folder, name)
 
@@ -114,8 +114,8 @@ def _explained(error: Exception, bucket: str) -> str | None:
 def refuse_closed_endpoint(url: str) -> None:
     """Refuse a URL if no server listens at its address.
 
-    This address is the host of an http:// or https:// URL, and the endpoint that the user has set
-    for an s3:// URL.
+    The address of an http:// or https:// URL is its host. The address of an s3:// URL is the
+    endpoint that the user has set.
 
     Raises:
         InputError: the connection was refused, the host has no address, or the address is https://
@@ -153,7 +153,7 @@ def _connect(scheme: str, host: str, port: int) -> bool:
     """Connect to a server. After a success, later calls in the process do nothing.
 
     Returns:
-        Whether the scheme is https, but the server speaks http without TLS.
+        True if the scheme is https, but the server speaks http without TLS.
     """
     with socket.create_connection((host, port), _SECONDS) as connection:
         if scheme != "https":

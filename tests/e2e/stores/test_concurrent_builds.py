@@ -89,7 +89,7 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     said = [writer.communicate(timeout=60) for writer in writers]
     assert sorted(writer.returncode for writer in writers) == [0, 1], said
     loser = 0 if writers[0].returncode else 1
-    assert "another build committed a dataset here while this one ran" in said[loser]
+    assert "another build committed a dataset here while this build ran" in said[loser]
     assert "Traceback" not in said[loser]
     manifest = Manifest.from_json(objects(OUT)["manifest.json"], where=OUT)
     assert manifest.seed == 1 - loser
