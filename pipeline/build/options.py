@@ -1,4 +1,4 @@
-"""Options of `thdpack preprocess`. Only this module checks the options.
+"""Options of `thdpack preprocess`, and the checks of their values.
 
 `DatasetOptions` determine the content of a dataset. The dataset's digest includes these options.
 `PreprocessOptions` adds options that affect only how a build runs.

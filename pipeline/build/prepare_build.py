@@ -104,4 +104,4 @@ def _refuse_other_plan(destination: Destination, options: PreprocessOptions, pla
     if not options.overwrite:
         where = destination.out.where()
         raise DatasetError(f"{where}: tasks of another plan ({listed}) are unfinished; {OTHER_OUT}")
-    destination.out.remove(PLAN)  # its tasks then fail with the error "plan is gone"
+    destination.out.remove(PLAN)  # tasks of the old list fail with "plan is gone"

@@ -73,7 +73,7 @@ class Destination(Protocol):
         ...
 
     def commit(self, manifest: Manifest) -> None:
-        """Replace the manifest. Before, all files that the new manifest names must be written."""
+        """Replace the manifest. All files that the new manifest names must already be written."""
         ...
 
     def will_replace(self, manifest: Manifest) -> None:

@@ -81,7 +81,7 @@ class ObjectDestination:
             if spooled is None:
                 return None
             size, digest = hash_file(spooled)
-            # the name contains a hash of the content, so that builds do not share other inputs
+            # the name contains a hash of the content, so that each input has its own object
             self._spooled = f"{WORK}/stdin-{digest}"
             if self.out.size(self._spooled) != size:  # an earlier run may have uploaded it
                 self.out.upload(self._spooled, spooled, size)

@@ -43,7 +43,7 @@ def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
 
 
 def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | None:
-    """Return the fates of all residues, from records/ on a disk; None if they are unreadable."""
+    """Return the fates of all residues, from records/ on a disk; None if that is unreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

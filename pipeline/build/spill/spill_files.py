@@ -15,7 +15,7 @@ Layouts:
 - Grouped by partition: in all other cases. The file begins with the extent of each partition. All
   frames follow, partition after partition. A reader of a partition sends two requests: one for the
   extent (24 bytes), and one for the frames. An index of all frames would need more requests, which
-  are slow on an object store. With many partitions, it would be larger than a partition's frames.
+  are slow on an object store. With many partitions, an index is larger than a partition's frames.
 
 Steps of writing a grouped spill:
 

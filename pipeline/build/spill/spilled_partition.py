@@ -147,7 +147,7 @@ def _indexed_extents(
             raise DamagedSpillError(name)
         index = np.frombuffer(buffer.slice(begin, size), dtype=EXTENT)[partition::partitions]
         extents = checked_extents(name, pa.py_buffer(index.tobytes()), partition)
-        if any(first + count > begin for first, count in extents):  # overlaps the index
+        if any(first + count > begin for first, count in extents):  # frames overlap the index
             raise DamagedSpillError(name)
         yield extents
 
