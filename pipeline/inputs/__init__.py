@@ -1,4 +1,4 @@
-"""Inputs: find the files, detect format and compression, and read their records as token ids.
+"""Inputs: find files, detect their format and compression, and read their records as token ids.
 
 Formats are FASTA, Parquet, Arrow, and the Swiss-Prot, GenBank and EMBL formats that Biopython
 reads. Inputs are on disk or at any fsspec URL. `find.py` finds inputs, `formats/registry.py` lists

@@ -1,9 +1,9 @@
 """Recognise nucleotides and alignments by the first letters of an input.
 
-Both parse as protein FASTA, and a dataset of them would be useless. The check looks at the first
-few kilobytes of each input, which a build reads anyway to detect the format. If they look odd, the
-check reads up to SAMPLE_BYTES of text and judges all of it. A single odd record is no reason to
-refuse an input.
+Nucleotides and alignments parse as protein FASTA, but a dataset of them would be useless. The check
+looks at the first few kilobytes of each input, which a build reads anyway to detect the format. If
+these bytes look odd, the check reads and judges up to SAMPLE_BYTES of text, because a single odd
+record is no reason to refuse an input.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from pipeline.inputs.record_block import RecordBlock
 
 LOOK_BYTES: Final = 1 << 12
-"""Bytes of each input that are looked at. Reading them from a store starts no prefetch."""
+"""Number of bytes of each input that are examined first, too few to start a store's prefetch."""
 SAMPLE_BYTES: Final = 1 << 20
-"""Bytes of text to read and judge if an input's first bytes look odd."""
+"""Number of bytes of text to read and judge if an input's first bytes look odd."""
 
 _NUCLEOTIDES: Final = b"ACGTUN"
 _SHARE: Final = 0.95
 _ENOUGH_LETTERS: Final = 1_000
 _FEWEST_LETTERS: Final = 60
-"""Minimum number of letters to judge. With fewer than _ENOUGH_LETTERS, all letters must be those of
-nucleotides, not only the share _SHARE. The chance that 60 residues of a protein are all such
-letters is below 1e-30."""
+"""Minimum number of letters to judge. Below _ENOUGH_LETTERS letters, all must be letters of
+nucleotides; otherwise, the share _SHARE. The chance that 60 residues of a protein are all letters
+of nucleotides is below 1e-30."""
 _RARE: Final = 0.02
 _GAPS: Final = b"-."
 _HEADER_OR_COMMENT: Final = re.compile(rb"(?m)^[>;][^\r\n]*")
@@ -60,12 +60,12 @@ _GIVE_PROTEINS: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherLetters:
-    """The reason why an input is not read unless an option allows it.
+    """The reason to refuse an input. An option can allow such an input.
 
-    looks: what it looks like, with the counts that say so
-    expected: what thdpack expects instead
-    remedy: what to do first
-    option: option that allows the input
+    looks: description of the input, with counts as evidence
+    expected: kind of input that thdpack expects
+    remedy: advice to the user, as a sentence without a full stop
+    option: command-line option that allows the input
     """
 
     looks: str
@@ -91,7 +91,7 @@ def refuse_other_letters(source: Source, head: bytes, allowed: Allowed) -> None:
     """Refuse a FASTA source whose first records are nucleotides or an alignment.
 
     Args:
-        head: first bytes of the file as stored.
+        head: first bytes of the file as stored, before decompression.
     Raises:
         InputError: the first records look like nucleotides, or like an alignment.
     """
@@ -120,7 +120,7 @@ def refuse_other_tokens(source: Source, block: RecordBlock, allowed: Allowed) ->
 
 
 def other_tokens(source: Source, block: RecordBlock, allowed: Allowed) -> OtherLetters | None:
-    """Return why a source of any format, judged by its first block, would be refused, or None."""
+    """Judge a source of any format by its first block. Return the reason to refuse it, or None."""
     import numpy as np
 
     ends = block.ends[:_SAMPLE_RECORDS].tolist()
@@ -147,7 +147,7 @@ def _plain(source: Source, head: bytes) -> bytes | None:
     if source.compression == "none":
         return _unix(head)
     if source.compression != "gzip":
-        return None  # a zstd or bzip2 block is longer
+        return None  # the first block of another archive may be longer than `head`
     try:
         return _unix(zlib.decompressobj(31).decompress(head, 4 * LOOK_BYTES))
     except zlib.error:  # the task that reads the archive raises an error
@@ -155,12 +155,12 @@ def _plain(source: Source, head: bytes) -> bytes | None:
 
 
 def _unix(text: bytes) -> bytes:
-    """Return a text whose lines end with a line feed."""
+    """Replace each carriage return by a line feed."""
     return text.replace(b"\r", b"\n")
 
 
 def _looks_like_proteins(text: bytes) -> bool:
-    """Return whether the first bytes of a FASTA text are proteins without doubt."""
+    """Whether the first bytes of a FASTA text are certainly proteins."""
     lines = _HEADER_OR_COMMENT.sub(b"", text)
     letters = lines.translate(None, _NOT_LETTERS).upper()
     others = len(letters.translate(None, _NUCLEOTIDES))
@@ -170,7 +170,7 @@ def _looks_like_proteins(text: bytes) -> bool:
 def _sample(source: Source) -> tuple[bytes, bool]:
     """Return the first SAMPLE_BYTES of a source's text, and whether this is the whole text.
 
-    Return no text if the source cannot be read: the task that reads it later raises the error.
+    If the source cannot be read, return no text. The task that reads the source raises the error.
     """
     found = bytearray()
     try:
@@ -190,23 +190,23 @@ def _sample(source: Source) -> tuple[bytes, bool]:
 
 
 def _counts(text: bytes) -> dict[str, int]:
-    """Return the number of each nucleotide's letter in residues, and the total with key `all`."""
+    """Return the number of times that each nucleotide's letter occurs; key `all` has the total."""
     letters = _HEADER_OR_COMMENT.sub(b"", text).translate(None, _NOT_LETTERS).upper()
     counts = {chr(letter): letters.count(bytes([letter])) for letter in _NUCLEOTIDES}
     return {**counts, "all": len(letters)}
 
 
 def _rows(text: bytes, whole: bool) -> list[bytes]:
-    """Return the residues of whole records, gaps included."""
+    """Return the residues, gaps included, of each record whose text is complete."""
     bodies = re.split(rb"(?m)^>[^\r\n]*", text)[1:]
     return [b"".join(body.split()) for body in (bodies if whole else bodies[:-1])]
 
 
 def _nucleotides(counts: Mapping[str, int], whole: bool) -> OtherLetters | None:
-    """Return a reason to refuse if nearly all letters are nucleotides.
+    """Return a reason to refuse an input if nearly all letters are nucleotides.
 
-    In addition, at least three of A, C, G and T (or U) must be common, or half of the letters must
-    be N, as at the start of a chromosome. Repeats such as poly-A therefore cause no error.
+    At least three of A, C, G and T (or U) must also be common. Repeats such as poly-A are therefore
+    not refused. Instead, half of the letters may be N, as at the start of a chromosome.
     """
     letters = counts["all"]
     known = sum(counts[letter] for letter in _NUCLEOTIDES.decode())
@@ -227,9 +227,9 @@ def _nucleotides(counts: Mapping[str, int], whole: bool) -> OtherLetters | None:
 
 
 def _alignment(rows: Sequence[bytes]) -> OtherLetters | None:
-    """Return a reason to refuse if all records are equally long and at least half have gaps.
+    """Return a reason to refuse if all records are equally long and half or more have gaps.
 
-    In the A3M format, lower-case letters are insertions. The lengths are equal without them.
+    In the A3M format, lower-case letters are insertions, which do not count in the length.
     """
     gapped = sum(any(gap in row for gap in _GAPS) for row in rows)
     if len(rows) < 2 or 2 * gapped < len(rows):

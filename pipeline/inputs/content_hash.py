@@ -18,7 +18,7 @@ _BLOCK: Final = 1 << 20
 
 
 class _ReadOnce:
-    """Base of binary streams that are read once, from begin to end."""
+    """Base of binary streams that are read once, from start to end."""
 
     closed = False
 
@@ -79,7 +79,7 @@ class HashingReader(_ReadOnce):
         self._room = self._piece
 
     def finish(self) -> list[str]:
-        """Read the remaining bytes to hash; return the xxh3_128 of every piece."""
+        """Read and hash the remaining bytes. Return the xxh3_128 of every piece."""
         while self._left != 0 and self.read(_BLOCK):
             pass
         if self._room < self._piece:
@@ -92,7 +92,7 @@ class HashingReader(_ReadOnce):
 
 
 def content_hash(pieces: Sequence[str]) -> str:
-    """Return an input's content hash, as the manifest holds it. See docs/reference/format.md.
+    """Return the content hash of an input for the manifest. See docs/reference/format.md.
 
     For an input of one piece, this is the xxh3_128 of that piece. Otherwise it is the xxh3_128 of
     the concatenated digests of all pieces.
@@ -129,13 +129,13 @@ def hashed_range(
 def is_whole(source: Source, begin: int, end: int) -> bool:
     """Whether a range covers a whole source.
 
-    Such a range is read to the source's end, because a web server may not report the size.
+    A whole source is read to its end, because a web server may not report the size.
     """
     return begin == 0 and end == source.bytes
 
 
 class _Counting(_ReadOnce):
-    """A file that reports the number of bytes read, for progress. The bytes may be compressed."""
+    """A file that reports the number of bytes read, for progress. Compressed bytes are counted."""
 
     def __init__(self, file: BinaryIO, on_bytes: Callable[[int], None]) -> None:
         self._file = file

@@ -21,7 +21,7 @@ _ZSTD: Final = (
     b"\x28\xb5\x2f\xfd",
     *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)),
 )
-"""First bytes of a zstd frame, or of a skippable frame. Files of pzstd begin with the latter."""
+"""First bytes of a zstd frame, and of skippable frames, with which pzstd's files begin."""
 _MAGIC: Final[tuple[tuple[bytes, Compression], ...]] = (
     (b"\x1f\x8b", "gzip"),  # also bgz: gzip with many members
     *((magic, "zstd") for magic in _ZSTD),
@@ -34,7 +34,7 @@ _ZSTD_WINDOW_LOG: Final = 27
 """Largest zstd window, as log2 of bytes: 128 MiB, the default limit of the zstd command."""
 _BGZF_START: Final = b"\x1f\x8b\x08\x04"
 _BGZF_END: Final = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
-"""The empty last block of bgz (SAM specification, 4.1.2)."""
+"""The empty block at the end of every bgz file (SAM specification, 4.1.2)."""
 _READ: Final = 1 << 16
 _UNSPECIFIC: Final = ("Invalid data stream", "Corrupt input data")
 """Python's messages for any damage to bzip2 and xz."""
@@ -62,19 +62,19 @@ def detect(head: bytes) -> Compression:
 
 
 def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
-    """Return a stream of the plain bytes of all members, frames or streams in a row.
+    """Return a stream of the decompressed bytes of all parts of an archive.
 
     Callers must close the stream, because a gzip stream has a thread.
 
-    Reading raises EOFError if the archive is truncated, ArchiveNeedsError if it needs more memory
-    or a dictionary, and one of `broken_archive_errors` if it is damaged.
+    Reading raises EOFError if the archive is truncated, and one of `broken_archive_errors` if it is
+    damaged. It raises ArchiveNeedsError if the archive needs a dictionary or too much memory.
     """
     if compression == "none":
         return raw
     if compression == "gzip":
         from isal import igzip_threaded
 
-        # a thread decompresses two blocks ahead while the caller parses the previous block
+        # a thread decompresses the next two blocks while the caller parses a block
         stream = igzip_threaded.open(  # type: ignore[no-untyped-call] # isal has no types
             _Blocks(raw), "rb", threads=1, block_size=8 << 20
         )
@@ -83,7 +83,7 @@ def decompressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
 
 
 def broken_archive_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of `decompressed` streams for a damaged or truncated archive."""
+    """Return the types of errors that `decompressed` streams of damaged archives raise."""
     import gzip
     import zlib
 
@@ -99,10 +99,10 @@ def broken_archive_errors() -> tuple[type[Exception], ...]:
 
 
 class _Blocks:
-    """A gzip file. If bgzip wrote it, its last block must be bgzip's empty block.
+    """A gzip file. If bgzip wrote the file, its last block must be bgzip's empty block.
 
-    bgzip writes one complete gzip member after another. If bgzip was killed, gzip therefore cannot
-    see that the file is incomplete. Only the missing empty block shows it.
+    bgzip writes one complete gzip member after another, and at the end an empty block. If bgzip was
+    killed, only the missing empty block shows that the file is incomplete.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
@@ -191,7 +191,7 @@ class _Parts(io.RawIOBase):
         self._raw = raw
         self._kind = kind
         self._decoder = kind.new()
-        self._rest = b""  # read, but not yet passed to the decoder
+        self._rest = b""  # bytes that were read, but not yet passed to the decoder
 
     def readable(self) -> bool:
         return True
@@ -230,10 +230,10 @@ class _Parts(io.RawIOBase):
             raise DamagedArchiveError("" if message in _UNSPECIFIC else message) from error
 
     def _next_part(self) -> bool:
-        """Begin to read the next part; return False at the end of the archive.
+        """Begin to read the next part, or return False at the end of the archive.
 
         Raises:
-            DamagedArchiveError: the part is followed by data of another kind.
+            DamagedArchiveError: data of another kind follow the last part that was read.
         """
         self._rest = self._decoder.unused_data
         if self._kind.padded:

@@ -34,7 +34,7 @@ _NOT_GZIP: Final = "Not a gzipped file"
 
 @contextmanager
 def plain_text(source: Source) -> Iterator[BinaryIO]:
-    """Open a source's decompressed bytes, buffered.
+    """Open a buffered stream of a source's decompressed bytes.
 
     Raises:
         InputError: the source cannot be read.
@@ -49,7 +49,7 @@ def plain_text(source: Source) -> Iterator[BinaryIO]:
 
 @contextmanager
 def stdin_named(spool: str | None) -> Iterator[None]:
-    """In errors about the file to which standard input was saved, name standard input instead."""
+    """Let errors name standard input, instead of the file to which standard input was saved."""
     try:
         yield
     except InputError as error:
@@ -71,7 +71,7 @@ def archive_errors(source: Source) -> Iterator[None]:
             ) from error
         except EOFError as error:
             odd = (
-                ", or a few other bytes were appended to it" if source.compression == "gzip" else ""
+                ", or other bytes were appended to the file" if source.compression == "gzip" else ""
             )  # igzip raises EOFError for a truncated archive and for appended bytes
             raise InputError(
                 f"truncated {source.compression} archive: the end is missing{odd}; "
@@ -101,7 +101,7 @@ def line_at(source: Source, offset: int) -> int:
 
 
 def fasta_error(source: Source, error: FastaSyntaxError) -> FastaError:
-    """Return a parser's error with file and line. If the file is not FASTA, name its kind."""
+    """Return a parser's error with file and line. If the file is not FASTA, the message says so."""
     with plain_text(source) as stream:
         kind = foreign(stream.read(HEAD_BYTES), packed=source.compression != "none")
     if kind is not None:
@@ -110,20 +110,20 @@ def fasta_error(source: Source, error: FastaSyntaxError) -> FastaError:
 
 
 def no_residue(source: Source) -> InputError:
-    """Return the error for a source without residues. For FASTA, it names the last line."""
+    """Return the error for a source without residues. For FASTA, the error names a line."""
     message = "no residue in this file"
     if source.format != "fasta":
         return InputError(message, source=source.url)
     with plain_text(source) as stream:
         head = stream.read(HEAD_BYTES)
     if ids_and_residues_on_one_line(head):
-        where = "residues are on the line of the id, after a tab; FASTA has them on separate lines"
+        where = "residues are on the line of the id, after a tab; FASTA has them on the next lines"
         return InputError(f"{message}: {where}", source=source.url, line=1)
     return InputError(message, source=source.url, line=line_at(source, sys.maxsize))
 
 
 def first_unknown(source: Source, offset: int) -> tuple[str, int]:
-    """Return the first unknown letter of the FASTA record at `offset`, and its line."""
+    """Return the first unknown letter of the FASTA record at `offset`, and that letter's line."""
     line, record = line_at(source, offset), _record_at(source, offset)
     lines = comments_as_ascii(record[len(header_of(record, 0)) :]).decode("utf-8")
     letter, below = first_unknown_letter(lines, letter_classes(ESM2)) or ("?", 0)

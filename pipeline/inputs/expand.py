@@ -1,4 +1,7 @@
-"""Expand arguments into inputs: files, folders, globs and lists of inputs, local or on stores."""
+"""Expand arguments of the command line into input files, on a disk or in a store.
+
+An argument is a file, a folder, a glob or a list of inputs.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ from pipeline.storage.urls import file_system, is_url, local_path
 from schemas.errors import InputError
 
 _LISTING: Final = 600 << 20
-"""Number of bytes that take as long to read as a listing of millions of objects. It sets the
-deadline of a listing."""
+"""The deadline of a listing is the deadline of a read of this many bytes. It is long enough to list
+millions of objects."""
 Named = tuple[str, dict[str, Any] | None]
-"""An input's path or URL, and its entry in a store's listing."""
+"""Pair of an input's path or URL, and the input's entry in a store's listing (None without one)."""
 
 
 def listed(inputs: tuple[str, ...]) -> Iterator[str]:
-    """Yield the inputs, with each `@list` replaced by the lines of that file.
+    """Yield the inputs. Instead of `@FILE`, yield the inputs that FILE lists.
 
     A list has one input per line. Blank lines and lines that start with # are skipped.
 
@@ -55,7 +58,7 @@ def listed(inputs: tuple[str, ...]) -> Iterator[str]:
             raise InputError("this list names no input", source=text[1:])
         if "-" in named:
             raise InputError(
-                "this list names standard input (-): name that on the command line instead",
+                "this list names standard input (-): give - on the command line instead",
                 source=text[1:],
             )
         yield from named
@@ -89,7 +92,7 @@ def expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
 
 
 def refuse_inside(out: str, inputs: tuple[str, ...]) -> None:
-    """Refuse to build inside an input folder: the next build would read the shards as sequences.
+    """Refuse to build inside an input folder, because the next build would read the shards.
 
     Args:
         out: folder or URL of the dataset.
@@ -124,7 +127,7 @@ def _is_inside(out: Path, text: str) -> bool:
 
 
 def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
-    """Expand a URL. Return each object with its entry in the listing, which saves a request."""
+    """Expand a URL into objects, each with its entry in a listing, which saves a later request."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
     fs, path = file_system(text)
@@ -166,11 +169,11 @@ def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
     Args:
         text: listed folder or glob, as the user named it.
         path: the same folder or glob, as fsspec names it.
-        found: the listing: entries by fsspec's names.
+        found: entries of the listing, by fsspec's names.
     """
     protocol, _, rest = text.rstrip("/").partition("://")
     host, slash, inside = rest.partition("/")
-    # host in fsspec's names: a store's bucket, or an empty string
+    # start of fsspec's names that stands for the host: a store's bucket, or an empty string
     before = path.removesuffix(f"/{inside}") if slash else path
     urls = {
         f"{protocol}://{host}{name.removeprefix(before)}"
@@ -186,7 +189,7 @@ def _files_in(folder: Path) -> tuple[list[str], list[str]]:
     """Return all files below a folder, in byte order, and a line for every entry that is not a
     file.
 
-    Hidden names are skipped.
+    Hidden files and folders are skipped.
 
     Raises:
         InputError: a folder cannot be read.
@@ -213,7 +216,7 @@ def _not_a_file(path: str) -> str | None:
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
-        return "a link to nothing" if os.path.islink(path) else f"cannot be read: {error.strerror}"
+        return "a broken link" if os.path.islink(path) else f"cannot be read: {error.strerror}"
     if stat.S_ISDIR(mode):
         return (
             "a link to a folder; name it on the command line to read it"

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 DONE: Final = 0
 FULL: Final = 1
-"""State: the arrays are full. Use them, then call `parse` again from the returned position."""
+"""State: the arrays are full. Empty them, then call `parse` again from the returned position."""
 ODD: Final = 2
 """State: `pipeline.inputs.residues` must parse the record at the returned position."""
 BINARY: Final = 3
@@ -35,7 +35,7 @@ def parse(
         unk: token id of unknown letters.
         tokens, ids: at least uint8[n], outputs.
         ends, id_ends, offset, unknown: int64, outputs, written from index `first_record` on.
-        first_record: number of records that the arrays hold already.
+        first_record: number of records that are already in the arrays.
     Returns:
         state, position, and number of records in the arrays. Records before `position` are
         complete.

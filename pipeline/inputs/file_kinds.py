@@ -1,4 +1,4 @@
-"""Recognise files that are not FASTA by their first bytes, for error messages."""
+"""Detect the kind of a file that is not FASTA from the file's first bytes, for error messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from pipeline.inputs.decompress import detect
 
 HEAD_BYTES: Final = 1 << 16
-"""Number of bytes that are examined: enough to reach the third line of a FASTQ file."""
+"""Number of bytes to examine, enough to reach the third line of a FASTQ file."""
 
 _UNPACK: Final = "unpack it, and give FASTA"
 _UNZIP: Final = f"{_UNPACK}; if it is an Excel file, export its table as CSV"
@@ -68,19 +68,21 @@ _BASE_PAIRS: Final = re.compile(rb" \d+ bp\b")
 _JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 _CSV: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\w\" .-]+([,\t])[\w\" .()\[\]-]*(?:\1[^\r\n]*)?\r?\n")
 _MOST_WORDS: Final = 4
-"""Largest number of words in the name of a table's column. A sentence with a comma has more."""
+"""Maximum number of words in a table's column name. Parts of a sentence usually have more."""
 _HEADER: Final = re.compile(rb"(?:\xef\xbb\xbf|^)>", re.MULTILINE)
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x7f]")
 _RESIDUES: Final = re.compile(rb"[A-Z*-]*|[a-z*-]*")
 _LINES: Final = 100
-"""Number of lines that are examined to tell residues from other text."""
+"""Number of lines to examine to distinguish residues from other text."""
 _SHOWN: Final = 50
-"""Largest number of characters of a text that a message shows."""
+"""Maximum length, in characters, of the text that a message quotes."""
 _TAR: Final = slice(257, 262)
 
 
 def foreign(head: bytes, *, packed: bool) -> str | None:
-    """Return the kind of a file that is not FASTA and a remedy, for a message; None if unknown.
+    """Return a message with the kind of a file that is not FASTA, and a remedy.
+
+    Return None if the kind is unknown, or if the file may be FASTA.
 
     Args:
         head: start of the plain text, up to HEAD_BYTES.
@@ -88,7 +90,7 @@ def foreign(head: bytes, *, packed: bool) -> str | None:
     """
     inner = detect(head)
     if packed and inner != "none":
-        return f"a {inner} archive inside an archive: unpack it once"
+        return f"a {inner} archive inside an archive: unpack the outer archive"
     for start, name, remedy in _STARTS:
         if head.startswith(start):
             return f"{name}: {remedy}"
@@ -128,7 +130,7 @@ def _longest_cell(table: re.Match[bytes]) -> int:
 
 
 def _plain_text(head: bytes) -> str:
-    """Return the kind of a text that has no header, with its first words, and a remedy."""
+    """Return a message about a text without a header: its kind or first words, and a remedy."""
     words = head.decode("utf-8", "replace").removeprefix("\ufeff").split()
     if not words:
         return "a file of blanks: give FASTA"
@@ -145,7 +147,7 @@ def _plain_text(head: bytes) -> str:
 
 
 def ids_and_residues_on_one_line(head: bytes) -> bool:
-    """Whether lines look like `>id<TAB>RESIDUES`."""
+    """Whether the first line looks like `>id<TAB>RESIDUES`."""
     return (
         re.match(rb"(?:\xef\xbb\xbf)?\s*>[^\t\r\n]*\t[A-Za-z*.-]+[ \t]*(?:[\r\n]|$)", head)
         is not None

@@ -18,9 +18,9 @@ _NOT_IN_FOLDERS: Final = {
     if not known.in_folders
     for suffix in known.suffixes
 }
-"""Formats by suffix, for files that are read only if the user names the file, not its folder."""
+"""Names of formats, by suffix. The user must name each file of these formats, not its folder."""
 _LIKELY: Final = (".fna", ".ffn", ".frn", *_NOT_IN_FOLDERS)
-"""Suffixes of sequence files that are not read from folders: nucleotides, and _NOT_IN_FOLDERS."""
+"""Suffixes of sequence files that are not read from folders. The first three mean nucleotides."""
 _PACKED: Final = (".gz", ".bgz", ".zst", ".xz", ".bz2")
 _MOST_NAMED: Final = 3
 """Maximum number of a folder's pipes, devices and broken links that an error names."""
@@ -31,14 +31,20 @@ _MOST_SKIPPED: Final = 8
 def only_sequences(
     folder: str, files: list[str], odd: list[str], format: Format
 ) -> tuple[list[str], list[str]]:
-    """Return the sequence files of a folder, and a line for the paths that are skipped."""
+    """Return the sequence files of a folder, and messages about the paths that are skipped.
+
+    Args:
+        odd: one message for each path that is not a regular file.
+    Raises:
+        InputError: the folder has no sequence file.
+    """
     chosen = [f for f in files if format != "auto" or _is_read_in_folders(f)]
     left = sorted(set(files) - set(chosen), key=os.fsencode)
     left.sort(key=lambda f: suffix(f) not in _LIKELY)
     if not chosen:
         kinds = " ".join(_IN_FOLDERS)
-        also = "".join(f"; passed over {line}" for line in odd[:_MOST_NAMED])
-        also += f"; it holds {_some(folder, left)}" if left else ""
+        also = "".join(f"; skipped {line}" for line in odd[:_MOST_NAMED])
+        also += f"; the folder holds {_some(folder, left)}" if left else ""
         named = {_NOT_IN_FOLDERS[suffix(f)] for f in left if suffix(f) in _NOT_IN_FOLDERS}
         if named:
             also += (
@@ -47,7 +53,7 @@ def only_sequences(
             )
         raise InputError(
             f"no sequence file in this folder; looked for {kinds}, "
-            f"also with {' '.join(_PACKED)}{also}",
+            f"also followed by {' '.join(_PACKED)}{also}",
             source=folder,
         )
     others = [_left_out(folder, left)] if left else []
@@ -55,7 +61,7 @@ def only_sequences(
 
 
 def _left_out(folder: str, left: list[str]) -> str:
-    """Return a line that names the files of a folder that are not read."""
+    """Return a message with the names of files that are not read from a folder."""
     return (
         f"{folder}: {_some(folder, left)}: not named like protein FASTA, Parquet or Arrow; "
         "name a file on the command line to read it"
@@ -75,7 +81,7 @@ def as_text(name: str) -> str:
 
 
 def suffix(name: str) -> str:
-    """Return the suffix of a file's name in lower case. Suffixes of archives are removed first."""
+    """Return the suffix of a file's name in lower case. An archive's suffix is removed first."""
     path = PurePosixPath(name.lower())
     return PurePosixPath(path.stem).suffix if path.suffix in _PACKED else path.suffix
 
@@ -86,7 +92,7 @@ def looks_like_sequences(name: str) -> bool:
 
 
 def _is_read_in_folders(name: str) -> bool:
-    """Whether a file of a folder is read."""
+    """Whether a file is read if the user names its folder."""
     # exclude the cache files that the library `datasets` writes beside a saved dataset
     if PurePosixPath(name).match("cache-*.arrow"):
         return False

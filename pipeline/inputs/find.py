@@ -1,4 +1,4 @@
-"""Find the inputs that the user named: their files, order, formats, and byte ranges for tasks."""
+"""Find the input files that the user named, and divide them into byte ranges for tasks."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from schemas.errors import InputError
 from schemas.text.redact import without_credentials
 
 TASK_BYTES: Final = 128 << 20
-"""Approximate bytes of an input that one map task of a large job reads."""
+"""Approximate number of input bytes that one map task of a large job reads."""
 FEWEST_TASKS: Final = 32
-"""Minimum number of tasks of a job, unless a task would then have less than a quarter of
-TASK_BYTES. Small tasks leave fewer cores idle at the end."""
+"""Minimum number of tasks of a job. A small job has fewer, each with a quarter of TASK_BYTES. Small
+tasks leave fewer cores idle at the end."""
 PIECE_BYTES: Final = 16 << 20
-"""Size of the pieces of an input that are hashed separately, in bytes. With pieces, several tasks
-can share the work. The content hash in the manifest depends on this size."""
+"""Size in bytes of a piece, a part of an input that is hashed separately. Several tasks can
+therefore hash one input. The content hash in the manifest depends on this size."""
 
 _UNTAGGED: Final = "-unmarked-"
-"""Part of the fingerprint of a web input whose server sends neither etag nor time. A random number
-follows, so that a run never reuses the results of another run."""
+"""Part of the fingerprint of a web input whose server sends neither an ETag nor a time. A random
+number follows this part, because no build may reuse the results of another build."""
 
 
 def find_sources(
@@ -46,17 +46,17 @@ def find_sources(
     spool: str | None,
     allowed: Allowed = ANYTHING,
 ) -> tuple[list[Source], list[str]]:
-    """Return the inputs in the order of the command line, with folders and globs in byte order.
+    """Return the inputs in the order of the command line, and those of a folder in byte order.
 
     Args:
         inputs: arguments of the command line.
         format: format of all inputs. `auto` detects each file's format.
         spool: file to which standard input was written, if it is one of the inputs.
-        allowed: whether nucleotides and alignments are accepted as FASTA.
+        allowed: whether FASTA of nucleotides, and of alignments, is accepted.
     Returns:
         Sources, and one line for each skipped file of an input folder, with the reason.
     Raises:
-        InputError: nothing matches, an input is named twice, cannot be read, or looks like
+        InputError: no file matches, or an input is named twice, cannot be read, or looks like
             nucleotides or an alignment.
     """
     named: list[Named] = []
@@ -79,8 +79,8 @@ def find_sources(
     for url, name in names.items():
         if as_text(name) != name:
             raise InputError(
-                "its name is not UTF-8, but names in the manifest must be; rename it, "
-                "or give it as standard input",
+                "its name is not UTF-8, but the manifest needs names in UTF-8; rename the file, "
+                "or pass it as standard input",
                 source=as_text(url),
             )
 
@@ -96,7 +96,9 @@ def find_sources(
 
 
 def relative_names(urls: list[str]) -> dict[str, str]:
-    """Return each input's name: its path below the common folder of all inputs of its protocol.
+    """Return the name of each input: its path below the folder that contains all inputs.
+
+    Inputs with different protocols have separate folders, and names that begin with the protocol.
 
     The name of standard input is `-`.
     """
@@ -129,9 +131,9 @@ def relative_names(urls: list[str]) -> dict[str, str]:
 
 
 def _told_apart(names: dict[str, str]) -> dict[str, str]:
-    """Add numbers to names that are equal because URLs differ only in their query.
+    """Add numbers to equal names of URLs that differ only in their query.
 
-    Names must not contain the query, which may hold a secret.
+    A name must not contain the query, because a query may hold a secret.
     """
     occurrences = Counter(names.values())
     seen: Counter[str] = Counter()
@@ -156,7 +158,8 @@ def _source(
         format = recognised(head, suffix(url))
     if FORMATS[format].is_table and compression != "none":
         raise InputError(
-            f"a {compression} archive of a table; unpack it: {format} has compression of its own",
+            f"a {compression} archive of a table; unpack it, because {format} files have internal "
+            "compression",
             source=place,
         )
     source = Source(
@@ -190,8 +193,10 @@ def _refuse_special(url: str) -> None:
 
 
 def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
-    """Return size and fingerprint. The fingerprint includes ctime, because mtime can be set
-    back."""
+    """Return a file's size in bytes, and its fingerprint.
+
+    The fingerprint includes ctime, because mtime can be set back.
+    """
     if not is_url(url):
         found = os.stat(url)
         return (
@@ -210,7 +215,9 @@ def _stat(url: str, info: dict[str, Any] | None) -> tuple[int, str]:
 
 
 def unchanged(source: Source) -> bool:
-    """Whether a source is unchanged. Inodes are not compared: other machines may see other inodes.
+    """Whether a source is unchanged.
+
+    Inodes are not compared, because each machine may see a different inode of the same file.
 
     Raises:
         InputError: the source is missing.
@@ -238,7 +245,7 @@ def cut(source: Source, size: int) -> list[tuple[int, int]]:
 
 
 def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
-    """Return byte ranges of about `size`, each with whole pieces of the content hash."""
+    """Return byte ranges of about `size` bytes. Each range consists of whole pieces."""
     pieces = max(1, -(-source.bytes // source.piece))
     tasks = min(pieces, max(1, -(-source.bytes // size)))
     edges = [min(source.bytes, pieces * i // tasks * source.piece) for i in range(tasks + 1)]
@@ -246,7 +253,7 @@ def _cut_anywhere(source: Source, size: int) -> list[tuple[int, int]]:
 
 
 def every_range(sources: Sequence[Source]) -> list[tuple[int, int, int]]:
-    """Return ranges to hash that cover all sources: (index of the source, begin, end) of each."""
+    """Return ranges that cover all sources: tuples of the source's index, begin and end."""
     size = task_bytes(sources)
     return [
         (i, begin, end)

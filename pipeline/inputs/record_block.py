@@ -39,11 +39,13 @@ class RecordBlock:
 
 
 Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
-"""Iterator over blocks, each with a list of content hashes. Only the last block's list may have
-hashes: those of all pieces (parts of equal size) of the input's range.
+"""Iterator over pairs of a block and a list of content hashes.
 
-Callers must close the iterator, because a stream that was not read to its end has threads and an
-open file.
+The last list has one hash for each piece (part of equal size) of the input's range; all other lists
+are empty. For a table, the last list is empty, too.
+
+Callers must close the iterator, because a stream that was not read to its end keeps threads and a
+file open.
 """
 
 

@@ -1,8 +1,8 @@
-"""Rules for letters: which bytes of a sequence are residues, blanks, line ends, `*` or binary data.
+"""Rules for letters: each byte of a sequence is a residue, a blank, a line end, `*` or binary data.
 
-Only `letter_classes` states these rules. `fasta_kernel` applies its table to plain ASCII, at the
-speed of a disk. `residues_of` and `encode` apply it to all other text, character by character. They
-are slower, and give the same result.
+`letter_classes` returns these rules as a table. `fasta_kernel` applies the table to plain ASCII, as
+fast as a disk delivers text. `residues_of` and `encode` apply the table to other text. These
+functions are slower than the kernel, and return the same residues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from schemas.vocabulary import ESM2, Vocabulary
 
 
 class Letter(IntEnum):
-    """Class of a byte that has no token id. Token ids are below all of these."""
+    """Class of a byte that has no token id. All token ids are smaller."""
 
     NEWLINE = 64
     BLANK = 65
@@ -28,15 +28,15 @@ class Letter(IntEnum):
     STAR = 67
     """`*`: dropped at the end of a record, <unk> anywhere else."""
     SPACE = 68
-    """Other ASCII white space: skipped at the end of a line, <unk> inside it."""
+    """Other ASCII white space: skipped at the end of a line, <unk> elsewhere in a line."""
     NOT_ASCII = 69
-    """Part of a UTF-8 character. The character is white space as above, or else one <unk>."""
+    """Part of a UTF-8 character. White space is treated like SPACE; others become one <unk>."""
     BINARY = 70
     """A control character: the file is not text."""
 
 
 def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
-    """Return uint8[256]: the token id of each byte, in either case, or its `Letter`."""
+    """Return uint8[256]: each byte's token id, or its `Letter`. Both cases have the same id."""
     classes = np.full(256, Letter.UNKNOWN, dtype=np.uint8)
     classes[: ord(" ")] = Letter.BINARY
     classes[127] = Letter.BINARY
@@ -51,7 +51,7 @@ def letter_classes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
 
 
 def _bytes_of(*letters: Letter) -> str:
-    """Return the characters of these classes. They are the same in every vocabulary."""
+    """Return the characters of classes that are the same in every vocabulary."""
     return bytes(np.flatnonzero(np.isin(letter_classes(ESM2), letters)).astype(np.uint8)).decode()
 
 
@@ -62,9 +62,9 @@ _BINARY: Final = re.compile("[" + re.escape(_bytes_of(Letter.BINARY)) + "]")
 
 
 def residues_of(lines: str, *, comments: bool) -> str:
-    """Return the residues in the lines of a record, without line ends, blanks and one trailing `*`.
+    """Return the residues in the lines of a record, without line ends and one trailing `*`.
 
-    White space of any kind is removed at the end of a line, and blanks are removed anywhere.
+    White space of any kind is removed at the end of a line. Spaces are removed anywhere.
 
     Args:
         lines: text after the header.
@@ -95,7 +95,7 @@ def encode(residues: str, classes: NDArray[np.uint8], unk: int) -> tuple[NDArray
 
 
 def first_unknown_letter(lines: str, classes: NDArray[np.uint8]) -> tuple[str, int] | None:
-    """Return the first letter of a FASTA record that becomes <unk>, and its line from 0."""
+    """Return the first letter of a FASTA record that becomes <unk>, and its line number from 0."""
     star = None  # a `*` is unknown only if a residue follows
     for number, line in enumerate(LINE_END.split(lines)):
         for letter in "" if line.startswith(";") else line.rstrip():

@@ -12,12 +12,12 @@ Compression = Literal["none", "gzip", "zstd", "xz", "bzip2"]
 class Source:
     """One input file.
 
-    url: local path or URL to read it from.
+    url: local path or URL of the file.
     name: name in the manifest and in records/, relative to the inputs' common folder.
-    bytes: size of the stored file in bytes; the compressed size if it is compressed.
+    bytes: size in bytes of the file as stored, before decompression.
     format: a key of FORMATS.
     fingerprint: text that changes when the file changes. It is made without reading the file.
-    piece: value of PIECE_BYTES in the process that planned the build.
+    piece: PIECE_BYTES of the process that planned the build, the size of a hashed piece in bytes.
     """
 
     url: str
@@ -31,9 +31,9 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputRange:
-    """Bytes `begin` to `end` of a source; all bytes if its format cannot be cut.
+    """Bytes `begin` to `end` of a source, or all bytes if the source's format cannot be cut.
 
-    sequence_column, id_column: names of a table's columns.
+    sequence_column, id_column: names of the columns with residues and ids in a table.
     """
 
     source: Source
@@ -45,7 +45,7 @@ class InputRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowed:
-    """Inputs other than unaligned proteins that the user wants to read."""
+    """Kinds of inputs that the user allows, in addition to unaligned proteins."""
 
     nucleotides: bool = False
     alignment: bool = False

@@ -1,7 +1,7 @@
 """Divide a stream into runs. A run holds consecutive whole FASTA records.
 
 If a file is cut into consecutive byte ranges, each record belongs to exactly one range. Memory is
-bounded by the sizes of a chunk and of the longest record.
+bounded by the longest record, and by the number of bytes that are read at a time.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import BinaryIO, Final
 from pipeline.inputs.fasta.line_numbers import FastaSyntaxError
 
 CHUNK_BYTES: Final = 1 << 20
-"""Bytes read at a time: few enough to remain in the core's cache until they are parsed."""
+"""Number of bytes read at a time, few enough to stay in a core's cache until the text is parsed."""
 MAX_RECORD_BYTES: Final = 128 << 20
-"""Longest record in bytes. All proteins are far shorter. The limit stops a file without line ends
-from filling the memory."""
+"""Maximum length of a record in bytes. All proteins are far shorter. The limit stops a file
+without line ends from filling the memory."""
 _OVERLAP: Final = 64 << 10
-"""Bytes read at a time after the end of a range, to find the end of its last record."""
+"""Number of bytes read at a time after a range, to find the end of the range's last record."""
 
 _BLANK_LINE: Final = re.compile(rb"[ \t\v\f]*(?:;[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _BOM: Final = b"\xef\xbb\xbf"
@@ -27,13 +27,13 @@ _BOM: Final = b"\xef\xbb\xbf"
 def whole_records(
     stream: BinaryIO, begin: int, end: int | None, chunk_bytes: int
 ) -> Iterator[tuple[memoryview, int]]:
-    """Yield the records of the byte range [begin, end) in runs, each with its offset in the file.
+    """Yield runs of the records of bytes [begin, end), each run with its offset in the file.
 
     Raises:
         FastaSyntaxError: text precedes the first record, or a record is too long.
     """
     buffer = bytearray(chunk_bytes)
-    filled, base = 0, begin  # buffer[:filled] is the file from `base` on
+    filled, base = 0, begin  # buffer[0] is byte `base` of the file
     started = at_end = False
     overlap = _OVERLAP
     while True:
@@ -100,7 +100,7 @@ def _first_record(buffer: bytearray, filled: int, base: int, at_end: bool) -> in
 def _belongs_to_later_range(
     buffer: bytearray, start: int, filled: int, base: int, end: int, begin: int, found: bool
 ) -> bool:
-    """Whether the first record found belongs to a later range, so that this range has no record."""
+    """Whether this range has no record, because the first record found belongs to a later range."""
     if not found:
         return begin > 0 and base + filled - 1 >= end
     # Later ranges find only records that follow a line feed. A first record that follows a carriage
@@ -126,7 +126,7 @@ def _grown(buffer: bytearray, filled: int, base: int) -> bytearray:
 
 
 def _fill(stream: BinaryIO, buffer: bytearray, filled: int, wanted: int) -> int:
-    """Read until the buffer holds `wanted` bytes or the stream ends; return its number of bytes."""
+    """Read until the buffer holds `wanted` bytes or the stream ends. Return the bytes held."""
     view = memoryview(buffer)
     while filled < wanted:
         count = stream.readinto(view[filled:wanted])  # type: ignore[attr-defined] # raw streams have it
@@ -137,13 +137,13 @@ def _fill(stream: BinaryIO, buffer: bytearray, filled: int, wanted: int) -> int:
 
 
 def _boundary(buffer: bytearray, start: int, stop: int) -> int | None:
-    """Return the first `>` in (start, stop) that follows a line feed at or after `start`."""
+    """Return the index of the first `>` after a line feed in [start, stop); None without one."""
     found = buffer.find(b"\n>", start, stop)
     return None if found < 0 else found + 1
 
 
 def _last_boundary(buffer: bytearray, start: int, stop: int) -> int:
-    """Return the position of the last `>` after a line end in [start, stop), or -1.
+    """Return the index of the last `>` after a line end in [start, stop), or -1.
 
     A lone carriage return counts as a line end only if [start, stop) has no `>` after a line feed.
     """
@@ -154,7 +154,7 @@ def _last_boundary(buffer: bytearray, start: int, stop: int) -> int:
 
 
 def _moved_to_front(buffer: bytearray, start: int, stop: int, size: int) -> bytearray:
-    """Return a buffer of one chunk, or more if needed, that begins with buffer[start:stop]."""
+    """Return a buffer of `size` bytes, or more if needed, that begins with buffer[start:stop]."""
     rest = bytes(buffer[start:stop])
     fresh = buffer if len(buffer) == size else bytearray(max(size, len(rest)))
     fresh[: len(rest)] = rest

@@ -22,7 +22,7 @@ def header_of(text: bytes | memoryview, at: int) -> bytes:
 
 
 def identifier_of(header: bytes) -> bytes:
-    """Return the first word of a header, after any blanks."""
+    """Return the first word of a header. Blanks may precede the word."""
     title = header[1:].decode("utf-8", "surrogateescape").rstrip().lstrip(ASCII_BLANKS)
     return _ASCII_BLANK.split(title, maxsplit=1)[0].encode("utf-8", "surrogateescape")
 

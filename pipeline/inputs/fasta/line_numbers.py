@@ -1,4 +1,4 @@
-"""The error for FASTA text, with its byte offset, and the number of the line at an offset."""
+"""An error in FASTA text at a byte offset, and a function that finds an offset's line number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BLOCK: Final = 1 << 20
 class FastaSyntaxError(Exception):
     """A rule of FASTA is broken at byte `offset` of the decompressed file.
 
-    The parser reads a part of a file, so it does not know line numbers.
+    The parser does not know line numbers, because it reads only a part of a file.
     `pipeline.inputs.error_location` reads the file again to find the line.
     """
 
@@ -24,7 +24,7 @@ def line_of(stream: BinaryIO, offset: int) -> int:
     """Return the number, from 1, of the line that holds byte `offset` of a stream.
 
     If the stream is shorter, return the number of its last line. The stream must be at its start. A
-    lone carriage return ends a line, too.
+    lone carriage return also ends a line.
     """
     lines, seen, carry, block = 1, 0, b"", b""
     while seen < offset:

@@ -21,12 +21,12 @@ from pipeline.inputs.residues import encode, letter_classes, residues_of
 from schemas.vocabulary import Vocabulary
 
 BLOCK_BYTES: Final = 24 << 20
-"""Approximate bytes of text in one RecordBlock."""
+"""Approximate number of bytes of text in one RecordBlock."""
 _BLOCK_RECORDS: Final = 1 << 17
 
 
 class FastaParser:
-    """Parses chunks of whole records. All blocks use the same arrays."""
+    """Parser that yields blocks of records. Each block reuses the arrays of the block before."""
 
     def __init__(
         self,
@@ -50,15 +50,15 @@ class FastaParser:
     def read(
         self, stream: BinaryIO, *, begin: int = 0, end: int | None = None
     ) -> Iterator[RecordBlock]:
-        """Parse the records of the byte range [begin, end) of a file, from a stream at `begin`.
+        """Parse the records of the byte range [begin, end) of a file.
 
         A record belongs to the range that holds the line end before the record. The first record
         belongs to the range that begins at 0. Consecutive ranges of a file therefore yield each
         record once.
 
         Args:
-            stream: decompressed bytes.
-            end: None for the end of the file.
+            stream: decompressed bytes of the file, positioned at `begin`.
+            end: end of the range; None for the end of the file.
         Raises:
             FastaSyntaxError: the text breaks a rule of FASTA.
         """
@@ -76,7 +76,7 @@ class FastaParser:
         yield from self._flushed()
 
     def _parse(self, text: memoryview, base: int) -> Iterator[RecordBlock]:
-        """Add the records in `text`, which begins with `>`. Yield a block when the arrays fill."""
+        """Parse `text`, which begins with `>`. Yield a block whenever the arrays are full."""
         buf = np.frombuffer(text, dtype=np.uint8)
         arrays = (self._tokens, self._ends, self._ids, self._id_ends, self._offset, self._unknown)
         at, state = 0, kernel.FULL
@@ -95,9 +95,9 @@ class FastaParser:
                 yield from self._flushed()
 
     def _name_indented(self, text: memoryview, first: int) -> None:
-        """From record `first` on, set the id of each record with blanks between `>` and its id.
+        """Set the ids of records with blanks between `>` and the id, from record `first` on.
 
-        The kernel ends an id at the first blank, so it has given these records empty ids.
+        The kernel ends an id at the first blank, so the ids of these records are empty.
         """
         ends = self._id_ends[first : self._count]
         begin = int(self._id_ends[first - 1]) if first else 0
@@ -150,7 +150,7 @@ class FastaParser:
         return stop
 
     def _flushed(self) -> Iterator[RecordBlock]:
-        """Yield the records in the arrays as a block, if there are any."""
+        """Yield a block of the records in the arrays. If the arrays are empty, yield nothing."""
         count, self._count = self._count, 0
         if count == 0:
             return

@@ -1,8 +1,8 @@
 """Records of CSV and TSV files: a header line, then a line for each record.
 
-pyarrow reads them in blocks, so memory does not grow with the file. A quoted value may hold line
-ends. In TSV, quotes count only if the header line begins with a quote, because most writers of
-TSV quote nothing.
+pyarrow reads the files in blocks, so memory does not grow with a file. A quoted value may hold line
+ends. In TSV, quotes have a meaning only if the header line begins with a quote, because most
+writers of TSV never quote values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from schemas.errors import InputError
 from schemas.vocabulary import Vocabulary
 
 _BLOCK: Final = 8 << 20
-"""Bytes parsed at a time. No line may be longer."""
+"""Number of bytes parsed at a time, and the maximum length of a line in bytes."""
 _HEADER: Final = 1 << 16
 _BOM: Final = b"\xef\xbb\xbf"
 _DELIMITER: Final = {"csv": ",", "tsv": "\t"}
@@ -34,7 +34,8 @@ _DELIMITER: Final = {"csv": ",", "tsv": "\t"}
 def read_csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
     """Yield blocks of a CSV or TSV file.
 
-    The last block is empty and comes with the xxh3_128 of each piece.
+    The last block has no records. Its list has the xxh3_128 of each hashed piece of the file (see
+    `content_hash`).
 
     Raises:
         InputError: a column is missing, or a line does not have the header's number of columns.
@@ -77,10 +78,10 @@ def _names(head: bytes, source: Source) -> list[str]:
 def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
     """Return the names of the columns with residues and ids.
 
-    The latter is None if the file lacks the default column `id`.
+    The name of the id column is None if the file lacks the default column `id`.
 
     Raises:
-        InputError: there is no column of a given name.
+        InputError: another column is missing.
     """
     sequences = column_named(part.sequence_column, names)
     ids = column_named(part.id_column, names)
@@ -115,7 +116,7 @@ def _dialect(head: bytes, source: Source) -> dict[str, Any]:
 def _batches(
     head: bytes, stream: BinaryIO, source: Source, columns: tuple[str, str | None]
 ) -> Iterator[pa.RecordBatch]:
-    """Return batches of the two columns, as text."""
+    """Return an iterator over batches of the given columns, as text."""
     from pyarrow import csv as arrow_csv
 
     dialect = _dialect(head, source)
@@ -139,7 +140,7 @@ def _batches(
 
 
 class _Joined(io.RawIOBase):
-    """A stream whose first bytes have been read already."""
+    """A stream of the bytes `head`, and then of the bytes of `stream`."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
         self._head, self._stream = head, stream
@@ -153,7 +154,7 @@ class _Joined(io.RawIOBase):
 
 
 def _raise(source: Source, columns: int, message: str, error: Exception) -> NoReturn:
-    """Raise pyarrow's error about a line. Read the file again to find the line's number.
+    """Raise an error about a line that pyarrow refused. Read the file again to find the line.
 
     Raises:
         InputError: always.
@@ -173,16 +174,16 @@ def _raise(source: Source, columns: int, message: str, error: Exception) -> NoRe
                 line = reader.line_num
                 raise InputError(problem, source=source.url, line=line) from error
     raise InputError(
-        f"not {source.format.upper()} that pyarrow reads: {message}", source=source.url
+        f"pyarrow cannot read this {source.format.upper()}: {message}", source=source.url
     ) from error
 
 
 def _problem(row: list[str], columns: int) -> str:
-    """Return why a row is refused; empty if it is not."""
+    """Return the reason why a row is refused, or an empty text."""
     if row and len(row) != columns:
         return f"{len(row)} columns, expected {columns} as in the header line"
     try:
         "".join(row).encode()
     except UnicodeEncodeError:
-        return "not UTF-8: save the file in that encoding"
+        return "not UTF-8: save the file in UTF-8"
     return ""

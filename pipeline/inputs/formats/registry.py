@@ -1,4 +1,4 @@
-"""Registry of input formats, by the values of `--format`: how to recognise, cut and read each one.
+"""Registry of input formats: how to recognise, cut and read files of each format.
 
 A format's module is imported at the first read, so that the command line starts quickly.
 """
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 class InputFormat:
     """An input format.
 
-    read: yields blocks of records, each with a list. The last block's list has the xxh3_128 of each
-        hashed piece of the input (see `content_hash`). All lists of a table are empty.
+    read: function that yields blocks of records, with content hashes (see `record_block.Blocks`).
         Raises:
             InputError: the input cannot be read or breaks a rule.
-    suffixes: endings of file names in lower case, without those of archives (.gz).
+    suffixes: endings of file names in lower case, without endings of archives such as .gz.
     first_bytes: bytes with which every file of the format begins, at most 8.
     in_folders: whether files with these suffixes are read if the user names their folder. If not,
         the user must name each file, because a folder of proteins often holds other files of this
         format: a genome, its annotation, metadata.
-    can_be_cut: whether several tasks can share a file, if it is not an archive.
+    can_be_cut: whether several tasks can each read a part of a file that is not an archive.
     is_table: whether files are read by columns and have internal compression.
     """
 

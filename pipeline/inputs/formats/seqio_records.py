@@ -23,10 +23,12 @@ _BLOCK_RESIDUES: Final = 16 << 20
 def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
     """Yield blocks of a source in a format of Biopython's SeqIO: swiss, genbank or embl.
 
-    The last block is empty. It is yielded together with the xxh3_128 of each piece.
+    The last block has no records. Its list has the xxh3_128 of each hashed piece of the file (see
+    `content_hash`).
 
     Raises:
-        InputError: Biopython refuses the text. The message names the last line that was read.
+        InputError: Biopython refuses the text, or the last record is incomplete. The message names
+            the last line that was read.
     """
     from Bio import SeqIO
 
@@ -52,7 +54,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
         except (ValueError, AssertionError, KeyError, IndexError, AttributeError) as error:
             # SeqIO's parsers raise these errors for text in another format
             raise InputError(
-                f"not {source.format} that Biopython reads: {error}",
+                f"Biopython cannot read this {source.format} file: {error}",
                 source=source.url,
                 line=lines.line,
             ) from error
@@ -68,7 +70,7 @@ def read_seqio(source: Source, vocabulary: Vocabulary, on_bytes: Callable[[int],
 
 
 class _Raw(io.RawIOBase):
-    """A raw stream for io.BufferedReader, from a stream that has only `read` and `readinto`."""
+    """Raw stream for io.BufferedReader. It wraps a stream that has only `read` and `readinto`."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

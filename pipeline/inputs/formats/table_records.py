@@ -97,7 +97,7 @@ def _batches(
 def _refuse_cut_stream(raw: BinaryIO, source: Source) -> None:
     """Refuse an Arrow stream without an end marker.
 
-    pyarrow accepts a stream that was cut between two batches as complete.
+    If a stream was cut between two batches, pyarrow raises no error.
 
     Raises:
         InputError: the end marker is missing.
@@ -107,7 +107,7 @@ def _refuse_cut_stream(raw: BinaryIO, source: Source) -> None:
     if start == _STREAM_END[:4] and raw.read(len(_STREAM_END)) != _STREAM_END:
         raise InputError(
             "truncated Arrow stream: its end marker is missing; "
-            "write it anew, or download or copy it again",
+            "write, download or copy the file again",
             source=source.url,
         )
 
@@ -134,10 +134,10 @@ def _checked_columns(
 ) -> tuple[str, str | None]:
     """Return the names of the columns with residues and ids.
 
-    The latter is None if the file lacks the default column `id`.
+    The name of the id column is None if the file lacks the default column `id`.
 
     Raises:
-        InputError: there is no column of a given name, or residues are no text.
+        InputError: another column is missing, or the residues are not text.
     """
     sequences = column_named(sequence_column, schema.names)
     ids = column_named(id_column, schema.names)

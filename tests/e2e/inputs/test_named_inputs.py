@@ -63,7 +63,7 @@ def test_skipped_entries_of_an_input_folder_are_named(
     assert done.returncode == 0, done.stderr
     assert {row["source"] for row in read_records(tmp_path / "out")} == {"x.fasta", "file.fasta"}
     assert f"skipped {folder}/linked: a link to a folder" in done.stderr
-    assert f"skipped {folder}/gone.fasta: a link to nothing" in done.stderr
+    assert f"skipped {folder}/gone.fasta: a broken link" in done.stderr
     assert f"skipped {folder}/pipe.fasta: a pipe" in done.stderr
     dry = run("preprocess", folder, "--out", tmp_path / "out", "--dry-run").stdout
     assert f"skipped  {folder}/linked: a link to a folder" in dry
