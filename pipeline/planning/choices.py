@@ -1,4 +1,4 @@
-"""Choices that the trainer makes for options that are `auto`. `thdpack plan` prints the same."""
+"""Choices for training options that are `auto`. The trainer and `thdpack plan` both use them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from pipeline.planning.estimate import ROOM, Reshard, Setting, Shard, memory, seconds
 
 LARGEST_SHARE: Final = 0.1
-"""Largest batch that is chosen without being asked for, as a share of an epoch."""
+"""Largest batch that the trainer chooses by itself, as a share of an epoch."""
 LARGEST_GATHERED: Final = 0.25
 """Largest share of a GPU's memory that gathered parameters and gradients may take under `--reshard
 step`."""
@@ -18,19 +18,19 @@ GAIN: Final = 0.02
 """Smallest gain in time that is worth the memory of a larger micro-batch."""
 ROOM_OF_MERGED: Final = 0.8
 """Largest share of a GPU's memory that a run with merged buckets may use. A run with one bucket per
-micro-batch may use ROOM."""
+micro-batch may use the share ROOM."""
 
 
 def buckets_of_step(published: float, *, unit: int, limit: float) -> int:
-    """Return the number of buckets of a step: the published batch, or less on small data.
+    """Return the number of buckets in a step: the published batch, or fewer for a small dataset.
 
-    The smaller batch is 1, 2, 4, 8, … units. A power of two can be divided evenly among other
-    numbers of ranks, too.
+    The smaller batch is 1, 2, 4, 8, … units, because a power of two can be divided evenly among
+    other numbers of ranks, too.
 
     Args:
         published: batch of the published run, in buckets.
-        unit: buckets of the smallest step, one micro-batch on each rank.
-        limit: largest batch, in buckets, unless one unit is larger.
+        unit: number of buckets in the smallest step, which is one micro-batch on each rank.
+        limit: largest batch, in buckets. One unit is allowed even if it is larger.
     """
     buckets = max(1, round(published / unit)) * unit
     if buckets <= limit:
@@ -55,8 +55,10 @@ def choose_shard(setting: Setting, *, available: float) -> Shard:
 
 
 def choose_reshard(setting: Setting, *, available: float) -> Reshard:
-    """Resolve `--reshard auto`. Return "step" if the whole run then fits, and the gathered
-    parameters and gradients need at most a quarter of the memory. Otherwise return "layer".
+    """Resolve `--reshard auto`.
+
+    Return "step" if the run then fits into memory, and its gathered parameters and gradients need
+    at most a quarter of the memory. Otherwise return "layer".
     """
     held = replace(setting, reshard="step")
     gathered = memory(held)["gathered parameters and gradients"]
@@ -66,9 +68,9 @@ def choose_reshard(setting: Setting, *, available: float) -> Reshard:
 
 def choose_buckets(setting: Setting, *, available: float) -> int:
     """Resolve `--buckets-per-micro-batch auto`: return the smallest number whose step takes at most
-    2 % longer than the fastest.
+    2 % longer than the fastest step.
 
-    Only numbers are considered that divide the buckets of a rank and fit into memory.
+    The number must divide the buckets of a rank, and the micro-batch must fit into memory.
 
     Args:
         setting: setting with one bucket per micro-batch.

@@ -22,7 +22,7 @@ class Cluster:
 
     @property
     def nodes(self) -> int:
-        """The smallest number of nodes such that all have equally many GPUs, at most eight each."""
+        """The smallest number of nodes that share the GPUs evenly, with at most eight GPUs each."""
         return next(
             nodes
             for nodes in range(-(-self.number // _GPUS_PER_NODE), self.number + 1)
@@ -38,7 +38,7 @@ class Cluster:
         """Return the cluster that a text such as `8xH200` names.
 
         Raises:
-            ValueError: the text has another form, or such a GPU has not been measured.
+            ValueError: the text has another form, or the kind of GPU is not in GPU_GIB.
         """
         found = re.fullmatch(r"([1-9][0-9]*)\s*[x×]\s*([A-Za-z0-9]+)", text)
         if not found:

@@ -1,10 +1,10 @@
 """Estimate a training step's memory and time by a formula that was fitted to measured steps.
 
-The formula was fitted to the rows of benchmarks/training/measured.json marked `fit`, all measured
-on NVIDIA H200s with backend te (Transformer Engine). `python -m benchmarks.training.fit_estimate`
-repeats the fit, and prints the errors on the other rows (docs/benchmarks.md). Memory is the peak of
-torch's allocations. The memory estimate does not hold for backend torch, whose memory has not been
-measured.
+The formula was fitted to the rows of benchmarks/training/measured.json that are marked `fit`. These
+rows were measured on NVIDIA H200s with backend te (Transformer Engine). `python -m
+benchmarks.training.fit_estimate` repeats the fit, and prints the errors on the other rows
+(docs/benchmarks.md). Memory is the peak of torch's allocations. The memory estimate does not hold
+for backend torch, whose memory has not been measured.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ COEFFICIENTS: Final = {
 """Coefficients of a step's time:
 
 - bf16, fp8: ms per TFLOP of matrix products
-- narrow: additional ms per TFLOP of matrix products, multiplied by 1,000 / hidden size
+- narrow: additional ms per TFLOP of matrix products, to be multiplied by 1,000 / hidden size
 - attention: ms per TFLOP of attention by our kernel
 - long_attention: ms per TFLOP of attention by cuDNN's kernels, which are used if sequences may be
   too long for our kernel
@@ -133,7 +133,7 @@ class Setting:
         )
 
     def merged(self, buckets: int) -> Setting:
-        """Return the same step with micro-batches of `buckets` times as many buckets."""
+        """Return the same step, with micro-batches that have `buckets` times as many buckets."""
         return replace(
             self,
             tokens=buckets * self.tokens,
@@ -154,7 +154,7 @@ class Setting:
 
 
 def memory(setting: Setting) -> dict[str, float]:
-    """Return the bytes that each part takes on one GPU at the peak."""
+    """Return the peak memory of one GPU by part, in bytes."""
     model, p = setting.model, setting.model.parameters
     parts = 1 if setting.is_replicated else setting.shards
     whole = setting.is_replicated or setting.reshard == "step"
@@ -185,7 +185,7 @@ def _updating_ranks(setting: Setting) -> int:
 
 
 def _gathered_bytes(setting: Setting) -> float:
-    """Return the bytes of gathered parameters and gradients that are in memory at a time."""
+    """Return the bytes of gathered parameters and gradients that are in memory at the same time."""
     p = setting.model.parameters
     if setting.is_replicated:
         return 0.0
@@ -211,7 +211,7 @@ def seconds(setting: Setting) -> float:
 
 
 def _micro_batch_ms(setting: Setting, billions: float, traffic: float) -> float:
-    """Return the time of a micro-batch in ms. With `--reshard layer`, it includes traffic.
+    """Return the time of a micro-batch in ms. With `--reshard layer`, this includes traffic.
 
     Args:
         billions: number of parameters, in billions.
@@ -253,8 +253,8 @@ def _compute_ms(setting: Setting) -> float:
 def step_features(setting: Setting) -> dict[str, float]:
     """Return the quantities on which the time of a micro-batch depends linearly.
 
-    They are TFLOP of matrix products and attention, GB of activations cast and of hidden states,
-    and the number of layers. The keys are keys of COEFFICIENTS.
+    These quantities are TFLOP of matrix products and of attention, GB of activations that are cast
+    to FP8, GB of hidden states, and the number of layers. The keys are keys of COEFFICIENTS.
     """
     model = setting.model
     d = model.hidden_size

@@ -1,14 +1,13 @@
 """Search for settings of a training run that fit into a cluster's memory, and sort them by speed.
 
 1. List context-parallel sizes that divide the GPUs of a node, the model's heads and the buckets.
-2. For each size, list combinations of micro-batch, recomputation, sharding and replication whose
-   batch is within 15 % of the batch of the model's published run, or of the smaller batch that the
-   trainer chooses on small data.
+2. For each size, list combinations of micro-batch, recomputation, sharding and replication. Their
+   batch must be within 15 % of the published batch. For a small dataset, it must be within 15 % of
+   the smaller batch that the trainer chooses.
 3. Estimate memory (`estimate.memory`), and drop combinations that do not fit.
 4. Keep the combinations of the smallest context-parallel size that fits.
-5. Prefer combinations with one copy of the parameters for each node. These have the least traffic
-   between nodes, and such traffic was not measured. Then sort by estimated tokens/s
-   (`estimate.seconds`).
+5. Prefer combinations with one copy of the parameters for each node. They have the least traffic
+   between nodes, which was not measured. Then sort by estimated tokens/s (`estimate.seconds`).
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ _BUCKETS_PER_MICRO_BATCH: Final = (1, 2, 4, 8, 16)
 _RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 _RESHARD: Final[tuple[Reshard, ...]] = ("step", "layer")
 BATCH_TOLERANCE: Final = 0.15
-"""Largest difference between a batch and the one to plan, as a share of the latter."""
+"""Largest difference between a batch and the wanted batch, as a share of the wanted batch."""
 WORTH_NO_FLAGS: Final = 1.03
-"""Ratio of speeds up to which the trainer's own choice is preferred to a faster setting, because
-the command then needs no flags for speed."""
+"""A faster setting replaces the trainer's own choice only if the ratio of speeds is larger than
+this, because the trainer's own choice needs no flags."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +65,7 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """How the GPUs are used, in words."""
+        """Description of the use of the GPUs."""
         setting = self.setting
         held = {
             "none": "the whole model",
@@ -108,7 +107,7 @@ def search_settings(
         manifest: manifest of a dataset whose train split is not empty.
         model: a key of ESM2_MODELS.
     Raises:
-        ValueError: no setting fits the memory, or every batch is too far from the published one.
+        ValueError: no setting fits the memory, or every batch is too far from the published batch.
             The message names a remedy.
     """
     candidates = [
@@ -121,8 +120,8 @@ def search_settings(
         raise ValueError(
             f"a step on {cluster.number} GPUs has at least {least:,} tokens (one bucket of "
             f"{manifest.capacity:,} tokens per GPU), but the published batch of {model} is "
-            f"{PUBLISHED_RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset of smaller "
-            "--capacity"
+            f"{PUBLISHED_RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset with a "
+            "smaller --capacity"
         )
     room = GPU_GIB[cluster.gpu] * ROOM
     fitting = sorted(
@@ -202,7 +201,7 @@ def _candidates(
 
 
 def _divisions(cluster: Cluster, context_parallel: int) -> Iterator[tuple[Shard, Reshard, int]]:
-    """Yield values of --shard, --reshard and --replicate."""
+    """Yield combinations of values of --shard, --reshard and --replicate."""
     if cluster.number == 1:
         yield "none", "step", 1
         return
@@ -218,9 +217,9 @@ def _does_not_fit(candidates: list[Candidate], cluster: Cluster, model: str, roo
     least = min(candidates, key=lambda candidate: candidate.gib)
     part, size = max(memory(least.setting).items(), key=lambda item: item[1])
     remedy = (
-        "use more GPUs, which divide that part"
+        "use more GPUs, because they divide that part among themselves"
         if cluster.number == 1 or "Adam" in part or "parameters" in part
-        else "use a dataset of smaller --capacity, which needs less for that part"
+        else "use a dataset with a smaller --capacity, which needs less memory for that part"
     )
     return (
         f"{model} on {cluster.number} {cluster.gpu} needs at least {least.gib:.0f} GiB per GPU, "

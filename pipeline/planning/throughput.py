@@ -1,9 +1,7 @@
-"""Measured throughput of training.
+"""Measured throughput of training, from which `thdpack stats` computes GPU-hours.
 
-`thdpack stats` computes GPU-hours from the table in this module.
-
-Its rows are copied from docs/benchmarks.md, and a test compares both. All presets but 15B were
-measured at 16,384 tokens per step.
+The rows are copied from docs/benchmarks.md, and a test compares them with that page. All presets
+except 15B were measured at 16,384 tokens per step.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _MEASURED_ON_FOUR: Final = (
 class Throughput:
     """Measured throughput of a preset.
 
-    tokens_per_second: tokens per second and GPU, without padding
+    tokens_per_second: number of tokens per second on one GPU, without padding
     """
 
     preset: str

@@ -29,7 +29,7 @@ _TINY: Final = "esm2-tiny"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingPlan:
-    """The best settings that fit.
+    """Plan of a training run, with the settings that fit into memory.
 
     tokens:       number of tokens of the whole run
     epoch_tokens: number of tokens of one epoch
@@ -55,7 +55,7 @@ class TrainingPlan:
 
     @property
     def has_smaller_batch(self) -> bool:
-        """Whether a step is smaller than the published one, because the dataset is small."""
+        """Whether a step is smaller than the published run's, because the dataset is small."""
         setting = self.best.setting
         padded = setting.step_tokens * setting.tokens / setting.real_tokens
         return padded < (1 - BATCH_TOLERANCE) * PUBLISHED_RUNS[self.model].tokens_per_step
@@ -133,15 +133,15 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
         gpus: number and kind of GPUs, such as 8xH200.
         tokens: number of tokens of the whole run. 0 means as many as the published run has.
     Raises:
-        ValueError: the model is unknown, the GPUs have not been measured, the trainer would refuse
-            the dataset, or no setting fits. In the last case, the message names a remedy.
+        ValueError: the model or kind of GPU is unknown, the trainer would refuse the dataset, or no
+            setting fits. The message names a remedy.
         DatasetError: the dataset cannot be read, or its train split is empty.
     """
     if model == _TINY:
         raise ValueError(
-            f"--model {model} is for trying the trainer on a CPU, where its run takes a minute or "
-            f"two, so it needs no plan: run `thdpack train {model} --data {data}`. There are plans "
-            f"for {', '.join(ESM2_MODELS)}"
+            f"--model {model} is for trying the trainer on a CPU and needs no plan: a run takes a "
+            f"minute or two. Run `thdpack train {model} --data {data}`. There are plans for "
+            f"{', '.join(ESM2_MODELS)}"
         )
     if model not in ESM2_MODELS:
         raise ValueError(f"--model {model} is unknown: {preset_hint(model, ESM2_MODELS)}")

@@ -193,7 +193,7 @@ def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(
         (("--model", "x", "--gpus", "1xH200"), "the presets are esm2-8m"),
         (("--model", "esm2-650", "--gpus", "1xH200"), "did you mean esm2-650m?"),
         (("--model", "esm2_t33_650M_UR50D"), "its preset is esm2-650m (--init-from"),
-        (("--model", "esm2-tiny"), "needs no plan: run `thdpack train esm2-tiny --data"),
+        (("--model", "esm2-tiny"), "Run `thdpack train esm2-tiny --data"),
         (("--gpus", "H200"), "such as 8xH200"),
         (("--gpus", "8xB200"), "B200 is unknown; plans know H200, H100"),
     ):
