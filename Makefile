@@ -1,4 +1,4 @@
-# thdpack: `make help` lists the targets. All of them run in .venv, which the first one makes.
+# thdpack: `make help` lists the targets. Targets run in .venv and make it if it is missing.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -37,8 +37,8 @@ show_problems = 2>&1 >> $(LOG) | sed $(1) -e "/$(MISSING_FOLDER)$$/d" >&2 \
 INSTALL_PINS := seq 0 3 | xargs -P 4 -I QUARTER bash -c \
 	"awk 'NR % 4 == QUARTER' constraints.txt > $(VENV)/pins-QUARTER \
 	&& $(PIP) --no-deps --requirement $(VENV)/pins-QUARTER"
-# One process may see a package that another has only partly written and warn about it. The warning
-# is left out: the pip call that follows the four checks every package.
+# A process may warn about a package that another process has only partly written. This warning is
+# hidden, because the pip call after these four processes checks every package.
 HALF_INSTALLED := -e '/^WARNING: Skipping .* due to invalid metadata entry/d'
 # Modules that several test processes would otherwise compile at the same time. Failed imports are
 # ignored here, because the tests report them.
@@ -52,8 +52,8 @@ IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch
 COMPILE_IMPORTED := $(VENV)/bin/python -c "import $(IMPORTED_BY_TESTS)" > /dev/null 2>&1 || true
 COMPILE_THDPACK := $(VENV)/bin/python -m compileall -q thdpack.py schemas packers pipeline trainer
 
-# Shell code that prints pip's last step now and then, until the shell ends. The sleeping process
-# must not hold the output open: `make | tee` would wait for it.
+# Shell code that prints the last line of pip's log every few seconds, until the shell ends. The
+# sleeping process must not hold the output open, because `make | tee` would wait for that process.
 SHOW_EVERY := 10
 SHOW_PIP = while sleep $(SHOW_EVERY) > /dev/null 2>&1; do \
 	echo "  $$SECONDS s: $$(tail -n 1 $(LOG) 2> /dev/null | cut -c 1-80)"; done & \
@@ -143,11 +143,11 @@ test: $(VENV)/dev ## run all tests, or TESTS=tests/unit
 	@echo 'running $(TESTS) (all tests take about 4 to 8 minutes on 2 cores)'
 	@$(VENV)/bin/pytest $(TESTS)
 
-test-long: $(VENV)/dev ## run the tests with more kills and larger inputs
+test-long: $(VENV)/dev ## run the tests with more killed processes and larger inputs
 	@echo 'running $(TESTS), long (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
-soak: $(VENV)/dev ## run the tests under other instruction sets, threads, seeds and users (hours)
+soak: $(VENV)/dev ## run the tests with other instruction sets, threads, seeds and users (takes hours)
 	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
 
 bench: $(VENV)/dev ## time the packers and a build of FASTA; docs/benchmarks.md has more

@@ -1,4 +1,4 @@
-"""The command `thdpack`, also as `python -m thdpack` and `torchrun … -m thdpack train`.
+"""The command `thdpack`. `python -m thdpack` and `torchrun … -m thdpack train` run it, too.
 
 Importing this module puts the folder of our four packages first on sys.path. Otherwise another
 project's `trainer`, or a `schemas` folder in the current folder, might be imported instead.
@@ -37,7 +37,7 @@ def _refuse_other_packages() -> None:
         if module is None:
             continue
         ours = os.path.join(FOLDER, name, "__init__.py")
-        # a folder without __init__.py has only a path
+        # a package without __init__.py has a __path__, but no __file__
         found = getattr(module, "__file__", None) or next(iter(module.__path__))
         if os.path.realpath(found) != os.path.realpath(ours):
             raise ImportError(

@@ -38,7 +38,7 @@ _COMMANDS: Final[dict[str, tuple[type[Any], str]]] = {
     "preprocess": (PreprocessArguments, "Build a dataset from protein sequences."),
     "verify": (VerifyOptions, "Check a dataset: hashes, and the rules of every bucket."),
     "inspect": (InspectOptions, "Show a dataset's summary, one bucket, or one record."),
-    "stats": (StatsOptions, "Report on a dataset or raw sequences; compare two."),
+    "stats": (StatsOptions, "Report on a dataset or raw sequences, or compare two."),
     "plan": (PlanOptions, "Predict memory, time and the fastest flags of a training run."),
     "train": (TrainArguments, "Train an ESM-2 on a dataset. Needs the extra `train`."),
     "bench-reader": (BenchReaderOptions, "Measure how fast a dataset can be read."),
@@ -70,7 +70,7 @@ _OTHERS: Final[dict[str, dict[str, str]]] = {
         "--num-gpus": "use --gpus, as in --gpus 8xH200",
     },
 }
-"""Options of other programs, by subcommand, and what to use."""
+"""For each subcommand: options of other programs, and the advice that an error prints."""
 
 
 def parsed(arguments: list[str]) -> Any:
@@ -94,7 +94,7 @@ def parsed(arguments: list[str]) -> Any:
 
 
 def short_help() -> str:
-    """Return what the command prints without arguments: the subcommands and an example."""
+    """Return the text that `thdpack` prints without arguments: the subcommands and an example."""
     width = max(map(len, _COMMANDS))
     lines = [f"  {name:<{width}}  {line}" for name, (_, line) in _COMMANDS.items()]
     return "\n".join(
@@ -124,7 +124,7 @@ def _read(arguments: list[str]) -> Any:
         close = difflib.get_close_matches(arguments[0], _COMMANDS, n=1)
         meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(_COMMANDS)}"
         raise UsageError(f"no command {arguments[0]}: {meant}")
-    subcommands: Any = Union[  # noqa: UP007 (made of a list)
+    subcommands: Any = Union[  # noqa: UP007 (built from a list)
         tuple(
             Annotated[options, tyro.conf.subcommand(name, description=line)]
             for name, (options, line) in _COMMANDS.items()

@@ -32,15 +32,16 @@ def run_plan_tasks(options: PreprocessOptions) -> int:
         return 0
     print(f"{'plan':>16}  {digest}")
     for name, count in counts.items():
-        print(f"{name:>16}  {count} {'task' if count == 1 else 'tasks'}")  # sbatch reads it
+        # preprocess.sbatch reads these lines
+        print(f"{name:>16}  {count} {'task' if count == 1 else 'tasks'}")
     dataset = shlex.quote(without_credentials(out))
     for stage, count in counts.items():
         task = f"thdpack run-task {dataset} --plan {digest} --stage {stage} --index"
         name = "first" if stage == "map" else "then"
-        each = f"   # and every other index up to {count - 1}" if count > 1 else ""
+        each = f"   # then each index up to {count - 1}" if count > 1 else ""
         print(f"{name:>16}  {task} 0{each}")
     print(f"{'finally':>16}  thdpack commit {dataset} --plan {digest}")
-    print(f"{'on Slurm':>16}  deploy/slurm/preprocess.sbatch does all of it")
+    print(f"{'on Slurm':>16}  deploy/slurm/preprocess.sbatch runs all of these commands")
     return 0
 
 

@@ -28,7 +28,7 @@ _RESIDUES_SHOWN = 48
 
 
 def run_inspect(options: InspectOptions) -> int:
-    """Show what the options ask for, and return an exit code.
+    """Show a summary, a bucket or a record, and return an exit code.
 
     Raises:
         ThdpackError: the dataset cannot be read, or has no such bucket or record.
@@ -49,7 +49,7 @@ def _refuse_split(options: InspectOptions) -> None:
 
     Raises:
         DatasetError: the dataset has no such split.
-        UsageError: it has the split, but --bucket is missing.
+        UsageError: the dataset has the split, but --bucket is missing.
     """
     if options.split is not None:
         _shards_of(read_manifest(options.dataset), options.split)
@@ -104,7 +104,7 @@ def show_bucket(dataset: str | Path, split: str, number: int) -> None:
     if len(edges) - 1 > bucket["num_seqs"]:
         padding = plural(manifest.capacity - edges[bucket["num_seqs"]], "token")
         pieces = plural(len(edges) - 1 - bucket["num_seqs"], "piece")
-        console.print(f"tail: {padding} of <pad> in {pieces}", highlight=False)
+        console.print(f"padding: {padding} of <pad> in {pieces}", highlight=False)
 
 
 def _sequences(bucket: dict[str, Any], manifest: Manifest, ids: dict[int, str]) -> Table:
@@ -134,7 +134,7 @@ def _spans(bucket: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
-    """Return a drawing of the bucket in one line: a colour for each sequence, dots for the tail."""
+    """Return a drawing of the bucket in one line: a colour for each sequence, dots for padding."""
     line = Text()
     spans = _spans(bucket)
     at = 0
@@ -175,7 +175,7 @@ def show_record(dataset: str | Path, name: str) -> None:
         dataset, manifest, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None]
     )
     for row in found:
-        where = f"record {row['ordinal']}, at {row['offset']:,} of {row['source']}"
+        where = f"record {row['ordinal']}, at offset {row['offset']:,} of {row['source']}"
         print(
             f"{row['id']}: {where}, {plural(row['residues'], 'residue')}, {row['unknown']} unknown"
         )
@@ -184,7 +184,7 @@ def show_record(dataset: str | Path, name: str) -> None:
 
 
 def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) -> str:
-    """Return one line: a kept record's split, shard and row, or why the record was left out."""
+    """Return one line: a kept record's split, shard and row, or the reason why it was left out."""
     options = manifest.options
     if row["status"] == "kept":
         cropped = row["residues"] > manifest.longest_piece

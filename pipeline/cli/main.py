@@ -1,4 +1,4 @@
-"""The `thdpack` command: signals, exit codes, errors, and which module runs which subcommand.
+"""The `thdpack` command: signals, exit codes, errors, and the choice of a subcommand's module.
 
 A subcommand's module is imported when it runs, so that `--help` is quick.
 """
@@ -19,8 +19,8 @@ from schemas.errors import ThdpackError
 from schemas.text.redact import without_credentials
 
 _BROKEN_PIPE: Final = 141
-"""Exit code if the reader of standard output, such as `head`, has closed it. The code is 128 +
-SIGPIPE, as in shells."""
+"""Exit code if a reader such as `head` has closed standard output. The code is 128 + SIGPIPE, as in
+shells."""
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run a command, print its errors, and return its exit code.
 
     Exit codes: 0 success, 1 an error that the message explains, 2 wrong usage, 130 interrupted,
-    141 the reader of standard output has closed it.
+    141 a reader has closed standard output.
     """
     try:
         code = _run(list(arguments))
@@ -88,10 +88,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _start_workers_early(arguments: list[str]) -> None:
-    """Start workers in the background before anything else, because they take longest to start.
+    """Start workers in the background before all other work, because starting them takes longest.
 
     Raises:
-        BuildError: no Ray cluster answers at the address, or no file can be opened.
+        BuildError: no Ray cluster answers at the address, or the limit of open files is too low.
     """
     if {"-h", "--help", "--version"} & set(arguments):
         return

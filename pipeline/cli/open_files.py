@@ -1,4 +1,4 @@
-"""The limit of open files: raise it if it is too low, and explain the error if it is reached."""
+"""The limit of open files: raise a limit that is too low, and explain the error of reaching it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from schemas.errors import BuildError
 
 _FEWEST_FILES: Final = 64
-"""Limit that a build needs. A build with a few workers opens about twenty files at once."""
+"""Limit that a build needs. A build with a few workers has about twenty files open at once."""
 
 
 def raise_limit() -> None:
-    """Raise the limit of open files to what a build needs, before workers start.
+    """Raise the limit of open files to the number that a build needs, before workers start.
 
     Raises:
         BuildError: the limit is too low, and this process may not raise it.

@@ -54,15 +54,15 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     )
     if plan.cluster.gpu != MEASURED:
         console.print(
-            f"tokens/s and times below are those of {MEASURED}s, which have faster memory: "
-            f"no {plan.cluster.gpu} was measured; expect a longer run",
+            f"tokens/s and times below are those of {MEASURED}s, because no {plan.cluster.gpu} was "
+            f"measured. Expect a longer run: {plan.cluster.gpu}s have slower memory",
             highlight=False,
             soft_wrap=True,
         )
     facts = Table(box=None, show_header=False, pad_edge=False)
     step = f"a step of {best.setting.step_tokens:,.0f} tokens takes {seconds(best.setting):,.2f} s"
     measured = "" if plan.cluster.gpu == MEASURED else f" of {MEASURED}"
-    facts.add_row(f"tokens/s{measured}", f"{rate:,.0f}, {rate / number:,.0f} a GPU; {step}")
+    facts.add_row(f"tokens/s{measured}", f"{rate:,.0f} ({rate / number:,.0f} per GPU); {step}")
     facts.add_row("settings", best.words)
     for name, tokens in (("an epoch", plan.epoch_tokens), ("the run", plan.tokens)):
         hours = plan.hours(tokens)
@@ -75,7 +75,7 @@ def _show(plan: TrainingPlan, console: Console) -> None:
                 "memory of a GPU" if part.startswith("parameters") else "",
                 f"{size / 2**30:6.1f} GiB  {part}",
             )
-    facts.add_row("", f"{best.gib:6.1f} GiB  of {GPU_GIB[plan.cluster.gpu]}")
+    facts.add_row("", f"{best.gib:6.1f} GiB  in total, of {GPU_GIB[plan.cluster.gpu]} GiB")
     console.print(facts, highlight=False)
     console.print(plan.command, highlight=False, markup=False, soft_wrap=True)
     if is_url(plan.data):
@@ -89,7 +89,7 @@ def _show(plan: TrainingPlan, console: Console) -> None:
 
 
 def _alternatives(plan: TrainingPlan) -> Iterator[str]:
-    """Yield a line for each other setting. If one is faster, first say why it was not chosen."""
+    """Yield a line for each other setting, after a note if another setting is faster."""
     rate = plan.best.tokens_per_second
     if plan.best.is_default and any(each.tokens_per_second > rate for each in plan.candidates):
         yield (
@@ -102,14 +102,14 @@ def _alternatives(plan: TrainingPlan) -> Iterator[str]:
 
 
 def _warnings(plan: TrainingPlan) -> Iterator[str]:
-    """Yield a note if the data are too few for the published batch, and a warning if the run
-    repeats them too often."""
+    """Yield a note if the dataset is too small for the published batch, and a warning if the run
+    repeats the dataset too often."""
     if plan.has_smaller_batch:
         published = PUBLISHED_RUNS[plan.model].tokens_per_step
         yield (
             f"a step of the published batch ({published:,} tokens) would be "
             f"{published / plan.epoch_tokens:,.2f} epochs of this dataset: the plan has a smaller "
-            "batch, as the trainer chooses without --buckets-per-step"
+            "batch, the one that the trainer chooses without --buckets-per-step"
         )
     epochs = plan.tokens / plan.epoch_tokens
     if epochs > MOST_EPOCHS:
@@ -125,8 +125,8 @@ def _caveat(plan: TrainingPlan) -> str:
     note = "Estimates, within 9 % of measurements on up to 4 H200 of one host (docs/benchmarks.md)"
     if plan.best.setting.context_parallel > 1:
         note += (
-            "; with --context-parallel only memory was measured, and estimated time "
-            "leaves out communication between its ranks"
+            "; with --context-parallel, only memory was measured, and the estimated time "
+            "leaves out communication between ranks that share a bucket"
         )
     if plan.cluster.nodes > 1:
         note += "; traffic between hosts was not measured"

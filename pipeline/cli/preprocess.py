@@ -1,4 +1,4 @@
-"""`thdpack preprocess`: build a dataset, or with --dry-run print the plan of the build."""
+"""`thdpack preprocess`: build a dataset, or print the plan of the build (--dry-run)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _dry_run(options: PreprocessOptions) -> int:
     for line in planned.passed_over:
         print(f"         skipped  {without_credentials(line)}")
     tasks = plural(len(planned.ranges), "task")
-    tasks += f", into {plural(planned.partitions, 'partition')}"
+    tasks += f", and divide the records into {plural(planned.partitions, 'partition')} by hash"
     print(f"would read {planned.input_bytes:,} bytes in {tasks}")
     size = f"{1.1 * planned.fasta_bytes / 1e6:,.1f} MB"
     where = without_credentials(options.out)

@@ -10,7 +10,7 @@ from pipeline.report.command import UsageError as MixedInputsError
 
 
 def run_stats(options: StatsOptions) -> int:
-    """Print or write the report that the options ask for, and return an exit code.
+    """Print or write a report, and return an exit code.
 
     Raises:
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
@@ -19,7 +19,7 @@ def run_stats(options: StatsOptions) -> int:
     if not options.inputs:
         taken = f" (--json took {options.json} as its output file: put --json last, or name a file)"
         hint = taken if options.json not in (None, "-") else ""
-        raise UsageError(f"name a dataset, two to compare, or sequence files{hint}")
+        raise UsageError(f"name a dataset, two datasets to compare, or sequence files{hint}")
     given = {
         name: value
         for name in ("capacity", "max_seq_len", "long")

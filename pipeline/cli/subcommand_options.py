@@ -16,7 +16,7 @@ from schemas.text.byte_size_option import ByteSize
 
 INPUTS_HELP = (
     "Files, folders or globs, on a disk or in a store (s3://…, gs://…); files at https://…; "
-    "@LIST for a file with one of these per line; - for standard input. "
+    "@LIST for a file that lists inputs, one per line; - for standard input. "
     "FASTA, plain or compressed (gz, bgz, zst, xz, bz2); "
     "Parquet, Arrow, CSV or TSV with a sequence column."
 )
@@ -24,12 +24,13 @@ INPUTS_HELP = (
 
 OUT_HELP = (
     "Folder or URL (s3://…, gs://…) of the dataset, created if it is missing. "
-    "A dataset that is already there stays valid until a new manifest replaces its manifest."
+    "An existing dataset stays valid until the new manifest replaces the old one."
 )
 
 
 _STATS_INPUTS_HELP = (
-    "Folder or URL of a dataset, two to compare, or anything that `thdpack preprocess` reads."
+    "Folder or URL of a dataset, two of these to compare, or anything that `thdpack preprocess` "
+    "reads."
 )
 
 
@@ -74,7 +75,7 @@ class PlanTasksOptions:
             raise ValueError("--executor is for preprocess: a scheduler runs planned tasks")
         if self.preprocess.scratch is not None:
             raise ValueError(
-                "--scratch is a folder of this machine, but planned tasks run on others: omit it"
+                "--scratch is a folder of this machine, but other machines run the tasks: omit it"
             )
 
 
@@ -99,8 +100,8 @@ class RunTaskOptions:
     """Run the tasks index, index + array-size, index + 2 × array-size, … of the stage. With this
     option, an array job may have fewer elements than the stage has tasks."""
     plan: Optional[str] = None  # noqa: UP045
-    """Plan that the task belongs to, as plan-tasks printed it. If another plan has replaced it, the
-    command fails."""
+    """Digest of the plan, which plan-tasks printed. The command fails if the dataset now has
+    another plan."""
     log_json: bool = False
     """Print one JSON object per line instead of text."""
 
@@ -128,8 +129,8 @@ class CommitOptions:
     workers: Optional[int] = None  # noqa: UP045
     """Number of processes. Default: one for each core."""
     plan: Optional[str] = None  # noqa: UP045
-    """Plan to commit, as plan-tasks printed it. If another plan has replaced it, the command
-    fails."""
+    """Digest of the plan, which plan-tasks printed. The command fails if the dataset now has
+    another plan."""
     log_json: bool = False
     """Print one JSON object per line instead of text."""
 
@@ -142,7 +143,7 @@ class CommitOptions:
 class VerifyOptions:
     """Check every file of a dataset against its manifest, and every bucket against the format.
 
-    Prints one line for each problem, and exits with 1 if there is any.
+    Print one line for each problem. The exit code is 1 if there are problems.
 
     Example: thdpack verify data/uniref50 --deep
     """
@@ -165,15 +166,16 @@ class InspectOptions:
     dataset: Dataset
     """Folder or URL of the dataset."""
     split: Optional[str] = None  # noqa: UP045
-    """Split that holds the bucket of --bucket: train (the default) or valid."""
+    """Split of the bucket that --bucket names: train (the default) or valid."""
     bucket: Optional[int] = None  # noqa: UP045
     """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045
-    """Id of the records to show: their shards and buckets, or why they were left out."""
+    """Id of the records to show, with their shards and buckets, or the reason why a record was
+    left out."""
 
     def __post_init__(self) -> None:
         if self.bucket is not None and self.record is not None:
-            raise ValueError("--bucket and --record show different things: give one of them")
+            raise ValueError("--bucket and --record show different things: give only one of these")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,8 +183,8 @@ class StatsOptions:
     """Report on a dataset or raw sequences: records, lengths, letters, buckets, padding, GPU-hours.
 
     For a dataset, the command reads the manifest and records/, but no shards. For raw sequences, it
-    reads the inputs once and predicts their packing. With two inputs of either kind, it compares
-    them.
+    reads the inputs once and predicts their packing. It compares two datasets, or a dataset and one
+    input of raw sequences.
 
     Example: thdpack stats data/uniref50 --html report.html
 
@@ -209,7 +211,8 @@ class StatsOptions:
     """Only for raw sequences: longest sequence of the predicted build, in tokens. Default:
     1024."""
     long: Optional[Literal["truncate", "split", "drop"]] = None  # noqa: UP045
-    """Only for raw sequences: how the predicted build treats longer records. Default: truncate."""
+    """Only for raw sequences: treatment of records that are longer than --max-seq-len in the
+    predicted build. Default: truncate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,7 +266,7 @@ class PlanOptions:
     """Folder or URL of the dataset."""
     model: Annotated[str, tyro.conf.arg(help=_MODEL_HELP)] = "esm2-650m"
     gpus: str = "8xH200"
-    """Number and kind of GPUs: H200, or H100 with 80 GB."""
+    """Number and kind of GPUs. The kind is H200, or H100 with 80 GB."""
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
     tokens: int = 0

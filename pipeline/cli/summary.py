@@ -19,7 +19,7 @@ from schemas.text.redact import without_credentials
 _FEWEST_VALID: Final = 20
 """The hint about an empty valid split suggests a fraction that yields this many records."""
 _GAPS: Final = ("-", ".")
-"""Letters of an alignment that have tokens of their own in ESM-2's vocabulary."""
+"""Gap characters of alignments. ESM-2's vocabulary has a token for each."""
 KNOWN: Final = "already built from these inputs and options"
 
 
@@ -73,7 +73,7 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
 
 
 def _empty(manifest: Manifest, split: str) -> str:
-    """Return the text for an empty split. For the valid split, it says how to get records."""
+    """Return the text for an empty split. For the valid split, add how to get records."""
     fraction, kept = manifest.options["valid_fraction"], manifest.records_by_status[Status.KEPT]
     if split != "valid" or not fraction or kept < 2:
         return "empty"
@@ -85,7 +85,7 @@ def _empty(manifest: Manifest, split: str) -> str:
 
 
 def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[str, str]]:
-    """Yield a line for each reason why residues are in no bucket, with their number."""
+    """Yield a line for each reason why residues are in no bucket, with the number of residues."""
     for status, residues in fates.by_status.items():
         if status != Status.KEPT and residues:
             name = "duplicates" if status == Status.DUPLICATE else status.replace("_", " ")
@@ -99,7 +99,7 @@ def _left_out_lines(manifest: Manifest, fates: ResidueFates) -> Iterator[tuple[s
 
 
 def known_fates(manifest: Manifest, dataset: str) -> ResidueFates | None:
-    """Count the residues of an existing dataset that are in no bucket, for each reason.
+    """Count, by reason, the residues of an existing dataset that are in no bucket.
 
     Returns:
         None if the dataset is not on a local disk.
@@ -119,7 +119,7 @@ def print_built(
     """Print the summary of a dataset.
 
     Args:
-        seconds: duration of the whole build, if one process did it.
+        seconds: duration of the build in seconds; None if array jobs built the dataset.
         known: reason to print if nothing was built.
     """
     folder, manifest, dataset = dataset, built.manifest, without_credentials(dataset)

@@ -30,7 +30,7 @@ def dataset(corpus: Path) -> Path:
         (("inspect", "--split", "vaild"), 1, "no split 'vaild'; there are train, valid"),
         (("inspect", "--split", "valid"), 2, "--split valid needs --bucket"),
         (("inspect", "--split", "vaild", "--bucket", "0"), 1, "no split 'vaild'"),
-        (("inspect", "--record", "x", "--bucket", "0"), 2, "give one of them"),
+        (("inspect", "--record", "x", "--bucket", "0"), 2, "give only one of these"),
         (("run-task", "--index", "0", "--plan", "deadbeef"), 1, "--plan deadbeef: not the name of"),
     ],
 )
