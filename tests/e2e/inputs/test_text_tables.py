@@ -150,7 +150,7 @@ def test_skipped_files_beside_proteins_are_listed_in_one_line(tmp_path: Path) ->
         "Parquet or Arrow; name a file on the command line to read it"
     ]
     (tmp_path / "a.faa").unlink()
-    with pytest.raises(InputError, match=r"folder holds genome\.fna, .*give --format csv or genbank"):
+    with pytest.raises(InputError, match=r"holds genome\.fna, .*give --format csv or genbank"):
         expand(str(tmp_path), "auto")
 
 
