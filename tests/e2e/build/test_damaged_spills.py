@@ -258,7 +258,7 @@ def test_worker_processes_write_damaged_spills_again(
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr

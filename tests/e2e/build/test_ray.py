@@ -53,8 +53,8 @@ LONG = bool(os.environ.get("THDPACK_LONG"))
 NODES = 3 if LONG else 2
 VICTIMS = "wwdnwdw" * 3 if LONG else "wnd"
 """Processes to kill, in this order: w is a worker, n a node, d the driver."""
-PATIENCE = 100.0
-"""Time limit of a build in seconds, enough on a busy machine."""
+PATIENCE = 800.0
+"""Time limit of a build in seconds, which only a hanging build reaches."""
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def finish(process: Started) -> None:
     assert "Traceback" not in printed
 
 
-@pytest.mark.timeout(900 if LONG else 300)
+@pytest.mark.timeout(1800)
 def test_killing_workers_a_node_and_the_driver_does_not_change_the_bytes(
     cluster: Any, run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
 ) -> None:

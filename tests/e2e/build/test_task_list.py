@@ -123,12 +123,12 @@ def kill_at_changes(
         process.wait_until_stopped()
     for process in processes:
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=500)
 
 
 def finish(*processes: Started) -> None:
     for process in processes:
-        said = process.communicate(timeout=60)
+        said = process.communicate(timeout=500)
         assert process.returncode == 0, said
 
 
@@ -165,7 +165,7 @@ def test_the_sbatch_script_gives_the_same_bytes_with_arrays_shorter_than_the_lis
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr + said.read_text()
     text = said.read_text()

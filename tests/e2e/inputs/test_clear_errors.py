@@ -166,7 +166,7 @@ def test_too_few_open_files_are_a_one_line_error(corpus: Path, tmp_path: Path, l
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
     )

@@ -200,7 +200,7 @@ next(reader)
 print("done")
 """
     words = [sys.executable, "-c", program]
-    done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, timeout=500, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 

@@ -86,7 +86,7 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     writers = [start(OUT, setup=ONE_PROCESS), start(OUT, "--seed", "1", setup=ONE_PROCESS)]
     until(lambda: len(proxied.waiting) >= 2, *writers)
     release.set()
-    said = [writer.communicate(timeout=60) for writer in writers]
+    said = [writer.communicate(timeout=500) for writer in writers]
     assert sorted(writer.returncode for writer in writers) == [0, 1], said
     loser = 0 if writers[0].returncode else 1
     assert "another build committed a dataset here while this build ran" in said[loser]
@@ -111,7 +111,7 @@ def test_two_identical_concurrent_builds_end_in_one_dataset(
     writers = [start(OUT, setup=ONE_PROCESS) for _ in range(2)]
     until(lambda: len(proxied.waiting) >= 2, *writers)
     release.set()
-    said = [writer.communicate(timeout=60) for writer in writers]
+    said = [writer.communicate(timeout=500) for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], said
     assert digests(OUT) == digest(near)
 
@@ -141,7 +141,7 @@ def test_a_dataset_replaced_during_a_build_is_not_overwritten(
     )
     assert quick.returncode == 0, quick.stderr
     release.set()
-    said = slow.communicate(timeout=60)
+    said = slow.communicate(timeout=500)
     assert slow.returncode == 1
     assert "another build committed" in said
     assert Manifest.from_json(objects(OUT)["manifest.json"], where=OUT).seed == 2

@@ -71,7 +71,7 @@ def test_a_build_killed_repeatedly_gives_the_same_bytes_and_writes_the_manifest_
         name: content for name, content in digest(near).items() if name != "manifest.json"
     }
     release.set()
-    printed = process.communicate(timeout=60)
+    printed = process.communicate(timeout=500)
     assert process.returncode == 0, printed
     assert "which an earlier run finished" in printed
     assert digests(OUT) == digest(near)

@@ -34,7 +34,7 @@ def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
         if setup:
             process.wait_until_stopped()
             process.kill()
-        said = process.communicate(timeout=100)
+        said = process.communicate(timeout=500)
         assert process.returncode == (-9 if setup else 0), said
     monkeypatch.delenv("TMPDIR")
     done = run("commit", OUT, **SIZES)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-GIVE_UP_SECONDS: Final = 130.0
+GIVE_UP_SECONDS: Final = 500.0
 """Time limit in seconds that only a hanging test reaches."""
 _REPO: Final = Path(__file__).parents[3]
 _PR_SET_PDEATHSIG: Final = 1

@@ -49,7 +49,7 @@ def test_an_interrupt_while_a_lock_is_held_ends_the_build(tmp_path: Path) -> Non
         cwd=REPO,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
     assert done.stdout.splitlines()[-1:] == ["interrupted"], done.stderr

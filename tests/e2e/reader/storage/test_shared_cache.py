@@ -131,7 +131,7 @@ def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path
         for path in list(cache.glob("*.arrow"))[: chance.randrange(4)]:
             path.unlink(missing_ok=True)
         victims[seed] = job(seed, 10**9)
-    printed, errors = survivor.communicate(timeout=60)
+    printed, errors = survivor.communicate(timeout=500)
     for victim in victims.values():
         victim.kill()
         victim.communicate()
@@ -171,5 +171,5 @@ with ShardReader(sys.argv[1], cache_dir=sys.argv[2], rank=int(sys.argv[3]), worl
     for job in jobs:
         assert job.stdout is not None
         assert job.stdout.readline() == "ready\n"
-    fetched = [int(job.communicate("go\n", timeout=60)[0]) for job in jobs]
+    fetched = [int(job.communicate("go\n", timeout=500)[0]) for job in jobs]
     assert sum(fetched) == sum(entry.bytes for entry in read_manifest(dataset).shards["train"])
