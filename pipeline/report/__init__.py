@@ -1,6 +1,7 @@
 """`thdpack stats`: statistics of a dataset or of raw FASTA, in the terminal, as HTML, JSON and CSV.
 
-`gather/` counts and fills the `Report` of `model.py`; `render/` and `html/` display it.
+`gather/` counts the input and fills the `Report` of `model.py`. `render/` and `html/` display the
+`Report`.
 """
 
 from typing import TYPE_CHECKING

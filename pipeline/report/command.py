@@ -1,4 +1,4 @@
-"""`thdpack stats`: make the report that the arguments ask for, and show or write it."""
+"""`thdpack stats`: make the report that the arguments request, print it, and write it to files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
-    """Paths of files to write, besides the report in the terminal; None for files not requested.
+    """Files to write, in addition to the report in the terminal. None means no such file.
 
-    json: path or URL of a file; `-` prints JSON to standard output instead of the report
+    json: path or URL of a file; `-` replaces the report in the terminal by JSON
     csv: path or URL of a folder
     html: path or URL of a file
     """
@@ -42,12 +42,12 @@ class Outputs:
 
 
 def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = False) -> None:
-    """Make the report of `options.inputs`, then write the requested files and print it.
+    """Make the report of `options.inputs`, write the requested files, then print the report.
 
     Args:
-        read_tokens: whether to check first that each dataset's shards agree with its manifest.
+        read_tokens: True to check first that the shards of each dataset agree with its manifest.
     Raises:
-        UsageError: more than two inputs are given, and at least one is a dataset.
+        UsageError: more than two inputs are given, and at least one of the inputs is a dataset.
         ThdpackError: an input or a dataset cannot be read, or a file cannot be written.
     """
     if outputs.html is not None:
@@ -56,7 +56,8 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
     if read_tokens:
         _recount(options.inputs)
     report = report_of(options)
-    written = _write_files(report, outputs)  # first, because printing fails if a pipe is closed
+    # write before printing, because printing fails if standard output is a closed pipe
+    written = _write_files(report, outputs)
     try:
         _print(report, as_json=outputs.json == "-")
     finally:
@@ -65,10 +66,10 @@ def stats(options: PreprocessOptions, outputs: Outputs, *, read_tokens: bool = F
 
 
 def _refuse_unwritable(outputs: Outputs) -> None:
-    """Check the output files before any work is done.
+    """Check the URLs of output files before any other work.
 
     Raises:
-        ThdpackError: a file or folder cannot be written.
+        ThdpackError: a URL cannot be written.
     """
     from pipeline.report.render.output_files import refuse_unwritable
 
@@ -81,7 +82,7 @@ def _refuse_unwritable(outputs: Outputs) -> None:
 
 
 def _write_files(report: Report | Comparison, outputs: Outputs) -> list[str]:
-    """Write the requested files; return their names as the user gave them."""
+    """Write the requested files. Return their paths or URLs as the user gave them."""
     from pipeline.report.render.export import to_json, write_csv
     from pipeline.report.render.output_files import write_text
 
@@ -103,7 +104,7 @@ def _write_files(report: Report | Comparison, outputs: Outputs) -> list[str]:
 def report_of(options: PreprocessOptions) -> Report | Comparison:
     """Return one report of a dataset or of all sequence files, or a comparison of two inputs.
 
-    Two inputs are compared if at least one of them is a dataset.
+    Two inputs are compared if at least one input is a dataset.
 
     Raises:
         UsageError, ThdpackError: see `stats`.
@@ -111,8 +112,8 @@ def report_of(options: PreprocessOptions) -> Report | Comparison:
     datasets = [is_dataset(name) for name in options.inputs]
     if any(datasets) and len(datasets) > 2:
         raise UsageError(
-            "name one dataset for a report or two to compare; more than two inputs must all be "
-            "sequence files"
+            "name one dataset for a report, or two inputs to compare them; more than two inputs "
+            "must all be sequence files"
         )
     if len(datasets) == 2 and any(datasets):
         a, b = (
@@ -129,9 +130,9 @@ def report_of(options: PreprocessOptions) -> Report | Comparison:
 
 
 def is_dataset(name: str) -> bool:
-    """Return whether an argument names a dataset rather than sequences.
+    """Return True if an argument names a dataset, False if it names sequences.
 
-    A URL names a dataset unless it looks like a sequence file or a glob.
+    A URL that looks like a sequence file or a glob names sequences; any other URL names a dataset.
     """
     if name == "-":
         return False
@@ -179,7 +180,8 @@ def _print(report: Report | Comparison, *, as_json: bool) -> None:
     """Print a report to standard output.
 
     Raises:
-        BrokenPipeError: the reader of standard output, such as `head`, has closed it.
+        BrokenPipeError: the program that reads standard output, such as `head`, has closed the
+            pipe.
     """
     if as_json:
         from pipeline.report.render.export import to_json
@@ -191,7 +193,8 @@ def _print(report: Report | Comparison, *, as_json: bool) -> None:
     from pipeline.report.render.terminal import show
 
     console = Console()
-    with console.capture() as text:  # rich would end the process with code 1 if a pipe is closed
+    # print without rich, which ends the process with code 1 if standard output is a closed pipe
+    with console.capture() as text:
         show(report, console)
     sys.stdout.write(text.get())
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The data model of a comparison: two reports, and the differences between them."""
+"""The data model of a comparison of two reports, A and B."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pipeline.report.model import SCHEMA, Report
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """The values of one number in both reports, A and B.
+    """Values of one number in the two reports.
 
-    a, b: value in A and in B; None if the report does not have this number
+    a, b: value in A and value in B; None if the report does not have this number
     change: (b − a) / a; None if a is 0 or if a or b is None
     """
 
@@ -24,7 +24,10 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettingChange:
-    """An option that differs between the reports, with its value in A and in B."""
+    """An option that differs between the reports.
+
+    a, b: value of the option in A and in B, as text
+    """
 
     name: str
     a: str
@@ -33,12 +36,14 @@ class SettingChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:
-    """Numbers of distinct sequences, distinguished by the hash of all their residues.
+    """Numbers of distinct sequences in the two reports.
 
-    Records that the build left out are counted too.
+    Two sequences are the same if the hashes of all their residues are equal. The sequences of
+    records that the build left out are counted, too.
 
-    only_a, only_b, both: number of sequences in A only, in B only, and in both
-    residues_both: number of residues of the sequences in both, each sequence counted once
+    only_a, only_b, both: number of sequences in A only, in B only, and in both reports
+    residues_both: number of residues of the sequences in both reports; a repeated sequence counts
+      once
     """
 
     only_a: int
@@ -51,8 +56,8 @@ class Overlap:
 class Comparison:
     """Two reports and their differences.
 
-    related: relation according to the manifests; `child` if b was made from a, `parent` if a was
-      made from b
+    related: relation of the datasets according to their manifests: `same`; `child` if dataset b was
+      made from dataset a; `parent` if a was made from b; `none` if the manifests state no relation
     """
 
     a: Report

@@ -1,4 +1,4 @@
-"""Functions on the distributions of a report: create, add up, and iterate over bins."""
+"""Functions that make a report's distributions, add them up, and iterate over their bins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from schemas.manifest_entries import Histogram
 
 
 def distribution_of(histogram: Histogram | None) -> Distribution:
-    """Convert a histogram of the manifest; return a distribution without bins if it is empty."""
+    """Convert a histogram of the manifest. An empty histogram results in no bins."""
     if histogram is None or not histogram.counts:
         return Distribution(edges=(), counts=())
     edges = tuple(histogram.first + i * histogram.width for i in range(len(histogram.counts) + 1))
@@ -17,7 +17,10 @@ def distribution_of(histogram: Histogram | None) -> Distribution:
 
 
 def added(parts: Iterable[Distribution]) -> Distribution:
-    """Add up distributions; all bins have the same width and begin at multiples of that width."""
+    """Return the sum of distributions.
+
+    All bins must have the same width, and begin at multiples of this width.
+    """
     counts: dict[float, int] = {}
     width = 1.0
     for part in parts:

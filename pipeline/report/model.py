@@ -1,9 +1,10 @@
 """The data model of a report: plain numbers and names.
 
-docs/reference/statistics.md describes its JSON.
+docs/reference/statistics.md describes the JSON of a report.
 
 Names and ids come from files and may contain any characters, even control characters and
-`<script>`. Every renderer escapes names and ids.
+`<script>`. Every renderer escapes names and ids. Σ length², summed over the sequences of a bucket,
+is the bucket's attention cost.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Final, Literal
 from pipeline.report.model_estimates import Budget, Prediction
 
 SCHEMA: Final = 1
-"""Version of the JSON. It increases when a key is removed or changes its meaning, but not when a
-key is added."""
+"""Version of the JSON. The version increases when a key is removed or changes its meaning, but not
+when a key is added."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +34,7 @@ class Distribution:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Options of the dataset, or of the build that is predicted for raw FASTA.
+    """Options of a dataset's build. For raw FASTA, options of the predicted build.
 
     capacity: number of tokens in a bucket
     max_seq_len: largest number of tokens in a sequence
@@ -57,11 +58,11 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFlow:
-    """One input, with the number of its records by status.
+    """Size of one input, and the number of its records by status.
 
-    bytes: size of the stored, possibly compressed, file
-    records, residues: number of records and of residues in the input
-    by_status: number of records of each `schemas.records.Status`, zeros included
+    bytes: size of the stored file, which may be compressed
+    records, residues: number of records and number of residues in the input
+    by_status: number of records for each `schemas.records.Status`, zeros included
     """
 
     name: str
@@ -75,12 +76,12 @@ class InputFlow:
 class Lengths:
     """Statistics of the lengths of input records, in residues before cropping.
 
-    All records are counted, also those that the build left out.
+    All records are counted, including the records that the build left out.
 
     records: number of records
-    percentiles: for each p in PERCENTILES, the smallest length such that at least p % of records
-      are not longer
-    histogram: number of records by length; bins have equal widths, except the last, which holds
+    percentiles: for each p in PERCENTILES, the smallest length L for which at least p % of the
+      records have at most L residues
+    histogram: number of records by length; bins have equal widths, except the last bin, which holds
       all longer records
     crop: largest number of residues that fit into max_seq_len
     cropped: number of kept records with more residues than `crop`
@@ -99,6 +100,7 @@ class Lengths:
 
 
 PERCENTILES: Final = (1, 5, 25, 50, 75, 95, 99)
+"""Percentiles of the length in a report."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,8 +110,8 @@ class LetterCount:
     kind: standard (the twenty amino acids), rare (other letters of the vocabulary) or unknown
       (`<unk>`, which stands for all letters outside the vocabulary)
     count: number of residues with this letter
-    share: count divided by the number of all counted residues
-    background: share in Swiss-Prot; None if Swiss-Prot does not have the letter
+    share: `count` divided by the number of all counted residues
+    background: share of the letter in Swiss-Prot; None if the letter is not in Swiss-Prot
     """
 
     letter: str
@@ -123,8 +125,10 @@ class LetterCount:
 class Composition:
     """Frequencies of letters: the standard letters, then the rare ones, then `<unk>`.
 
-    over: "buckets" if residues in buckets were counted, "input" if all input residues were
-    letters: within each kind, in descending order of `background`
+    over: "buckets" if the residues in buckets are counted, "input" if all input residues are
+      counted
+    letters: letters of one kind are in descending order of `background`
+    background_source: description of the data from which `background` was counted
     unknown_records: number of input records that contain unknown letters
     unknown_residues: number of unknown letters in all input records
     """
@@ -138,16 +142,16 @@ class Composition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitReport:
-    """Contents of a split; all numbers of an empty split are 0.
+    """Contents of a split. All numbers of an empty split are 0.
 
-    shards, buckets, sequences: number of shards, buckets and sequences
-    bytes: size of all shards
-    tokens: number of real tokens, <cls> and <eos> included
-    fill: share of bucket tokens that are real
-    spread: coefficient of variation over buckets of Σ length², the cost of attention
-    peak: largest Σ length² of a bucket, divided by the mean
+    shards, buckets, sequences: number of shards, of buckets and of sequences
+    bytes: total size of the shards
+    tokens: number of tokens without padding, <cls> and <eos> included
+    fill: `tokens` divided by the number of tokens that the buckets have room for
+    spread: coefficient of variation of Σ length² over buckets
+    peak: largest Σ length² of a bucket, divided by the mean over buckets
     seqs_max: largest number of sequences in a bucket
-    fill_counts: number of buckets by fill in percent
+    fill_counts: number of buckets by fill, in percent
     cost_counts: number of buckets by Σ length²
     sequences_counts: number of buckets by number of sequences
     """
@@ -169,17 +173,19 @@ class SplitReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waste:
-    """Cost of batching the sequences of both splits in one way.
+    """Padding and attention cost of one way of batching the sequences of both splits.
+
+    Σ length² is computed from padded lengths.
 
     name: bshd, sorted, next-fit or packed (see `gather/waste.py`)
-    label: description of the way, for display
+    label: description of the way of batching, for display
     batches: number of rows (bshd), of batches (sorted) or of buckets (next-fit, packed)
     places: number of tokens that a GPU would compute, padding included
     waste: share of `places` that is padding
-    spread: coefficient of variation of Σ length² over batches; padded lengths count, not real ones
+    spread: coefficient of variation of Σ length² over batches
     peak: largest Σ length² of a batch, divided by the mean over batches
     cost_counts: number of batches by Σ length²; None for bshd
-    predicted: whether the numbers are a forecast, as for the buckets of raw FASTA
+    predicted: True if the numbers are a forecast, as for the buckets of raw FASTA
     """
 
     name: str
@@ -194,18 +200,18 @@ class Waste:
 
     @property
     def title(self) -> str:
-        """Label that begins with a capital letter."""
+        """The label with a capital first letter."""
         return self.label[:1].upper() + self.label[1:]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordNote:
-    """One record of a list in the report.
+    """A record in one of the report's lists of records.
 
     ordinal: position of the record in the input order
-    source: name of the input
+    source: name of the input that holds the record
     residues: number of residues before cropping
-    times: number of records with this sequence: the record itself and its left-out duplicates
+    times: number of records with this sequence: 1 for the record, plus its left-out duplicates
     """
 
     ordinal: int
@@ -232,20 +238,23 @@ class DuplicateFlow:
 class Report:
     """Statistics of a dataset or of raw FASTA.
 
+    For FASTA, `splits` holds predictions, of which only `bytes` is approximate.
+
     name: name of the dataset or of the inputs, as given on the command line
+    thdpack: version of thdpack that made the report
     manifest_digest, build, parent, generation, slots: values of the manifest; None for FASTA
     records: number of input records
-    by_status: number of records of each `schemas.records.Status`
-    cropped_copies: number of kept records that equal an earlier record once both are truncated
+    by_status: number of records for each `schemas.records.Status`
+    cropped_copies: number of kept records whose residues, after truncation, equal those of an
+      earlier record
     residues_in: number of residues in all records
-    residues_kept, tokens: number of residues and of tokens in the buckets of both splits; predicted
-      for FASTA
-    longest: at most TOP records, in descending order of residues, then in order of ordinal
-    repeated: at most TOP records that occur twice or more, in descending order of `times`, then in
-      order of ordinal
-    prediction: predicted size of a build; None for a dataset. For FASTA, the numbers in `splits`
-      are predictions, too, except that the numbers of sequences and tokens are exact
-    warnings: sentences about inputs that `thdpack preprocess` would refuse; none for a dataset
+    residues_kept, tokens: number of residues and number of tokens in the buckets of both splits
+    longest: the longest records, at most TOP, in descending order of residues; records of equal
+      length are in input order
+    repeated: the records with the most duplicates, at most TOP, in descending order of `times`;
+      records with equal `times` are in input order
+    prediction: predicted size of a build; None for a dataset
+    warnings: sentences about inputs that `thdpack preprocess` would refuse; empty for a dataset
     """
 
     kind: Literal["dataset", "fasta"]

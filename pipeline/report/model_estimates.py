@@ -1,4 +1,4 @@
-"""Estimated figures of a report: the cost of training, and the size of a build of FASTA."""
+"""Estimates in a report: the cost of training, and the size of a dataset to build from FASTA."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from schemas.models import FEW_EPOCHS, MOST_EPOCHS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetRow:
-    """Training time of one model at one precision.
+    """Training time of one model at one precision. A whole run is the model's published training.
 
-    tokens_per_second: measured throughput of one GPU in unpadded tokens/s
-    run_tokens: number of tokens in a whole run: steps × tokens per step of the preset
+    preset: name of the model
+    tokens_per_second: measured throughput of one GPU, in tokens/s without padding
+    run_tokens: number of tokens in a whole run: number of steps × tokens per step
     epochs: number of epochs in a whole run
-    epoch_gpu_hours, run_gpu_hours: GPU-hours of an epoch and of a whole run on one GPU
-    source: description of the measurement of tokens_per_second
+    epoch_gpu_hours, run_gpu_hours: GPU-hours of one epoch and of a whole run, on one GPU
+    source: description of the measurement of `tokens_per_second`
     """
 
     preset: str
@@ -38,8 +39,8 @@ class Budget:
     """Cost of training on the train split.
 
     tokens: number of tokens in one epoch
-    gpu: name of the GPU
-    rows: one for each model and precision; none if `tokens` is 0
+    gpu: name of the GPU on which throughput was measured
+    rows: a row for each pair of model and precision; empty if `tokens` is 0
     """
 
     tokens: int
@@ -48,7 +49,7 @@ class Budget:
 
     @property
     def is_small(self) -> bool:
-        """Whether a whole run of every model would repeat the data too often."""
+        """True if a whole run would need more than MOST_EPOCHS epochs for every model."""
         return all(row.epochs > MOST_EPOCHS for row in self.rows)
 
 
@@ -56,10 +57,10 @@ class Budget:
 class Prediction:
     """Predicted result of `thdpack preprocess`.
 
-    shards, buckets: number of shards and of buckets in both splits
-    fill: share of bucket tokens that are real
+    shards, buckets: number of shards and number of buckets, over both splits
+    fill: number of real tokens divided by the number of tokens that the buckets have room for
     slots: number of sequences that `cu_seqlens` of a bucket has room for
-    bytes: size of shards and records/ on disk
+    bytes: size on disk of the shards and records/ together
     """
 
     shards: int

@@ -1,4 +1,4 @@
-"""Make the report from counts, in the same way for a dataset and for raw sequences."""
+"""Make a report from counts. The code is the same for a dataset and for raw sequences."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _LARGEST: Final = ("cost_max", "seqs_max", "pieces_max")
 class Facts:
     """Counts of the input records.
 
-    fates: numbers of records and of residues, by name of the input and status
-    all_in: number of residues of every record, before cropping
-    kept: number of residues of every kept record, before cropping
+    fates: number of records and number of residues, by name of the input and status
+    all_in: lengths of all records, in residues before cropping
+    kept: lengths of the kept records, in residues before cropping
     unknown_records: number of records that contain unknown letters
     unknown_residues: number of unknown letters
     longest, repeated, duplicates: see `Report`
@@ -60,7 +60,7 @@ class Facts:
     def inputs(self, sizes: Sequence[tuple[str, int]]) -> tuple[InputFlow, ...]:
         """Return the counts of each input.
 
-        sizes: name and bytes of each input
+        sizes: name of each input, and its size in bytes
         """
         return tuple(self._input(name, size) for name, size in sizes)
 
@@ -77,10 +77,12 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedSplit:
-    """Statistics of the buckets of a split, existing or predicted.
+    """Statistics of a split's buckets, existing or predicted.
 
+    totals: sums and maxima over the buckets
+    histograms: number of buckets by fill, by cost and by number of sequences
     shards: number of shards
-    bytes: size of all shards
+    bytes: total size of the shards
     """
 
     totals: SplitTotals
@@ -90,7 +92,7 @@ class PackedSplit:
 
 
 def settings_of(vocabulary: str, options: Mapping[str, Any]) -> Settings:
-    """Select the options of a build that a report shows as its `Settings`."""
+    """Return the options of a build that a report shows."""
     names = [field.name for field in fields(Settings) if field.name != "vocabulary"]
     return Settings(vocabulary=vocabulary, **{name: options[name] for name in names})
 
@@ -110,13 +112,14 @@ def assemble(
     prediction: Prediction | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Report:
-    """Return the report, without the fields that only a manifest has.
+    """Return a report. The fields that only a manifest has are None.
 
     Args:
-        sequences: number of tokens of each sequence, <cls> and <eos> included.
+        sequences: lengths of the sequences in tokens, <cls> and <eos> included.
         limits: longest sequence and longest padded sequence that the options allow.
-        inputs: name and bytes of each input.
+        inputs: name of each input, and its size in bytes.
         letters: number of residues by letter, in the buckets of a dataset or in the whole input.
+        Other arguments: see `Report`.
     """
     totals = together(split.totals for split in splits.values())
     costs = added(distribution_of(split.histograms.get("cost")) for split in splits.values())
@@ -160,7 +163,7 @@ def assemble(
 
 
 def together(parts: Iterable[SplitTotals]) -> SplitTotals:
-    """Return the totals of all splits as if they were one."""
+    """Return the totals of several splits together."""
     splits = list(parts)
     return SplitTotals(
         **{name: sum(getattr(split, name) for split in splits) for name in _SUMS},

@@ -1,4 +1,4 @@
-"""Cost of training: epochs and GPU-hours of each preset, from measured throughput."""
+"""Cost of training each preset, in epochs and GPU-hours, from measured throughput."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Comparison of two reports: their differences, and the number of sequences that they share.
+"""Compare two reports: find their differences, and count the sequences that the reports share.
 
-Two sequences count as equal if xxh3_128 of all their residues, before cropping, is equal. The
-comparison costs 0.3 µs and 60 bytes of memory for each record of either side.
+Two sequences count as equal if the xxh3_128 hashes of all their residues, before cropping, are
+equal. The comparison costs 0.3 µs and 60 bytes of memory for each record of the two sides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schemas.records import Status
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison: a report, with two columns of its N records.
+    """One side of a comparison: a report, and two arrays about its N records.
 
     hashes: HASH[N], hash of all residues of each record
     residues: int64[N], number of residues of each record
@@ -56,7 +56,7 @@ _SPLIT_NUMBERS: Final = ("shards", "buckets", "sequences", "tokens", "fill", "sp
 
 
 def numbers(report: Report) -> dict[str, float]:
-    """Return the numbers of a report that a comparison shows, by name."""
+    """Return the numbers of a report to show in a comparison, by name."""
     lengths = report.lengths
     found: dict[str, float] = {"records": report.records}
     found |= {status.value: report.by_status[status] for status in Status}
@@ -73,7 +73,7 @@ def numbers(report: Report) -> dict[str, float]:
 
 
 def changes(a: Report, b: Report) -> tuple[Change, ...]:
-    """Return every number that at least one of the reports has, in the order of the reports."""
+    """Return the values of every number that at least one of the reports has."""
     left, right = numbers(a), numbers(b)
     return tuple(_change(name, left.get(name), right.get(name)) for name in {**left, **right})
 

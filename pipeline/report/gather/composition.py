@@ -1,4 +1,4 @@
-"""Frequency of each residue letter, beside its frequency in Swiss-Prot."""
+"""Frequency of each residue letter in the data, compared with its frequency in Swiss-Prot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.report.model import Composition, LetterCount
 
 BACKGROUND_SOURCE: Final = (
     "UniProtKB/Swiss-Prot 2014_01, the 516,371 records with GO annotation, "
-    "186,717,374 residues, counted by us"
+    "186,717,374 residues, counted for thdpack"
 )
 # fmt: off
 _BACKGROUND: Final = {
@@ -22,7 +22,7 @@ _BACKGROUND: Final = {
 # fmt: on
 _TOTAL: Final = sum(_BACKGROUND.values())
 STANDARD: Final = tuple(_BACKGROUND)[:20]
-"""The twenty amino acids, in descending order of background."""
+"""The twenty amino acids, in descending order of their frequency in Swiss-Prot."""
 UNKNOWN: Final = "<unk>"
 
 
@@ -36,7 +36,7 @@ def composition(
     """Return the letter frequencies of a report.
 
     Args:
-        counts: number of residues by letter, `<unk>` included; a missing letter has 0.
+        counts: number of residues by letter, `<unk>` included; a missing letter counts as 0.
         over, unknown_records, unknown_residues: see `Composition`.
     """
     total = sum(counts.values())

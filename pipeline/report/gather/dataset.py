@@ -1,6 +1,6 @@
-"""The report of a dataset, made from its manifest and records/. Shards are not read.
+"""Make the report of a dataset from its manifest and records/. Shards are not read.
 
-For half a million records this takes about 0.2 s and 0.2 GB of memory.
+The report of half a million records takes about 0.2 s and 0.2 GB of memory.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ def dataset_report(url: str) -> Report:
 
 
 def dataset_side(url: str) -> Side:
-    """Return the report of `dataset_report` and the hash of every record, for a comparison.
+    """Return a dataset's report, and the hash and length of every record, for a comparison.
 
     Raises:
         ManifestError, DatasetError: see `dataset_report`.
     """
-    # imported here, because a report without comparison needs neither pyarrow.parquet nor build
-    # code
+    # imported here, because only a comparison needs pyarrow.parquet and build code
     import pyarrow.parquet as pq
 
     from pipeline.build.reduce_stage.spilled_records import hash_column
@@ -57,7 +56,7 @@ def dataset_side(url: str) -> Side:
 
 
 def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
-    """Return the report that follows from the manifest and records/.
+    """Return the report that the manifest and records/ determine.
 
     Raises:
         DatasetError: the manifest and records/ contradict each other.
@@ -69,8 +68,9 @@ def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
     tokens = sum(split.tokens for split in manifest.splits.values())
     if (sequences.number, sequences.total) != (counted, tokens):
         raise DatasetError(
-            f"{url}: records/ make {sequences.number:,} sequences of {sequences.total:,} tokens, "
-            f"the manifest says {counted:,} of {tokens:,}: damaged, build it again"
+            f"{url}: the records in records/ have {sequences.number:,} sequences and "
+            f"{sequences.total:,} tokens, but the manifest says {counted:,} sequences and "
+            f"{tokens:,} tokens: the dataset is damaged, build it again"
         )
     report = assemble(
         facts,

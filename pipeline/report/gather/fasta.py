@@ -1,7 +1,7 @@
-"""The report of raw sequences: read them once, then predict how a build would pack them.
+"""Make the report of raw sequences: read the records once, and predict how a build would pack them.
 
-Duplicates are found by hash, as in a build. An ordinal is a record's position in the input order.
-The docstrings of `read_sequences.py` and `predict.py` state the costs.
+Hashes show which records are duplicates, as in a build. An ordinal is a record's position in the
+input order. The docstrings of `read_sequences.py` and `predict.py` state time and memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KEPT: Final = STATUS_CODES.index(Status.KEPT)
 
 
 def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
-    """Return the report of `options.inputs`, with the hash of every record for a comparison.
+    """Return the report of `options.inputs`, and each record's hash and length for a comparison.
 
     Raises:
         InputError: an input cannot be read or breaks a rule.
@@ -82,7 +82,12 @@ def _report(records: ReadRecords, planned: Plan, options: PreprocessOptions) -> 
 def _duplicates_found(
     records: ReadRecords, options: PreprocessOptions
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Return each record's status, and for a duplicate the ordinal of its first copy, else -1."""
+    """Return two arrays with a value for each record.
+
+    Returns:
+        int8[N], status of the record; int64[N], ordinal of the first copy of a duplicate, -1 for
+        other records.
+    """
     size = records.status.size
     if options.dedup == "none":
         return records.status, np.full(size, -1, dtype=np.int64)
@@ -96,7 +101,7 @@ def _facts(
     status: NDArray[np.int8],
     duplicate_of: NDArray[np.int64],
 ) -> Facts:
-    """Return the counts of records, as in the records/ of a dataset built from these records."""
+    """Return the counts that records/ would show in a dataset built from these records."""
     times = np.bincount(duplicate_of[duplicate_of >= 0], minlength=status.size).astype(np.uint32)
     pair = records.source.astype(np.int64) * len(STATUS_CODES) + status
     counts, residues = np.bincount(pair), np.bincount(pair, weights=records.residues)
@@ -131,7 +136,10 @@ def _facts(
 
 
 def _longest(residues: NDArray[np.int64]) -> list[int]:
-    """Return the ordinals of the TOP longest records, longest first, ties in order of ordinal."""
+    """Return the ordinals of the TOP longest records, in descending order of length.
+
+    Records of equal length are in input order.
+    """
     limit = np.partition(residues, -TOP)[-TOP] if residues.size > TOP else 0
     candidates = np.flatnonzero(residues >= limit)
     order = np.lexsort((candidates, -residues[candidates]))

@@ -1,6 +1,6 @@
-"""Lengths with the number of their occurrences, from which a report's length figures are computed.
+"""Compute a report's length figures from a table of distinct lengths and their counts.
 
-60 million proteins have about 10,000 distinct lengths, so no figure takes over a millisecond.
+60 million proteins have only about 10,000 distinct lengths, so each figure takes at most 1 ms.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from pipeline.report.model import PERCENTILES, Distribution, Lengths
 
 _BINS: Final = 60
-"""Approximate number of bins of the histogram of lengths."""
+"""Approximate number of bins in the histogram of lengths."""
 _TABLE: Final = 1 << 20
-"""Values up to this number are counted in a table; larger values need a sort."""
+"""Values up to this number are counted in a table. Larger values are counted by sorting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Distinct values with the number of their occurrences.
+    """Distinct values, each with the number of its occurrences.
 
-    values: int64[K], in ascending order
+    values: int64[K], the distinct values in ascending order
     counts: int64[K], number of occurrences of each value
     """
 
@@ -34,8 +34,8 @@ class Counted:
     def of(cls, values: NDArray[np.int64], counts: NDArray[np.int64] | None = None) -> Self:
         """Count equal values.
 
-        values: int64[N], in any order
-        counts: int64[N], number of occurrences of each value; None means one each
+        values: int64[N], values in any order, with repetitions
+        counts: int64[N], number of occurrences that each entry of `values` stands for; None means 1
         """
         if counts is None and values.max(initial=0) <= max(values.size, _TABLE):
             table = np.bincount(values)
@@ -46,7 +46,7 @@ class Counted:
         return cls(different.astype(np.int64), totals)
 
     def above(self, limit: int) -> Counted:
-        """Return the values larger than `limit`."""
+        """Return the values larger than `limit`, with their counts."""
         return Counted(self.values[self.values > limit], self.counts[self.values > limit])
 
     @property
@@ -58,7 +58,10 @@ class Counted:
         return int(self.values @ self.counts)
 
     def percentile(self, percent: int) -> int:
-        """Return the smallest v such that at least `percent` % of values are ≤ v; 0 if empty."""
+        """Return the smallest v for which at least `percent` % of all values are ≤ v.
+
+        Without values, return 0.
+        """
         if not self.values.size:
             return 0
         rank = max(1, -(-percent * self.number // 100))
@@ -68,12 +71,12 @@ class Counted:
 def sequences_of(kept: Counted, *, most: int, long: str) -> Counted:
     """Return the lengths of the sequences that a build cuts from records.
 
-    Lengths are in tokens, <cls> and <eos> included.
+    The returned lengths are in tokens, <cls> and <eos> included.
 
     Args:
-        kept: number of residues of each kept record.
+        kept: lengths of the kept records, in residues.
         most: largest number of residues in a sequence.
-        long: treatment of longer records: truncate, split or drop.
+        long: treatment of records with more than `most` residues: truncate, split or drop.
     """
     if long != "split":
         return Counted.of(np.minimum(kept.values, most) + 2, kept.counts)
@@ -88,10 +91,10 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
     """Return the length figures of a report.
 
     Args:
-        all_in: number of residues of every input record.
-        kept: number of residues of every kept record, before cropping.
+        all_in: lengths of all input records, in residues.
+        kept: lengths of the kept records, in residues before cropping.
         crop: largest number of residues in a sequence.
-        long: treatment of longer records: truncate, split or drop.
+        long: treatment of records with more than `crop` residues: truncate, split or drop.
     """
     longer = kept.above(crop)
     return Lengths(
@@ -108,7 +111,7 @@ def lengths_report(all_in: Counted, kept: Counted, *, crop: int, long: str) -> L
 
 
 def histogram(lengths: Counted) -> Distribution:
-    """Count lengths in bins of a round width up to percentile 99, and in one bin for the tail."""
+    """Count lengths in bins of a round width, up to percentile 99. One more bin holds the tail."""
     if not lengths.values.size:
         return Distribution(edges=(), counts=())
     longest, usual = int(lengths.values[-1]), lengths.percentile(99)
@@ -125,9 +128,9 @@ def histogram(lengths: Counted) -> Distribution:
 
 
 def _round_width(least: float) -> int:
-    """Return the smallest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20 … that is at least `least`.
+    """Return the smallest number of 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20 … that is ≥ `least`.
 
-    If only 1, 2, 5, 10 … were allowed, some histograms would have half as many bins.
+    With widths of only 1, 2, 5, 10 …, some histograms would have half as many bins.
     """
     scale = 1
     while True:

@@ -9,9 +9,10 @@ from pipeline.report.model import TOP
 
 
 def most_repeated(times: NDArray[np.uint32]) -> list[int]:
-    """Return the ordinals (positions in the input order) of at most TOP records with duplicates.
+    """Return the ordinals (positions in the input order) of the records with the most duplicates.
 
-    The record with the most duplicates comes first; ties are in order of ordinal.
+    The result has at most TOP records, in descending order of duplicates. Records with equally many
+    duplicates are in input order.
 
     times: uint32[records], number of duplicates of each record
     """

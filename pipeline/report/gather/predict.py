@@ -1,7 +1,7 @@
-"""Forecast of a build: pack the lengths of records partition by partition, in the build's order.
+"""Forecast a build: pack the lengths of the records, partition by partition, in the build's order.
 
-A partition is a share of the records, chosen by hash, that one task of the build packs. The
-predicted numbers of buckets, shards and slots are exact. The predicted bytes are off by at most a
+A partition is the group of records, chosen by hash, that one task of the build packs. The predicted
+numbers of buckets, shards and slots are exact. The predicted number of bytes is wrong by at most a
 few percent. A forecast takes 0.5 µs per sequence.
 """
 
@@ -31,18 +31,18 @@ from pipeline.report.gather.read_sequences import ReadRecords
 from schemas.shard import SPLITS
 
 _FILE_BYTES: Final = 2_000
-"""Size in bytes of an empty shard or records/ file. Such a file holds its schema twice."""
+"""Size in bytes of an empty shard, or of an empty file of records/. The schema is stored twice."""
 _BUCKET_BYTES: Final = 38
-"""Bytes of a bucket without its tokens: counts, offsets, and a share of Arrow's framing."""
+"""Size in bytes of a bucket without its tokens: counts, offsets, and a part of Arrow's headers."""
 _SEQUENCE_BYTES: Final = 16
-"""Bytes of a sequence without its tokens: its end in `cu_seqlens`, its `record` and `start`."""
+"""Size in bytes of a sequence without its tokens: end in `cu_seqlens`, `record` and `start`."""
 _RECORD_BYTES: Final = 23
-"""Bytes of a row of records/ without its id: its hash, and delta-encoded numbers."""
+"""Size in bytes of a row of records/ without its id: a hash, and delta-encoded numbers."""
 
 
 @dataclass(slots=True)
 class _Buckets:
-    """Statistics of the buckets that were packed for one split, and the number of its shards."""
+    """Statistics of one split's buckets, and the number of its shards."""
 
     statistics: SplitStatistics
     shards: int = 0
@@ -62,7 +62,7 @@ class _Buckets:
         self.shards += -(-tail.size // options.buckets_per_shard)
 
     def packed(self, options: DatasetOptions) -> PackedSplit:
-        """Return the statistics of the split, with the approximate size of uncompressed shards."""
+        """Return the statistics of the split. `bytes` is an estimate for uncompressed shards."""
         found = self.statistics
         return PackedSplit(
             totals=found.totals(),
@@ -78,7 +78,7 @@ class _Buckets:
 class _Left:
     """Sequences that have no bucket yet.
 
-    valid: bool[N], whether each sequence is in the valid split
+    valid: bool[N], True for each sequence in the valid split
     """
 
     sequences: Sequences
@@ -88,11 +88,11 @@ class _Left:
 def predict(
     records: ReadRecords, status: NDArray[np.int8], options: DatasetOptions, partitions: int
 ) -> dict[str, PackedSplit]:
-    """Pack the kept records and return each split.
+    """Pack the kept records. Return the statistics of each split, by its name.
 
     Args:
-        status: int8[N], index into STATUS_CODES; duplicates are already marked.
-        partitions: number of partitions of the build's plan.
+        status: int8[N], index into STATUS_CODES for each record; duplicates are already marked.
+        partitions: number of partitions in the build's plan.
     """
     found = {
         split: _Buckets(SplitStatistics(capacity=options.capacity, longest=options.longest_span))
@@ -128,10 +128,10 @@ def records_bytes(records: int, ids: bytes, id_bytes: int, partitions: int) -> i
 
     Args:
         records: number of records.
-        ids: a sample of the ids, to measure how well ids compress.
-        id_bytes: total length of all ids.
-        partitions: number of partitions. A build writes one file for each. If there are several, it
-            writes one more, for the sequences that the partitions left over.
+        ids: sample of the ids, from which the compression ratio of ids is measured.
+        id_bytes: total length of all ids, in bytes.
+        partitions: number of partitions. A build writes one file for each partition. A build with
+            several partitions writes a further file, for the sequences left without a bucket.
     """
     share = len(pa.compress(ids, codec="lz4_raw")) / len(ids) if ids else 0
     files = partitions + (partitions > 1)
@@ -139,7 +139,7 @@ def records_bytes(records: int, ids: bytes, id_bytes: int, partitions: int) -> i
 
 
 def _joined(rests: Sequence[_Left]) -> _Left:
-    """Return the remaining sequences of several partitions, in shuffled order."""
+    """Return the sequences that several partitions left without a bucket, in shuffled order."""
     columns = {
         name: np.concatenate([getattr(rest.sequences, name) for rest in rests])
         for name in Sequences.__dataclass_fields__
@@ -152,9 +152,11 @@ def _joined(rests: Sequence[_Left]) -> _Left:
 def _pack(
     part: _Left, found: dict[str, _Buckets], options: DatasetOptions, *, final: bool
 ) -> _Left:
-    """Pack `part`, add the buckets of each split to `found`, and return the left-over sequences.
+    """Pack `part`, and add the buckets of each split to `found`.
 
-    final: pack every sequence, even into buckets that are only partly full
+    final: True to pack every sequence, even into buckets that are only partly full
+    Returns:
+        The sequences that are left without a bucket.
     """
     left = np.zeros(len(part.sequences), dtype=np.bool_)
     for code, split in enumerate(SPLITS):

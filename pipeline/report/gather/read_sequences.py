@@ -1,8 +1,9 @@
 """Read raw sequences with the build's own parser, in every format that `thdpack preprocess` reads.
 
-Several threads read ranges (parts) of a large plain file at the same time, because the kernels
-release the GIL. A thread reads its range in blocks of 50 MB. Each thread needs memory for two
-blocks, and each record needs memory for its id and 50 more bytes.
+Several threads read ranges (parts) of a large uncompressed file at the same time. The threads run
+in parallel, because the parser's compiled code releases the GIL. A thread reads its range in blocks
+of 50 MB. Each thread needs memory for two blocks. Each record needs 50 bytes and the bytes of its
+id.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pipeline.storage.open_folder import folder_of
 from schemas.text.redact import without_credentials
 
 IDS_TRIED: Final = 1 << 20
-"""Length, in bytes, of the sample of ids that is compressed to predict the size of records/."""
+"""Size of the sample of ids, in bytes. The sample is compressed to predict the size of records/."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,12 +41,12 @@ class ReadRecords:
     """N records in input order, from one block, from one range of an input, or from all inputs.
 
     residues: int64[N], number of residues of each record
-    status: int8[N], index into STATUS_CODES
-    source: int32[N], index into the inputs
-    hashes: HASH[N], hash of all residues
-    cropped: HASH[N], hash of the residues that fit into max_seq_len
-    ids: for each block, the bytes of all its ids, and int64[records of the block], the end of each
-      id in these bytes
+    status: int8[N], index into STATUS_CODES for each record
+    source: int32[N], number of the input that holds each record
+    hashes: HASH[N], hash of all residues of each record
+    cropped: HASH[N], hash of those residues of each record that fit into max_seq_len
+    ids: a pair for each block: the bytes of all ids of the block, and int64[records of the block],
+      the end of each id in these bytes
     letters: int64[256], number of occurrences of each token id
     unknown_records: number of records that contain <unk>
     unknown_residues: number of occurrences of <unk>
@@ -68,14 +69,14 @@ class ReadRecords:
         return sum(len(text) for text, _ in self.ids)
 
     def some_ids(self) -> bytes:
-        """Return the first IDS_TRIED bytes of all ids. They do not depend on the ranges."""
+        """Return the first IDS_TRIED bytes of all ids. The result does not depend on the ranges."""
         found = bytearray()
         for text, _ in self.ids:
             found += text[: IDS_TRIED - len(found)]
         return bytes(found)
 
     def id(self, ordinal: int) -> str:
-        """Return the id of a record as it would be in records/."""
+        """Return the id of a record, in the form that records/ would contain."""
         for text, ends in self.ids:
             if ordinal < ends.size:
                 begin = int(ends[ordinal - 1]) if ordinal else 0
@@ -98,7 +99,7 @@ _NOTHING: Final = ReadRecords(
 
 
 def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> ReadRecords:
-    """Read all records of all inputs, in order. Warn of inputs that a build would refuse.
+    """Read all records of all inputs, in input order. Warn of inputs that a build would refuse.
 
     Raises:
         InputError: an input cannot be read or breaks a rule.
@@ -107,7 +108,7 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
 
     def on_bytes(count: int) -> None:
         if stopped.is_set():
-            raise InterruptedError("another range failed, or the user interrupted")
+            raise InterruptedError("another range failed, or the user interrupted the command")
         with lock:
             progress.advance(count)
 
@@ -132,11 +133,11 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
         try:
             return _joined(list(threads.map(read, range(len(planned.ranges)))))
         finally:
-            stopped.set()  # after an error, stop other threads before they have read everything
+            stopped.set()  # after an error, stop the other threads early
 
 
 def _read_range(task: MapTask, index: int, on_bytes: OnBytes) -> ReadRecords:
-    """Read the records of a range of the source with number `index`."""
+    """Read the records of one range of an input. `index` is the number of the input."""
     found: list[ReadRecords] = []
     warnings: tuple[str, ...] = ()
     with closing(record_blocks(task, on_bytes)) as blocks:

@@ -1,4 +1,4 @@
-"""Count the records of a dataset from records/, which polars streams in parts.
+"""Count the records of a dataset from records/, with polars, which reads the files in parts.
 
 An ordinal is a record's position in the input order.
 """
@@ -22,7 +22,7 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 
 _FILES_TOGETHER: Final = 32
-"""Number of records/ files whose duplicates are counted at once; about 4 million rows."""
+"""Number of files of records/ whose duplicates are counted at once: about 4 million rows."""
 _NOTE: Final = ("ordinal", "id", "source", "residues", "status")
 
 
@@ -30,7 +30,7 @@ def facts_of(url: str, manifest: Manifest, paths: list[Path]) -> Facts:
     """Count the records of a dataset.
 
     Raises:
-        DatasetError: records/ contradict the manifest.
+        DatasetError: records/ contradicts the manifest.
     """
     rows = pl.scan_parquet(paths)
     unknown = pl.col("unknown")
@@ -74,8 +74,8 @@ def _check_counts(url: str, manifest: Manifest, fates: pl.DataFrame) -> None:
     residues = int(fates["residues"].sum())
     if by_status != dict(manifest.records_by_status) or residues != manifest.residues_in:
         raise DatasetError(
-            f"{url}: records/ do not hold the records that the manifest counts: "
-            "damaged, build it again"
+            f"{url}: the numbers of records and residues in records/ differ from the manifest: "
+            "the dataset is damaged, build it again"
         )
 
 
@@ -102,19 +102,19 @@ def _duplicates(
 ) -> tuple[NDArray[np.uint32], tuple[DuplicateFlow, ...]]:
     """Count the duplicates of each record, and the duplicates between each pair of inputs.
 
-    Only a few files are counted at a time, because a table of the duplicates of all files would
-    need more memory than all other steps of the report.
+    Only a few files are counted at a time. A table of the duplicates of all files would need more
+    memory than all other steps of the report.
 
     Returns:
-        uint32[records], number of duplicates of each record by its ordinal, or uint32[0] if the
-        dataset has no duplicates; and one DuplicateFlow for each pair of inputs, in input order.
+        uint32[records], number of duplicates of each record, by the record's ordinal, or uint32[0]
+        if the dataset has no duplicates; a DuplicateFlow for each pair of inputs, in input order.
     Raises:
         DatasetError: a duplicate names a record that does not exist.
     """
     if not manifest.records_by_status[Status.DUPLICATE]:
         return np.zeros(0, dtype=np.uint32), ()
     times = np.zeros(sum(manifest.records_by_status.values()), dtype=np.uint32)
-    # ordinals within an input are consecutive, so the ordinal of a record determines its input
+    # the ordinals of an input's records are consecutive, so a record's ordinal determines its input
     ends = np.cumsum([entry.records for entry in manifest.inputs])
     pairs: Counter[tuple[str, int]] = Counter()
     for at in range(0, len(paths), _FILES_TOGETHER):
@@ -122,8 +122,8 @@ def _duplicates(
         original = copies["duplicate_of"].to_numpy()
         if original.size and not 0 <= original.min() <= original.max() < times.size:
             raise DatasetError(
-                f"{url}: records/ name a duplicate of record {original.max()}, but there are "
-                f"{times.size:,} records: damaged, build it again"
+                f"{url}: records/ names a duplicate of record {original.max()}, but there are only "
+                f"{times.size:,} records: the dataset is damaged, build it again"
             )
         np.add.at(times, original, copies["records"].to_numpy())
         of_input = pl.Series("original", np.searchsorted(ends, original, side="right"))
@@ -139,7 +139,7 @@ def _duplicates(
 
 
 def _copies(paths: list[Path]) -> pl.DataFrame:
-    """Return the number of duplicates that each record has in each input."""
+    """Return the number of duplicates that each record has in each input, from some files."""
     rows = pl.scan_parquet(paths).filter(pl.col("duplicate_of").is_not_null())
     by_original = rows.group_by(pl.col("source").cast(pl.String), "duplicate_of")
     return by_original.agg(pl.len().alias("records")).collect(engine="streaming")

@@ -1,4 +1,4 @@
-"""Verify the files of records/, after downloading those of a remote dataset."""
+"""Verify the files of records/. If the dataset is remote, download the files first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FETCHED_AT_ONCE: Final = 8
 def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
     """Provide verified local files of records/ while the context lasts.
 
-    For a local dataset these are its own files, for a remote dataset temporary copies.
+    The files are a local dataset's own files, or temporary copies of a remote dataset's files.
 
     Raises:
         DatasetError: a file is missing, or differs from the manifest.
@@ -46,14 +46,17 @@ def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
             try:
                 paths = list(threads.map(partial(_fetched, remote), manifest.records, places))
             except BaseException:
-                # without this, leaving the context would wait for the downloads in progress
+                # stop the downloads in progress: leaving the context would wait for their end
                 remote.stopped.set()
                 raise
         yield paths
 
 
 def _check_local(folder: Path, manifest: Manifest) -> None:
-    """Check the size of every file and the hash of records/. `thdpack verify` checks all hashes."""
+    """Check the size of every file of the dataset, and the hashes of the files of records/.
+
+    `thdpack verify` also checks the hashes of the shards.
+    """
     for entry in manifest.files():
         path = folder / entry.name
         try:
@@ -74,7 +77,7 @@ def _check_local(folder: Path, manifest: Manifest) -> None:
 
 
 def _fetched(remote: RemoteStore, entry: RecordsEntry, path: Path) -> Path:
-    """Download a file to a local path and verify it; retry if it differs from the manifest."""
+    """Download a file to a local path and verify it. If it differs from the manifest, retry."""
 
     def fetch() -> Path:
         digest, size = xxhash.xxh3_128(), 0

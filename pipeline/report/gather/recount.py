@@ -1,6 +1,6 @@
-"""`thdpack stats --read-tokens`: compare the manifest's counts with those of the shards.
+"""`thdpack stats --read-tokens`: count the shards' contents again, and compare with the manifest.
 
-The check reads every byte of a local dataset, at about 1 GB/s. It finds wrong numbers in a
+The recount reads every byte of a local dataset, at about 1 GB/s, and finds wrong numbers in the
 manifest. Use `thdpack verify` to find damaged files and invalid buckets.
 """
 
@@ -32,7 +32,7 @@ def recount(url: str, manifest: Manifest) -> None:
     if folder is None:
         raise DatasetError(
             f"{url}: --read-tokens reads datasets on local disks only; "
-            "thdpack bench-reader reads remote ones"
+            "to read a remote dataset, use thdpack bench-reader"
         )
     letters = np.zeros(256, dtype=np.int64)
     for split, entries in manifest.shards.items():
@@ -46,7 +46,7 @@ def recount(url: str, manifest: Manifest) -> None:
             counted, stated = getattr(found, wrong[0]), getattr(manifest.splits[split], wrong[0])
             raise DatasetError(
                 f"{url}: the shards of {split} have {wrong[0]} = {counted:,}, but "
-                f"the manifest says {stated:,}: damaged, build it again"
+                f"the manifest says {stated:,}: the dataset is damaged, build it again"
             )
     vocabulary = manifest.vocabulary_object
     for i in vocabulary.in_sequence:
@@ -54,15 +54,18 @@ def recount(url: str, manifest: Manifest) -> None:
         stated = manifest.residue_counts.get(token, 0)
         if letters[i] != stated:
             raise DatasetError(
-                f"{url}: the shards hold {letters[i]:,} {token}, "
-                f"the manifest says {stated:,}: damaged, build it again"
+                f"{url}: the shards hold {letters[i]:,} tokens {token}, but the manifest says "
+                f"{stated:,}: the dataset is damaged, build it again"
             )
 
 
 def _totals(
     folder: Path, entries: Iterable[ShardEntry], manifest: Manifest, letters: NDArray[np.int64]
 ) -> SplitTotals:
-    """Return the totals of the shards of a split; add their tokens to `letters`, int64[256]."""
+    """Return the totals of a split's shards. Add the count of each token id to `letters`.
+
+    letters: int64[256], number of occurrences of each token id
+    """
     statistics = SplitStatistics(capacity=manifest.capacity, longest=manifest.capacity)
     for entry in entries:
         try:
@@ -82,8 +85,8 @@ def _add(statistics: SplitStatistics, batch: pa.RecordBatch, letters: NDArray[np
     seqs = batch.column("num_seqs").to_numpy().astype(np.int64)
     edges = batch.column("cu_seqlens").values.to_numpy().astype(np.int64)
     offsets = batch.column("cu_seqlens").offsets.to_numpy().astype(np.int64)
-    # np.diff also returns differences across bucket borders. They are outside the range of prefix
-    # sums that the next line subtracts for each bucket.
+    # np.diff also returns differences across bucket borders. These differences are outside the
+    # ranges whose sums are computed below.
     squares = np.concatenate(([0], np.cumsum(np.diff(edges, append=0) ** 2)))
     statistics.add_costs(squares[offsets[:-1] + seqs] - squares[offsets[:-1]])
     statistics.sequences += int(seqs.sum())

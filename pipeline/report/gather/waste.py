@@ -1,15 +1,16 @@
-"""Padding of four ways of batching exactly these sequences.
+"""Compute padding and attention cost for four ways of batching the sequences of a report.
 
-- bshd: each sequence takes a row of max_seq_len tokens.
-- sorted: sequences are shuffled, divided into pools of POOL_BATCHES batches, and sorted in each
-  pool from long to short. Sequences are padded to the longest of their batch. A batch ends before
-  it would have more than `capacity` tokens, padding included.
-- next-fit: sequences are shuffled, and each goes into the open bucket, or into a new one if it does
-  not fit.
-- packed: the dataset's own buckets.
+- bshd: each sequence has its own row of max_seq_len tokens.
+- sorted: sequences are shuffled and divided into pools of POOL_BATCHES batches. The sequences of a
+  pool are sorted from long to short, and are padded to the longest sequence of their batch. A batch
+  has at most `capacity` tokens, padding included.
+- next-fit: sequences are shuffled. Each sequence goes into the open bucket. If the sequence does
+  not fit, a new bucket is opened.
+- packed: the buckets of the dataset.
 
-Both shuffles have the same order: `numpy.random.default_rng(seed).shuffle` of the lengths from
-short to long. The simulation takes 0.1 µs and 4 bytes of memory per sequence.
+`sorted` and `next-fit` shuffle in the same order: the lengths are sorted from short to long, then
+shuffled by `numpy.random.default_rng(seed).shuffle`. The simulation takes 0.1 µs and 4 bytes of
+memory per sequence.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pipeline.report.model import Distribution, Settings, Waste
 from schemas.manifest_entries import SplitTotals
 
 POOL_BATCHES: Final = 50
-"""Number of batches in a pool. Larger pools need less padding, but batches are less random."""
+"""Number of batches in a pool. With larger pools, batches have less padding but are less random."""
 
 _CHUNK: Final = 1 << 20
 
@@ -43,16 +44,16 @@ def waste(
     longest_span: int,
     predicted: bool,
 ) -> tuple[Waste, ...]:
-    """Return the four ways of batching, in the order of the module's docstring.
+    """Return the figures of the four ways of batching, in the order of the module's docstring.
 
     The result is empty if there are no sequences.
 
     Args:
-        sequences: number of tokens of each sequence, <cls> and <eos> included.
+        sequences: lengths of the sequences in tokens, <cls> and <eos> included.
         packed: totals of the dataset's buckets.
-        packed_costs: number of buckets by Σ length².
+        packed_costs: number of the dataset's buckets by Σ length².
         longest_span: largest number of tokens in a sequence, length-multiple padding included.
-        predicted: whether the buckets are a forecast.
+        predicted: True if the buckets are a forecast.
     """
     if not sequences.values.size:
         return ()
@@ -109,9 +110,9 @@ def _simulated(
     places: int,
     costs: NDArray[np.int64],
 ) -> Waste:
-    """Return the statistics of a way of batching.
+    """Return the statistics of a simulated way of batching.
 
-    tokens: number of real tokens
+    tokens: number of tokens without padding
     places: number of tokens, padding included
     costs: int64[batches], Σ length² of each batch
     """
@@ -132,7 +133,7 @@ def _simulated(
 
 
 def shuffled(sequences: Counted, seed: int) -> NDArray[np.int32]:
-    """Return all lengths, int32[N], in the shuffled order that all simulations use."""
+    """Return the lengths of all sequences, int32[N], in the order that all simulations use."""
     stream = np.repeat(sequences.values.astype(np.int32), sequences.counts)
     np.random.default_rng(seed).shuffle(stream)
     return stream
@@ -141,11 +142,11 @@ def shuffled(sequences: Counted, seed: int) -> NDArray[np.int32]:
 def _sorted(
     stream: NDArray[np.int32], settings: Settings
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Batch sequences sorted inside pools.
+    """Batch the sequences in the way `sorted` of the module's docstring.
 
     Returns:
-        int64[batches], number of sequences in each batch; int64[batches], padded length of these
-        sequences.
+        int64[batches], number of sequences in each batch; int64[batches], padded length of the
+        batch's sequences.
     """
     pool = max(1, POOL_BATCHES * settings.capacity * stream.size // int(stream.sum(dtype=np.int64)))
     rows, longest = [], []
@@ -161,7 +162,11 @@ def _sorted(
 
 
 def _next_fit(stream: NDArray[np.int32], settings: Settings) -> NDArray[np.int64]:
-    """Pack the whole stream, one chunk after another; return int64[buckets], Σ length² of each."""
+    """Pack the stream by next-fit, in chunks of _CHUNK sequences.
+
+    Returns:
+        int64[buckets], Σ length² of each bucket.
+    """
     costs: list[NDArray[np.int64]] = []
     open_bucket: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     for at in range(0, stream.size, _CHUNK):

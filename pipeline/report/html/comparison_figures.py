@@ -1,4 +1,4 @@
-"""The figures of a comparison: A in the first colour, B in the second."""
+"""The figures of a comparison of two reports: A in the first colour, B in the second colour."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _COLOURS = ("c1", "c2")
 
 
 def overlap(both: Comparison) -> Figure:
-    """Show the numbers of sequences in A only, in both, and in B only."""
+    """Show the numbers of sequences in A only, in both reports, and in B only."""
     found = both.overlap
     total = found.only_a + found.only_b + found.both
     a, b = _names(both)
     parts = (
         (f"only in {a}", found.only_a, "c1"),
-        ("in both", found.both, "c3"),
+        ("in both A and B", found.both, "c3"),
         (f"only in {b}", found.only_b, "c2"),
     )
     label = labelled("Overlap", (f"{text}: {n:,}" for text, n, _ in parts))
     return Figure(
         key="overlap",
-        title=f"{percent(found.both / (total or 1))} of all distinct sequences are in both",
+        title=f"{percent(found.both / (total or 1))} of all distinct sequences are in both A and B",
         words="Sequences are compared by a hash of all their residues, before cropping. "
-        f"The {found.both:,} sequences in both have {about(found.residues_both)} residues.",
+        f"The {found.both:,} sequences in both A and B have {about(found.residues_both)} residues.",
         plot=Parts(amounts=parts, label=label),
         legend=[
             ("area", colour, f"{text}: {n:,} ({percent(n / (total or 1))})")
@@ -44,12 +44,15 @@ def overlap(both: Comparison) -> Figure:
 
 
 def _names(both: Comparison) -> tuple[str, str]:
-    """Return a name for each report; the names differ even if the reports have the same name."""
+    """Return a text for each report. The texts differ even if the reports have the same name."""
     return f"A {shortened(both.a.name, 28)}", f"B {shortened(both.b.name, 28)}"
 
 
 def lengths(both: Comparison) -> Figure | None:
-    """Show the lengths in both reports, one drawn over the other; None unless both have records."""
+    """Show the histograms of lengths of both reports, B drawn over A.
+
+    Return None if a report has no records.
+    """
     a, b = both.a.lengths, both.b.lengths
     if not a.records or not b.records:
         return None
@@ -63,13 +66,13 @@ def lengths(both: Comparison) -> Figure | None:
     return Figure(
         key="lengths",
         title=title,
-        words=f"Share of the records by number of residues, up to {edges[-1]:,.0f}. "
+        words=f"Share of the records by number of residues, up to {edges[-1]:,.0f} residues. "
         f"The longest records have {a.longest:,} (A) and {b.longest:,} (B) residues.",
         counted="% of records",
         plot=Histogram(
             series=series,
             axis=Axis(low=edges[0], high=edges[-1]),
-            label=f"Lengths of both. {title}",
+            label=f"Lengths of A and B. {title}",
             over=True,
             unit=" %",
             numbers="end",
@@ -80,9 +83,9 @@ def lengths(both: Comparison) -> Figure | None:
 
 
 def _common_edges(a: Distribution, b: Distribution) -> list[float]:
-    """Return bin edges that suit both histograms. The bins have the larger of the two bin widths.
+    """Return edges for bins that cover both histograms, except the wide last bins.
 
-    Bins for the tails are left out.
+    The new bins have the larger of the two bin widths.
     """
     width = max(part.edges[1] - part.edges[0] for part in (a, b))
     low, high = min(a.edges[0], b.edges[0]), max(_tail(part) for part in (a, b))
@@ -90,7 +93,7 @@ def _common_edges(a: Distribution, b: Distribution) -> list[float]:
 
 
 def _tail(values: Distribution) -> float:
-    """Return the upper end of the bins of equal width, without a wider last bin."""
+    """Return the upper end of the bins of equal width. A wider last bin is left out."""
     *_, before, last = values.edges
     return before if last - before > values.edges[1] - values.edges[0] else last
 
@@ -113,7 +116,7 @@ def _shares(values: Distribution, edges: Sequence[float], colour: str, name: str
 
 
 def composition(both: Comparison) -> Figure:
-    """Show the shares of the twenty standard letters in B, with those in A as a reference."""
+    """Show the shares of the twenty standard letters in B, with the shares in A as a reference."""
     share_of = {letter.letter: letter.share for letter in both.a.composition.letters}
     columns, ratios = [], {}
     for letter in both.b.composition.letters:
@@ -133,7 +136,7 @@ def composition(both: Comparison) -> Figure:
     return Figure(
         key="composition",
         title=title,
-        words="Share of each amino acid among the residues.",
+        words="Share of each amino acid among the residues of A and of B.",
         plot=Columns(
             columns=columns,
             label=labelled("Composition", (column.says for column in columns)),
@@ -144,7 +147,10 @@ def composition(both: Comparison) -> Figure:
 
 
 def waste(both: Comparison) -> Figure | None:
-    """Show the padding of padded and packed rows in A and B; None unless both kept a record."""
+    """Show the padding of padded rows and of packed rows in A and B.
+
+    Return None if a report kept no record.
+    """
     ways = [{way.name: way for way in report.waste} for report in (both.a, both.b)]
     if not all(ways):
         return None
@@ -156,8 +162,9 @@ def waste(both: Comparison) -> Figure | None:
     a, b = (percent(of_report["bshd"].waste) for of_report in ways)
     return Figure(
         key="waste",
-        title=f"Padding each row would waste {a} and {b}",
-        words="A bar is the number of tokens that a GPU computes; the coloured part is real.",
+        title=f"Padding each row would waste {a} of the tokens of A and {b} of those of B",
+        words="A bar is the number of tokens that a GPU computes. Its coloured part is the share "
+        "of real tokens.",
         plot=waste_bars(bars),
         legend=(
             ("area", "c1", "real tokens of A"),
@@ -168,7 +175,7 @@ def waste(both: Comparison) -> Figure | None:
 
 
 def cost(both: Comparison) -> Figure | None:
-    """Show the attention cost of both packings; None unless both have buckets."""
+    """Show the attention cost of the buckets of A and B. Return None if A or B has no buckets."""
     drawn = [
         (name, way, colour)
         for name, report, colour in zip(_names(both), (both.a, both.b), _COLOURS, strict=True)
@@ -180,8 +187,8 @@ def cost(both: Comparison) -> Figure | None:
     return Figure(
         key="cost",
         title="Attention cost over buckets",
-        words="The attention cost of a bucket is Σ length² over its sequences. The more equal the "
-        "costs, the less time GPUs wait for each other.",
+        words="The attention cost of a bucket is Σ length² over its sequences. GPUs wait less for "
+        "each other if the costs are nearly equal.",
         plot=cost_ridges(drawn),
         wide=True,
     )

@@ -1,4 +1,4 @@
-"""A figure of the page: a plot with title, description and legend."""
+"""A figure of the HTML page: a plot with title, description and legend."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from schemas.text.phrases import plural
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A card of the page.
+    """A figure, which the page shows as a card.
 
-    key: id of the card in the page, without the prefix `plot-`
-    title: the main finding, made from the numbers
+    key: id of the card's HTML element, without the prefix `plot-`
+    title: main finding, a sentence with numbers of the report
     words: description of the plot
-    plot: plot to show; None if there is nothing to draw
+    plot: plot to show; None for a card without a plot
     counted: unit of the y axis; empty if the axis has no numbers
     legend: shape (`area`, `line`, `rest`, `round`, `square`), colour or "", and text of each entry
     facts: name and value of each number to show below the plot
-    wide: whether the card takes the whole width of the page
+    wide: True if the card has the whole width of the page
     """
 
     key: str
@@ -42,8 +42,8 @@ def area(
 ) -> Series:
     """Return the area that a plot shows for a distribution.
 
-    what: unit of the values, with a leading blank; noun for the counted things, in the singular
-    whole: whether the values are whole numbers
+    what: unit of the values, with a leading blank; singular noun for the counted things
+    whole: True if the values are whole numbers
     """
     total = sum(values.counts) or 1
     unit, noun = what
@@ -62,5 +62,5 @@ def _span(low: float, high: float, whole: bool) -> str:
 
 
 def labelled(what: str, parts: Iterable[str]) -> str:
-    """Return the label of a plot: its subject, then the text of each part."""
+    """Return the label of a plot: the plot's subject, then the text of each part."""
     return f"{what}. {'; '.join(parts)}"

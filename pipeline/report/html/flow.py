@@ -1,6 +1,6 @@
 """A flow plot: streams from nodes on the left to nodes on the right.
 
-The width of a stream is proportional to its amount.
+A stream shows an amount, and its width is proportional to the amount.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from typing import ClassVar
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stream:
-    """`amount` flows from the left node number `source` to the right node number `target`."""
+    """A stream between two nodes.
+
+    source: number of the node on the left
+    target: number of the node on the right
+    amount: number of records
+    """
 
     source: int
     target: int
@@ -21,7 +26,11 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A node at an end of streams: its name, and the text below the name."""
+    """A node, at which streams begin or end.
+
+    words: text below the name
+    colour: class of the style sheet, `c1` … `c5`
+    """
 
     name: str
     words: str
@@ -30,7 +39,11 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flow:
-    """Streams between nodes. A stream is at least 1.5 pixels wide."""
+    """A flow plot. A stream is at least 1.5 pixels wide.
+
+    sources, targets: nodes on the left and nodes on the right
+    height: height in pixels of all streams of one side together
+    """
 
     kind: ClassVar[str] = "flow"
     sources: Sequence[Node]
@@ -58,7 +71,7 @@ class Flow:
     def _stacked(
         self, nodes: Sequence[Node], end_of: Callable[[Stream], int], scale: float
     ) -> list[PlacedNode]:
-        """Place the nodes of one side from top to bottom, each with room for two lines of text."""
+        """Place the nodes of one side from top to bottom. Each has room for two lines of text."""
         placed = []
         y = 4.0
         for i, node in enumerate(nodes):
@@ -73,9 +86,9 @@ class Flow:
 class PlacedNode:
     """A node and its position, in pixels.
 
-    top, height: position and height of the node's bar
-    slot_end: lower end of the space for the bar and its text
-    taken: height of the streams that were placed so far
+    top, height: upper end and height of the node's bar
+    slot_end: lower end of the space for the bar and the node's text
+    taken: total height of the streams that are already placed at the node
     """
 
     node: Node
@@ -90,7 +103,7 @@ class PlacedNode:
         return self.top + max(0.0, (self.height - 30) / 2)
 
     def take(self, height: float) -> tuple[float, float]:
-        """Return the upper and lower end of the next stream, of height `height`."""
+        """Place the next stream, which has height `height`. Return its upper and its lower end."""
         begin = self.top + self.taken
         self.taken += height
         return begin, begin + max(height, 1.5)
@@ -100,7 +113,7 @@ class PlacedNode:
 class Layout:
     """Positions in a flow plot.
 
-    left, right: nodes of each side
+    left, right: placed nodes of the left side and of the right side
     bands: colour and SVG path of each stream
     height: height of the plot in pixels
     """

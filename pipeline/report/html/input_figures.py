@@ -1,4 +1,4 @@
-"""The figures of the input records: lengths, composition, and status by input."""
+"""The figures about input records: lengths, composition, and status by input."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _COLOURS: Final = {
     Status.TOO_LONG: "c3",
 }
 _MOST_INPUTS: Final = 8
-"""Largest number of nodes for inputs; the smallest inputs share the last node."""
+"""Largest number of nodes for inputs. If there are more inputs, the smallest share one node."""
 
 
 def lengths(report: Report) -> Figure:
-    """Show a histogram of lengths, with percentiles and the length to which records are cropped."""
+    """Show a histogram of lengths, with percentiles and the length that cropping leaves."""
     found = report.lengths
     if not found.records:
         return Figure(
@@ -38,8 +38,8 @@ def lengths(report: Report) -> Figure:
     p = found.percentiles
     title = f"Half of the records have {p['25']:,} to {p['75']:,} residues"
     words = (
-        f"Residues of {plural(found.records, 'input record')}: {found.shortest:,} to "
-        f"{found.longest:,}, {found.mean:,.1f} on average. {longer_records(report)}"
+        f"{plural(found.records, 'input record')} of {found.shortest:,} to {found.longest:,} "
+        f"residues, {found.mean:,.1f} on average. {longer_records(report)}"
     )
     axis = _lengths_axis(found.histogram.edges)
     marks = [
@@ -69,7 +69,7 @@ def lengths(report: Report) -> Figure:
 
 
 def _lengths_axis(edges: tuple[float, ...]) -> Axis:
-    """Return an axis on which the last bin, which holds a long tail, is at most two bins wide."""
+    """Return an axis. The last bin, which holds the tail, is drawn at most two usual bins wide."""
     high = edges[-1] if len(edges) <= 2 else min(edges[-1], edges[-2] + 2 * (edges[1] - edges[0]))
     axis = Axis(low=edges[0], high=high)
     tail = edges[-1] > high
@@ -80,7 +80,7 @@ def _lengths_axis(edges: tuple[float, ...]) -> Axis:
 
 
 def composition(report: Report) -> Figure:
-    """Show the shares of the twenty standard letters, with those in Swiss-Prot as a reference."""
+    """Show the shares of the twenty standard letters, with Swiss-Prot's shares as a reference."""
     letters = [letter for letter in report.composition.letters if letter.kind == "standard"]
     columns, ratios = [], {}
     for letter in letters:
@@ -105,17 +105,17 @@ def composition(report: Report) -> Figure:
         key="composition",
         title=title,
         words=f"Share of each amino acid among the residues {where}, "
-        "beside its share in Swiss-Prot.",
+        "compared with its share in Swiss-Prot.",
         plot=Columns(
             columns=columns,
             label=labelled("Residue composition", (column.says for column in columns)),
         ),
-        legend=(("area", "c1", "here"), ("line", "", report.composition.background_source)),
+        legend=(("area", "c1", "this data"), ("line", "", report.composition.background_source)),
     )
 
 
 def flow(report: Report) -> Figure:
-    """Show how many records of each input have each status."""
+    """Show the number of records of each input by status."""
     title = "No records"
     if report.records:
         kept = percent(report.by_status[Status.KEPT] / report.records)
@@ -146,14 +146,17 @@ def flow(report: Report) -> Figure:
     return Figure(
         key="flow",
         title=title,
-        words="Inputs are on the left, the status of their records on the right.",
+        words="Inputs are on the left. The statuses of their records are on the right.",
         plot=plot,
         wide=True,
     )
 
 
 def _groups(inputs: Sequence[InputFlow]) -> list[tuple[str, list[InputFlow]]]:
-    """Return the largest inputs with their names, and one group of all smaller inputs."""
+    """Return a group for each of the largest inputs, and one group for all smaller inputs.
+
+    A group has a name and its inputs.
+    """
     by_size = sorted(inputs, key=lambda source: -source.records)
     shown = by_size if len(by_size) <= _MOST_INPUTS else by_size[: _MOST_INPUTS - 1]
     groups = [(shortened(source.name, 24), [source]) for source in shown]

@@ -1,4 +1,4 @@
-"""The figures of the packed sequences: padding, attention cost, fill, slots, time of an epoch."""
+"""The figures about packed sequences: padding, attention cost, fill, slots, and training time."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _BATCHES: Final = {
     "next-fit": ("bucket", "s"),
     "packed": ("bucket", "s"),
 }
-"""What each way of batching counts: a noun, and the ending of its plural."""
+"""Noun for a batch in each way of batching, and the ending of the noun's plural."""
 _COST_BINS: Final = 160
-"""Approximate number of bins of the plot of attention costs."""
+"""Approximate number of bins in the plot of attention costs."""
 _DURATIONS: Final = {
     1 / 3600: "1 s",
     1 / 60: "1 min",
@@ -40,7 +40,7 @@ _DURATIONS: Final = {
 
 
 def waste(report: Report) -> Figure | None:
-    """Show the padding of each way of batching; None if no record was kept."""
+    """Show the padding of each way of batching. Return None if no record was kept."""
     if not report.waste:
         return None
     share = {way.name: percent(way.waste) for way in report.waste}
@@ -55,7 +55,7 @@ def waste(report: Report) -> Figure | None:
         title=f"Padding to {report.settings.max_seq_len:,} would waste {share['bshd']} of all "
         f"tokens; this packing wastes {share['packed']}",
         words=f"The same {about(report.tokens)} tokens, batched in {len(bars)} ways. A bar is the "
-        "number of tokens that a GPU computes; its coloured part is real tokens.",
+        "number of tokens that a GPU computes. Its coloured part is the share of real tokens.",
         plot=waste_bars(bars),
         legend=(("rest", "", "padding"),),
     )
@@ -79,15 +79,15 @@ def waste_bars(bars: Sequence[Bar]) -> Bars:
 
 
 def cost(report: Report) -> Figure | None:
-    """Show Σ length², the cost of attention, over batches; None if no record was kept."""
+    """Show the attention cost Σ length² over batches. Return None if no record was kept."""
     if not report.waste:
         return None
     spreads = {way.name: percent(way.spread) for way in report.waste}
     drawn = [(way.title, way, _COLOURS[way.name]) for way in report.waste]
     return Figure(
         key="cost",
-        title=f"Attention costs vary by {spreads['packed']} from bucket to bucket, with next-fit "
-        f"by {spreads['next-fit']}",
+        title=f"Attention costs of buckets vary by {spreads['packed']}, and would vary by "
+        f"{spreads['next-fit']} with next-fit",
         words="The attention cost of a bucket is Σ length² over its sequences. Every training step "
         "waits for the GPU with the most expensive bucket, so equal costs make training fast.",
         plot=cost_ridges(drawn),
@@ -97,7 +97,8 @@ def cost(report: Report) -> Figure | None:
 def cost_ridges(ways: Sequence[tuple[str, Waste, str]]) -> Ridges:
     """Return the plot of Σ length² over batches.
 
-    ways: name to show, way of batching, and colour; a way without a histogram is left out
+    ways: name to show, figures and colour of each way of batching; a way without a histogram is
+      left out
     """
     drawn = [
         (name, way, colour, way.cost_counts)
@@ -128,7 +129,7 @@ def _coarser(values: Distribution, width: float) -> Distribution:
 
 
 def fill(report: Report) -> Figure | None:
-    """Show a histogram of the fill of buckets; None if there are no buckets."""
+    """Show a histogram of the fill of buckets. Return None if there are no buckets."""
     values = added(split.fill_counts for split in report.splits)
     if not values.counts:
         return None
@@ -140,8 +141,8 @@ def fill(report: Report) -> Figure | None:
     return Figure(
         key="fill",
         title=title,
-        words="Number of buckets by fill, the share of real tokens. Heights are logarithmic, so "
-        "that a single bucket is visible.",
+        words="Number of buckets by fill, the share of real tokens. Heights are logarithmic, which "
+        "makes even a single bucket visible.",
         counted="buckets",
         plot=Histogram(
             series=[series],
@@ -154,7 +155,7 @@ def fill(report: Report) -> Figure | None:
 
 
 def sequences(report: Report) -> Figure | None:
-    """Show a histogram of the number of sequences in a bucket; None if there are no buckets."""
+    """Show a histogram of the number of sequences in a bucket. Return None without buckets."""
     values = added(split.sequences_counts for split in report.splits)
     slots = report.slots if report.prediction is None else report.prediction.slots
     if not values.counts or slots is None:
@@ -164,22 +165,26 @@ def sequences(report: Report) -> Figure | None:
     return Figure(
         key="sequences",
         title=title,
-        words="Number of buckets by number of sequences. The offsets of the sequences are in an "
-        "array with a fixed number of slots, which CUDA graphs need. More slots make kernels "
-        "slower.",
+        words="Number of buckets by number of sequences. The offsets of a bucket's sequences are "
+        "in an array with a fixed number of slots, because CUDA graphs need fixed shapes. More "
+        "slots make kernels slower.",
         counted="buckets",
         plot=Histogram(
             series=[area(values, "c1", "buckets", (" sequences", "bucket"))],
             axis=Axis(low=max(0.0, values.edges[0] - 2), high=max(values.edges[-1], slots) + 2),
             marks=(Mark(x=slots, text=f"{slots:,} slots", strong=True),),
-            label=f"Sequences a bucket. {title}",
+            label=f"Sequences per bucket. {title}",
             height=150,
         ),
     )
 
 
 def budget(report: Report) -> Figure | None:
-    """Show the time of an epoch, and of a whole run or of few epochs; None without train tokens."""
+    """Show the training time of one epoch, and of a longer training.
+
+    The longer training is a whole published run, or FEW_EPOCHS epochs if the data is small. Return
+    None if there are no train tokens.
+    """
     rows, small = report.budget.rows, report.budget.is_small
     if not rows:
         return None
@@ -215,7 +220,10 @@ def budget(report: Report) -> Figure | None:
 
 
 def _durations(axis: Axis) -> dict[float, str]:
-    """Return ticks whose texts do not touch on a plot of 320 pixels, at 7 pixels per letter."""
+    """Return the ticks of an axis. Their texts do not touch on a plot 320 pixels wide.
+
+    A letter is taken to be 7 pixels wide.
+    """
     chosen: dict[float, str] = {}
     for value, text in _DURATIONS.items():
         if not axis.low < value < axis.high:
@@ -234,11 +242,11 @@ def _preset(row: BudgetRow) -> str:
 
 
 def _dots(row: BudgetRow, longer: str, *, small: bool) -> tuple[Dot, Dot]:
-    """Return the dots of an epoch and of a longer time, which `longer` names."""
+    """Return a dot for one epoch and a dot for the longer training that `longer` names."""
     colour = "c1" if row.precision == "bf16" else "c2"
     epoch, run = row.epoch_gpu_hours, row.few_epochs_gpu_hours if small else row.run_gpu_hours
-    epoch_says = f"{row.precision}: {duration(epoch)} an epoch"
-    run_says = f"{row.precision}: {duration(run)} {'for' if small else 'a'} {longer}"
+    epoch_says = f"{row.precision}: {duration(epoch)} for one epoch"
+    run_says = f"{row.precision}: {duration(run)} {'for' if small else 'for a'} {longer}"
     return (
         Dot(value=epoch, colour=colour, shape="round", says=epoch_says),
         Dot(value=run, colour=colour, shape="square", says=run_says),

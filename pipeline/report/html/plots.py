@@ -29,7 +29,8 @@ class Series:
     colour: class of the style sheet, `c1` … `c5`
     edges: float[N + 1], edges of the bins in ascending order
     heights: float[N], height of each bin, ≥ 0
-    says: str[N], text to show while the pointer is on a bin; empty if there is no text
+    says: str[N], text of each bin, shown while the pointer is on the bin; empty if bins have no
+      texts
     """
 
     name: str
@@ -39,13 +40,20 @@ class Series:
     says: Sequence[str] = ()
 
     def bins(self, axis: Axis) -> list[tuple[float, float, str]]:
-        """Return left edge and width (in percent of the plot) and text of each non-empty bin."""
+        """Return left edge, width and text of each non-empty bin.
+
+        Left edge and width are in percent of the plot's width.
+        """
         at = [axis.at(edge) for edge in self.edges]
         found = zip(at[:-1], at[1:], self.says, self.heights, strict=True)
         return [(a, b - a, words) for a, b, words, height in found if b > a and height]
 
     def outline(self, axis: Axis, base: float, pixels: Sequence[float]) -> str:
-        """Return the SVG path of bins with heights `pixels`, at least 1 for non-empty bins."""
+        """Return the SVG path of the bins. A non-empty bin is at least 1 pixel high.
+
+        base: y of the lower end of the bins, in pixels
+        pixels: height of each bin, in pixels
+        """
         path = [f"M{axis.at(self.edges[0]):.3f} {base}"]
         for right, height in zip(self.edges[1:], pixels, strict=True):
             path.append(f"V{base - (max(height, 1.0) if height else 0.0):.1f}H{axis.at(right):.3f}")
@@ -54,10 +62,11 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """A vertical line at `x` with a text.
+    """A vertical line with a text.
 
-    row: line of text, counted from the top, in which the text stands
-    strong: whether the line is emphasised
+    x: position of the line, as a value of the x axis
+    row: number of the text line that holds the text, counted from 0 at the top
+    strong: True if the line is emphasised
     """
 
     x: float
@@ -70,11 +79,11 @@ class Mark:
 class Histogram:
     """Areas over a common x axis, with a common y axis from 0.
 
-    height: height of the plot in pixels, without the space above and below
-    log_heights: whether to draw a count n at height 1 + log10(n), so that a count of 1 is visible
-    over: whether the areas overlap, and are therefore drawn transparent with outlines
+    height: height of the plot in pixels, without the space above and below the plot
+    log_heights: True to draw a count n at height 1 + log10(n), which makes a count of 1 visible
+    over: True if the areas overlap; they are then drawn transparent, with outlines
     unit: unit of the numbers on the y axis
-    numbers: end of the horizontal lines, left or right, at which the numbers of the y axis stand
+    numbers: side of the plot with the numbers of the y axis: `start` is left, `end` is right
     """
 
     kind: ClassVar[str] = "histogram"
@@ -94,7 +103,7 @@ class Histogram:
 
     @property
     def levels(self) -> list[tuple[float, str]]:
-        """y, in pixels, and text of each horizontal line."""
+        """Position y in pixels, and text, of each horizontal line."""
         if self.log_heights:
             steps = [10.0**d for d in range(math.floor(math.log10(self._top)) + 1)]
         else:
@@ -120,9 +129,11 @@ def _logarithm(count: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ridges:
-    """Histograms one below the other with a common x axis, each scaled to its own largest bin.
+    """Histograms, one below the other, with a common x axis.
 
-    series: each histogram, with the text to show under its name
+    The heights of each histogram are scaled to its largest bin.
+
+    series: each histogram, and the text under the histogram's name
     """
 
     kind: ClassVar[str] = "ridges"
@@ -139,7 +150,7 @@ class Ridges:
 class Column:
     """A column of `Columns`.
 
-    value, reference: share and reference share, in percent
+    value, reference: share to draw, and share to compare it with, in percent
     says: text to show while the pointer is on the column
     """
 
@@ -151,7 +162,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
-    """Columns, each with a line at the height of its reference."""
+    """Columns of letters. A line on each column shows the height of the column's reference."""
 
     kind: ClassVar[str] = "columns"
     columns: Sequence[Column]
@@ -166,17 +177,17 @@ class Columns:
 
     @property
     def levels(self) -> list[tuple[float, str]]:
-        """y, in pixels, and text of each horizontal line."""
+        """Position y in pixels, and text, of each horizontal line."""
         steps = round_steps(0, self.height / self.scale, 5)
         return [(TOP + self.height - y * self.scale, f"{y:g} %") for y in steps if y]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """A bar of `Bars`, coloured from the left and hatched on the right.
+    """A bar of `Bars`. The left part is coloured, and the right part is hatched.
 
     words: text at the end of the bar
-    share: coloured share, 0 … 1
+    share: share of the bar that is coloured, 0 … 1
     below: text under the bar
     """
 
@@ -214,7 +225,11 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dot:
-    """A dot in a row of `Dots`. says: text to show while the pointer is on the dot"""
+    """A dot in a row of `Dots`.
+
+    value: position of the dot, as a value of the axis
+    says: text to show while the pointer is on the dot
+    """
 
     value: float
     colour: str
@@ -224,7 +239,10 @@ class Dot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dots:
-    """Rows of dots on a common axis. rows: name and dots of each row"""
+    """Rows of dots on a common axis.
+
+    rows: name and dots of each row
+    """
 
     kind: ClassVar[str] = "dots"
     rows: Sequence[tuple[str, Sequence[Dot]]]

@@ -1,6 +1,7 @@
-"""Coordinates of a plot: x in percent of the width, y and text sizes in pixels.
+"""Coordinates of a plot: x is in percent of the width, y and text sizes are in pixels.
 
-A plot therefore fits columns of 340 to 1,200 pixels without a script, and its text keeps its size.
+With these units, a plot fits columns of 340 to 1,200 pixels without a script, and its text keeps
+its size.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 class Axis:
     """Horizontal axis from `low` at the left edge to `high` at the right edge.
 
-    log: whether the scale is logarithmic
-    names: text of each tick, by value; None means ticks at round values
+    log: True if the scale is logarithmic
+    names: text of each tick, by the tick's value; None means ticks at round values
     """
 
     low: float
@@ -36,14 +37,14 @@ class Axis:
         return min(100.0, max(0.0, 100 * (value - low) / (high - low)))
 
     def ticks(self) -> dict[float, str]:
-        """Return the text of each tick, by value."""
+        """Return the text of each tick, by the tick's value."""
         if self.names is not None:
             return dict(self.names)
         return {value: short(value) for value in round_steps(self.low, self.high)}
 
 
 def round_steps(low: float, high: float, most: int = 6) -> list[float]:
-    """Return about `most` round values, or fewer, within low … high.
+    """Return round values within low … high: about `most` values, or fewer.
 
     The distance between values is 1, 2 or 5 times a power of ten.
     """
@@ -55,7 +56,7 @@ def round_steps(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def short(value: float) -> str:
-    """Format a number in few letters, for a tick: 1.5k, 20M, 0.05."""
+    """Format a number for a tick, in few characters, such as 1.5k, 20M or 0.05."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e3 if unit == 'k' else limit):.3g}{unit}"

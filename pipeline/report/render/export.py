@@ -1,8 +1,8 @@
 """Write a report as JSON, and its tables as CSV. Numbers are not rounded.
 
-JSON contains names unchanged. In CSV, text that starts with `=`, `+`, `-` or `@` gets a leading
-`'`, because a spreadsheet would execute such a cell, and an id may contain a formula. Control
-characters are written as `\\x1b`.
+JSON contains names unchanged. A spreadsheet would execute a CSV cell that starts with `=`, `+`, `-`
+or `@`, and an id may be such a formula. Such a cell therefore gets a leading `'`. Control
+characters in CSV are written as `\\x1b`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pipeline.report.render.output_files import inside, write_text
 from pipeline.report.render.printable import printable
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""First letters that make a cell a formula. Some spreadsheets also accept full-width forms."""
+"""First characters of a formula. Some spreadsheets also accept the full-width forms of `=+-@`."""
 
 
 def to_json(report: Report | Comparison) -> str:
-    """Return one JSON object and a newline. docs/reference/statistics.md describes it."""
+    """Return a JSON object and a newline. docs/reference/statistics.md describes the object."""
     return json.dumps(asdict(report), indent=1) + "\n"
 
 
@@ -34,7 +34,7 @@ def write_csv(report: Report | Comparison, folder: str) -> None:
     """Write each table as `<table>.csv`. For a comparison, also write its two reports to a/ and b/.
 
     Args:
-        folder: path or URL.
+        folder: path or URL of the folder to write to.
     Raises:
         ThdpackError: a file cannot be written.
     """
@@ -59,7 +59,7 @@ def _comparison_tables(report: Comparison) -> dict[str, Rows]:
 
 
 def _tables(report: Report) -> dict[str, Rows]:
-    """Return the rows of each table by its name, without tables that have no rows."""
+    """Return the rows of each table, by the table's name. Tables without rows are left out."""
     tables = {
         "summary": [
             _scalars(report)
@@ -91,7 +91,7 @@ def _rows(entries: Iterable[Any]) -> Rows:
 
 
 def _scalars(entry: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that are numbers, strings or None."""
+    """Return the fields of a dataclass whose values are numbers, strings or None."""
     values = {field.name: getattr(entry, field.name) for field in fields(entry)}
     return {
         name: value

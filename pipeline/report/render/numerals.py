@@ -1,4 +1,4 @@
-"""Format numbers for people: 186.7 M, 66.3 %, 2.4 h.
+"""Format numbers for people, such as 186.7 M, 66.3 % or 2.4 h.
 
 Only a share of exactly 1 is printed as 100 %, and only a share of exactly 0 as 0 %. A no-break
 space joins a number and its unit.
@@ -13,7 +13,7 @@ _HOURS: Final = ((8766.0, "year"), (730.5, "month"), (24.0, "day"))
 
 
 def about(value: float) -> str:
-    """Format a number with four digits and a unit; a number below a million has all digits."""
+    """Format a number with four digits and a unit. Numbers below a million keep all digits."""
     for limit, unit in _UNITS:
         if value >= limit:
             return f"{value / limit:.4g}\u00a0{unit}"
@@ -21,7 +21,10 @@ def about(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share in percent with one decimal, or with more if it would look like 0 or 100 %."""
+    """Format a share in percent with one decimal.
+
+    A share that would look like 0 or 100 % gets more decimals.
+    """
     if share in (0.0, 1.0):
         return f"{100 * share:.0f}\u00a0%"
     for digits in (1, 2, 3, 4):
@@ -32,7 +35,7 @@ def percent(share: float) -> str:
 
 
 def change(share: float) -> str:
-    """Format a relative change with its sign."""
+    """Format a relative change in percent with its sign. A change above 900 % becomes a factor."""
     if share == 0:
         return "no change"
     if share > 9:
@@ -49,7 +52,7 @@ def size(stored: int) -> str:
 
 
 def duration(hours: float) -> str:
-    """Format a time in a suitable unit, from seconds to years."""
+    """Format a number of hours in a suitable unit, from seconds to years."""
     for limit, unit in _HOURS:
         if hours >= 2 * limit:
             number = f"{hours / limit:,.1f}" if hours < 100 * limit else f"{hours / limit:,.0f}"

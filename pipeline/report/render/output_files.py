@@ -9,24 +9,29 @@ from schemas.errors import ThdpackError
 
 
 def refuse_unwritable(option: str, name: str, *, folder: bool = False) -> None:
-    """Check the path or URL that an option names. For a store, this sends one small request.
+    """Check the URL that an option names, with one small request to the store.
+
+    Local paths are not checked. A store is an object store such as S3, and has its own buckets.
 
     Args:
-        folder: whether the option names a folder rather than a file.
+        folder: True if the option names a folder, False if it names a file.
     Raises:
-        ThdpackError: the URL cannot be written to, or it names a bucket where a file is expected.
+        ThdpackError: the URL cannot be written to, or names a bucket instead of a file.
     """
     if local_path(name) is not None:
         return
     if name.startswith(("http://", "https://")):
         raise ThdpackError(f"{option} {name}: cannot be written to; use a path, s3:// or gs://")
     if not folder and not all(name.partition("://")[2].partition("/")[::2]):
-        raise ThdpackError(f"{option} {name}: a bucket, expected a file: {name.rstrip('/')}/FILE")
+        raise ThdpackError(
+            f"{option} {name}: names a bucket of the store, expected a file: "
+            f"{name.rstrip('/')}/FILE"
+        )
     refuse_unreachable(name)
 
 
 def write_text(name: str, text: str) -> None:
-    """Write a file in UTF-8. A URL is uploaded.
+    """Write a text in UTF-8 to a path, or upload it to a URL.
 
     Raises:
         ThdpackError: the file cannot be written.

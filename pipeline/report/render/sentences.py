@@ -1,4 +1,4 @@
-"""Sentences that are in both the terminal report and the page."""
+"""Sentences that the terminal report and the HTML page share."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ def longer_records(report: Report) -> str:
         return f"Records longer than {found.crop:,} are left out: {out}."
     cropped = about(found.residues_cropped)
     return (
-        f"Records longer than {found.crop:,} are cropped: {many}, {cropped} residues in no bucket."
+        f"Records longer than {found.crop:,} are cropped: {many}. "
+        f"Cropping removes {cropped} residues."
     )
 
 
 def small_data(report: Report) -> str:
-    """Return a sentence about data too small for a whole published run; "" if it is large."""
+    """Return a sentence if the data is too small for a whole published run, "" otherwise."""
     budget = report.budget
     if not budget.rows or not budget.is_small:
         return ""
     epochs = about(min(row.epochs for row in budget.rows))
     return (
-        f"A whole published run would be at least {epochs} epochs of this data, learnt by heart: "
-        f"take about {FEW_EPOCHS}, from published weights (--init-from)."
+        f"A whole published run would be at least {epochs} epochs of this data. To avoid "
+        f"memorizing the data, train about {FEW_EPOCHS} epochs from published weights "
+        "(--init-from)."
     )

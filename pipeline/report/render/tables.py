@@ -1,4 +1,7 @@
-"""Tables that are in both the terminal report and the page: columns and formatted cells."""
+"""Tables that the terminal report and the HTML page share: columns and formatted cells.
+
+The renderers in `terminal.py` and `html/` draw these tables.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ from schemas.models import FEW_EPOCHS
 from schemas.records import Status
 
 RELATED: Final = {
-    "same": "Both are the same build.",
-    "child": "The second was made from the first.",
-    "parent": "The first was made from the second.",
-    "none": "Their manifests do not say that one was made from the other.",
+    "same": "A and B are the same build.",
+    "child": "B was made from A.",
+    "parent": "A was made from B.",
+    "none": "No manifest says that A was made from B, or B from A.",
 }
-"""Meaning of `Comparison.related`."""
+"""Sentence for each value of `Comparison.related`."""
 
 _Entry = TypeVar("_Entry")
 _Columns = Mapping[str, Callable[[_Entry], str]]
-"""Functions that return the text of an entry's cell, by name of the column."""
+"""A function for each column, by the column's name. It returns the text of an entry's cell."""
 
 
 class Name(str):
-    """A name from a file, which may contain any characters. Renderers must escape it."""
+    """A name from a file. The name may contain any characters, so renderers must escape it."""
 
     __slots__ = ()
 
@@ -36,9 +39,9 @@ class Name(str):
 class Table:
     """A table of text.
 
-    head: names of the columns; a name may contain a line feed, where the terminal breaks it
-    rows: cells of each row, one for each column
-    words: number of columns that hold text; they come first, and the others hold numbers
+    head: names of the columns; the terminal breaks a name at its line feeds
+    rows: cells of each row, one cell for each column
+    words: number of text columns, which come before the columns of numbers
     left_out: number of rows that are not shown
     """
 
@@ -83,12 +86,15 @@ def batching(report: Report) -> Table:
 
 
 def budget_sources(report: Report) -> list[str]:
-    """Return the sources of tokens/s; the last column of `budget` has their numbers, from 1."""
+    """Return the sources of tokens/s, in the order of the source numbers in `budget`."""
     return list(dict.fromkeys(row.source for row in report.budget.rows))
 
 
 def budget(report: Report) -> Table:
-    """Return the training time of each preset: of a whole run, or of few epochs of small data."""
+    """Return the training time of each preset: one epoch, and a whole published run.
+
+    For small data, FEW_EPOCHS epochs replace the whole run.
+    """
     sources = budget_sources(report)
     run: _Columns[BudgetRow] = {
         "whole run": lambda row: f"{row.run_gpu_hours:,.0f} GPU-hours",
@@ -112,7 +118,10 @@ def budget(report: Report) -> Table:
 
 
 def inputs(report: Report, most: int) -> Table:
-    """Return the number of records by status, for at most `most` inputs and for all together."""
+    """Return the number of records by status, in a row for each input and a row of totals.
+
+    most: largest number of inputs to show
+    """
     used = [status for status in Status if report.by_status[status]]
     table = _table(
         report.inputs[:most],
@@ -134,7 +143,7 @@ def inputs(report: Report, most: int) -> Table:
 
 
 def letters(report: Report) -> Table:
-    """Return the counts of all letters that occur, except the standard twenty."""
+    """Return the counts of all letters that occur, except the twenty standard letters."""
     letters = report.composition.letters
     return _table(
         (entry for entry in letters if entry.kind != "standard" and entry.count),
@@ -149,7 +158,7 @@ def letters(report: Report) -> Table:
 
 
 def longest(report: Report) -> Table:
-    """Return the longest records, with their inputs if there are several."""
+    """Return the longest records. With several inputs, a column names the input of each record."""
     several = len(report.inputs) > 1
     source: _Columns[RecordNote] = {"input": lambda record: Name(record.source)} if several else {}
     return _table(
@@ -178,9 +187,9 @@ def repeated(report: Report) -> Table:
 def duplicates(report: Report, most: int) -> Table:
     """Return the number of duplicates for each pair of inputs.
 
-    The first input of a pair holds the duplicates, the second the records that they repeat.
+    The first input holds the duplicates. The second input holds their first copies.
 
-    most: largest number of rows; the rows with most duplicates are kept
+    most: largest number of rows; the rows with the most duplicates are kept
     """
     return _table(
         sorted(report.duplicates, key=lambda group: -group.records)[:most],
@@ -195,7 +204,7 @@ def duplicates(report: Report, most: int) -> Table:
 
 
 def options(report: Report) -> list[tuple[str, str]]:
-    """Return name and value of each option, then the generation and digests of a dataset."""
+    """Return name and value of each option and, for a dataset, of its generation and digests."""
     options = asdict(report.settings)
     marks = {
         "generation": report.generation,
@@ -210,7 +219,7 @@ def options(report: Report) -> list[tuple[str, str]]:
 
 
 def changes(both: Comparison) -> Table:
-    """Return all compared numbers, except those that are 0 or missing in both reports."""
+    """Return all compared numbers, except numbers that are 0 or missing in both reports."""
     return _table(
         (number for number in both.changes if number.a or number.b),
         {
@@ -231,7 +240,7 @@ def _changed(name: str, value: float | None) -> str:
 
 
 def option_changes(both: Comparison) -> Table:
-    """Return the options that differ."""
+    """Return the options that differ between the two reports."""
     return _table(
         both.settings,
         {

@@ -1,4 +1,7 @@
-"""Print a report in the terminal: the numbers of the HTML page as text, with escaped names."""
+"""Print a report in the terminal: the numbers of the HTML page as text.
+
+Names from files are escaped.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from schemas.text.phrases import plural
 _HEIGHT: Final = 8
 """Height of a histogram in lines."""
 _BAR: Final = 24
-"""Length of the longest bar in characters."""
+"""Length of a bar for a share of 1, in characters."""
 _UPWARD: Final = " ▁▂▃▄▅▆▇█"
 _RIGHTWARD: Final = " ▏▎▍▌▋▊▉█"
 _NAME: Final = 48
@@ -55,14 +58,16 @@ def _report(report: Report, width: int) -> Iterable[_Part]:
     yield from _lengths(report.lengths, width)
     yield Text(longer_records(report))
     over = "the buckets" if report.composition.over == "buckets" else "the input"
-    yield _title(f"composition of {over}, and of Swiss-Prot")
+    yield _title(f"composition of {over}, compared with Swiss-Prot")
     yield from _composition(report)
-    yield _title("splits" if report.kind == "dataset" else "splits, forecast of a build")
+    yield _title("splits" if report.kind == "dataset" else "splits (forecast of a build)")
     yield from _splits(report)
-    yield _title("padding of these sequences in other ways of batching")
+    yield _title("padding of these sequences, by way of batching")
     yield from _drawn(tables.batching(report), bars=[way.waste for way in report.waste])
     train = about(report.budget.tokens)
-    yield _title(f"training time on one {report.budget.gpu}; an epoch of train has {train} tokens")
+    yield _title(
+        f"training time on one {report.budget.gpu} (an epoch of the train split: {train} tokens)"
+    )
     yield from _budget(report)
     yield _title("the longest records")
     yield from _drawn(_notes(report.longest))
@@ -76,9 +81,9 @@ def _title(text: str) -> Rule:
 
 
 def _drawn(table: Table, *, bars: Sequence[float] = ()) -> Iterable[_Part]:
-    """Draw a table. In a narrow terminal, text is cut off but numbers are not.
+    """Draw a table. A narrow terminal cuts off text, but not numbers.
 
-    bars: for each row, a share (0 … 1) to draw as a bar in an additional last column
+    bars: share (0 … 1) for each row, drawn as a bar in an additional last column
     """
     drawn = RichTable(box=None, pad_edge=False, header_style="dim")
     for i, header in enumerate(table.head):
@@ -97,7 +102,7 @@ def _drawn(table: Table, *, bars: Sequence[float] = ()) -> Iterable[_Part]:
 
 
 def _name(name: str) -> Text:
-    """Return the cell of a name as a Text, in which rich does not interpret markup like `[red]`."""
+    """Return a name as a Text, because rich would interpret markup such as `[red]` in a string."""
     return Text(_one_line(name, _NAME), no_wrap=True, overflow="ellipsis")
 
 
@@ -115,8 +120,8 @@ def _overview(report: Report) -> Iterable[Text]:
     settings, by_status = report.settings, report.by_status
     generation = f"generation {report.generation}, " if report.generation is not None else ""
     yield Text(
-        f"{generation}{settings.vocabulary}, {settings.capacity:,} tokens a bucket, "
-        f"sequences up to {settings.max_seq_len:,} tokens, --long {settings.long}"
+        f"{generation}vocabulary {settings.vocabulary}, {settings.capacity:,} tokens per bucket, "
+        f"at most {settings.max_seq_len:,} tokens per sequence, --long {settings.long}"
     )
     kept, duplicates = by_status[Status.KEPT], by_status[Status.DUPLICATE]
     left_out = ", ".join(
@@ -125,8 +130,8 @@ def _overview(report: Report) -> Iterable[Text]:
         if status not in (Status.KEPT, Status.DUPLICATE) and by_status[status]
     )
     yield Text(
-        f"{plural(report.records, 'record')} in, {kept:,} kept, {plural(duplicates, 'duplicate')}, "
-        f"left out: {left_out or 'none'}"
+        f"{plural(report.records, 'input record')}: {kept:,} kept, "
+        f"{plural(duplicates, 'duplicate')}, others left out: {left_out or 'none'}"
     )
     if report.cropped_copies:
         yield Text(
@@ -134,17 +139,17 @@ def _overview(report: Report) -> Iterable[Text]:
             f"{report.cropped_copies:,} (--dedup cropped leaves them out)"
         )
     yield Text(
-        f"{plural(report.residues_in, 'residue')} in, {report.residues_kept:,} in buckets; "
-        f"{report.tokens:,} tokens"
+        f"{plural(report.residues_in, 'input residue')}, {report.residues_kept:,} residues in "
+        f"buckets, {report.tokens:,} tokens in buckets"
     )
     found = report.prediction
     if found is not None and not kept:
-        yield Text("a build would keep no record, and end with an error", style="bold")
+        yield Text("a build would keep no record and would end with an error", style="bold")
     elif found is not None:
         yield Text(
             f"a build would make {plural(found.buckets, 'bucket')} in "
-            f"{plural(found.shards, 'shard')}, fill {percent(found.fill)}, {found.slots} slots, "
-            f"about {size(found.bytes)} on disk",
+            f"{plural(found.shards, 'shard')}: fill {percent(found.fill)}, {found.slots} slots per "
+            f"bucket, about {size(found.bytes)} on disk",
             style="bold",
         )
 
@@ -194,7 +199,7 @@ def _composition(report: Report) -> Iterable[_Part]:
 
 
 def _splits(report: Report) -> Iterable[_Part]:
-    """Draw a table with a column for each split. A table with a row for each would be too wide."""
+    """Draw a table with a column for each split. A table with a row for each split is too wide."""
     table = tables.splits(report)
     mean = (f"{split.sequences / max(split.buckets, 1):.1f}" for split in report.splits)
     columns = zip(table.head, *table.rows, strict=True)
@@ -203,7 +208,7 @@ def _splits(report: Report) -> Iterable[_Part]:
 
 
 def _budget(report: Report) -> Iterable[_Part]:
-    """Draw the budget, with its sources below; a column of sources would make it too wide."""
+    """Draw the budget, with the sources of tokens/s below, because a column would be too wide."""
     *head, _ = tables.budget(report).head
     yield from _drawn(Table(tuple(head), [row[:-1] for row in tables.budget(report).rows], words=2))
     presets: dict[str, dict[str, None]] = {}
@@ -212,7 +217,7 @@ def _budget(report: Report) -> Iterable[_Part]:
     if small := small_data(report):
         yield Text(small)
     for source, names in presets.items():
-        yield Text(f"tokens/s of {', '.join(names)}: {source}", style="dim")
+        yield Text(f"source of tokens/s for {', '.join(names)}: {source}", style="dim")
 
 
 def _notes(notes: Iterable[RecordNote]) -> Table:
@@ -236,7 +241,7 @@ def _comparison(both: Comparison) -> Iterable[_Part]:
     overlap = both.overlap
     share = percent(overlap.both / (overlap.only_a + overlap.only_b + overlap.both or 1))
     yield Text(
-        f"{plural(overlap.both, 'distinct sequence')} in both ({share} of all, "
+        f"{plural(overlap.both, 'distinct sequence')} in both A and B ({share} of all sequences, "
         f"{overlap.residues_both:,} residues), {overlap.only_a:,} only in A, "
         f"{overlap.only_b:,} only in B"
     )

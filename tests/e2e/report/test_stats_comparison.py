@@ -58,7 +58,7 @@ def test_a_dataset_is_compared_with_raw_sequences_and_with_itself(run: Run, buil
     assert (same["related"], same["settings"], same["overlap"]["only_a"]) == ("same", [], 0)
     assert not any(change["change"] for change in same["changes"])
     text = run("stats", built, built).stdout
-    assert "Both are the same build." in text
+    assert "A and B are the same build." in text
     assert "no change" in text
 
 

@@ -68,7 +68,7 @@ def of_other_counts(dataset: Path) -> str:
             manifest, records_by_status={**manifest.records_by_status, "kept": 7}
         ),
     )
-    return "do not hold the records that the manifest counts"
+    return "the numbers of records and residues in records/ differ from the manifest"
 
 
 def of_other_tokens(dataset: Path) -> str:
@@ -135,7 +135,7 @@ def test_read_tokens_counts_the_shards_and_compares_the_manifest(
     assert run("stats", dataset).returncode == 0
     done = run("stats", dataset, "--read-tokens")
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"the shards hold {residues['L']:,} L" in done.stderr
+    assert f"the shards hold {residues['L']:,} tokens L" in done.stderr
 
 
 def test_read_tokens_finds_a_wrong_cost_in_the_manifest(run: Run, dataset: Path) -> None:

@@ -33,7 +33,7 @@ def test_reports_are_uploaded(
     ("words", "said"),
     [
         (("--json", "s3://missing/r.json"), "there is no bucket 'missing'"),
-        (("--json", "s3://bucket"), "--json s3://bucket: a bucket, expected a file"),
+        (("--json", "s3://bucket"), "--json s3://bucket: names a bucket of the store"),
         (("--csv", "https://localhost/x"), "cannot be written to; use a path, s3:// or gs://"),
         (("--csv", "s3:/bucket/x"), "write s3://bucket/x"),
     ],

@@ -21,7 +21,7 @@ def test_the_time_of_a_whole_run_is_shown_only_for_large_data() -> None:
     for report, wanted in ((small, "FP8, 20 epochs"), (large, "FP8, whole run")):
         text = page(report)
         assert wanted in text
-        assert ("learnt by heart" in text) == (report is small)
+        assert ("memorizing the data" in text) == (report is small)
     assert [
         row.preset for row in rows if f"{row.run_gpu_hours:,.0f} GPU-hours" not in page(large)
     ] == []
