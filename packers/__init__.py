@@ -1,7 +1,7 @@
-"""Packers assign sequences to buckets by their lengths. They are pure functions in Cython.
+"""Packers: pure functions that assign sequences to buckets by length. Inner loops are in Cython.
 
-`balanced.py` is the default packer. `baselines.py` has packers to compare it with, and `quality.py`
-has the figures that judge a packing.
+`balanced.py` has the default packer. `baselines.py` has packers to compare the default packer with.
+`quality.py` measures the quality of a packing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Packer(Protocol):
 
 
 class _Packers(Mapping[str, Packer]):
-    """Packers by name, each imported at its first use: the command line needs only the names."""
+    """Packers by name. A packer is imported at its first use: most commands use no packer."""
 
     def __init__(self, functions: dict[str, str]) -> None:
         self._functions = functions

@@ -1,13 +1,14 @@
-"""`balanced` fills every bucket almost completely and gives all buckets the same attention cost.
+"""`balanced` fills every bucket almost completely, with nearly equal attention cost in all buckets.
 
 A bucket is one row of exactly `capacity` tokens. Its attention cost is Σ length² over its
 sequences. Its gap is the number of its free tokens. A sequence without a bucket is called waiting.
 
 1. Read a window: the sequences that fill 512 buckets, and 512 further sequences, the reserve.
-2. Take the sequences of the window from long to short. Give each to the bucket with the least
-   Σ length² that has room (LPT, longest processing time first, with a capacity).
+2. Take the sequences of the window from long to short. Put each sequence into the bucket with the
+   least Σ length² among the buckets that have room (LPT, longest processing time first, with a
+   capacity).
 3. Close the gaps. Add a waiting sequence that fits a gap exactly, or exchange a packed sequence for
-   a waiting one that is longer by the gap.
+   a waiting sequence that is longer by the gap.
 4. Begin the next window with the sequences that are still waiting.
 5. At the end of the stream, spread the last sequences, which fill 512 to 1,023 buckets, over the
    smallest possible number of buckets. These buckets are then equally full and equally expensive.
@@ -33,15 +34,16 @@ spread of Σ length² is 0.0066 for windows of 256 buckets and 0.0038 for 512. S
 docs/decisions/0002-balanced-window-of-512.md."""
 
 RESERVE: Final = 512
-"""Number of additional sequences from which step 3 chooses. With fewer, some gaps stay open."""
+"""Number of additional sequences from which step 3 chooses. With a smaller reserve, some gaps stay
+open."""
 
 _LAST_RESERVE: Final = 64
 """Minimum number of sequences in the reserve at the end of the stream."""
 HELD_BACK: Final = 16
-"""Maximum number of buckets that `fill_and_hold_back` empties again. It never empties more than a
+"""Maximum number of buckets that `fill_and_hold_back` empties again. The method empties at most a
 quarter of the buckets that it filled."""
 _SLACK: Final = 1024
-"""Step 2 leaves 1 / _SLACK of a bucket's tokens empty, for step 3 to fill."""
+"""Step 2 leaves about 1 / _SLACK of a bucket's tokens free. Step 3 fills them."""
 
 
 def pack_balanced(
@@ -53,11 +55,11 @@ def pack_balanced(
         lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
         capacity: number of tokens per bucket.
         max_seqs: largest number of sequences in a bucket.
-        final: whether to place all sequences. If not, some are left out. A later call can pack the
-            left-out sequences of several calls together. Their lengths are nearly a fair sample of
-            all lengths.
+        final: True to place all sequences. If False, some sequences are left out, and a later call
+            can pack the left-out sequences of several calls together. The lengths of the left-out
+            sequences are nearly a fair sample of all lengths.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0 without gaps; -1 if it was left out.
+        int32[N], bucket of each sequence, numbered from 0 without gaps; -1 for a left-out sequence.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: LPT list scheduling (Graham, SIAM J. Appl. Math. 1969) with a capacity; step 3 is ours.
@@ -72,7 +74,7 @@ def pack_balanced(
     window = WINDOW_BUCKETS * capacity
     while True:
         waiting_tokens = int(lengths[waiting].sum())
-        # The last window may be twice as large, because a small one would have unequal buckets.
+        # The last window may be twice as large, because a small window would have unequal buckets.
         if waiting_tokens + tokens_before[-1] - tokens_before[cursor] < 2 * window:
             break
         want = window - waiting_tokens
@@ -94,7 +96,7 @@ class _Packing:
     """An unfinished assignment of sequences to buckets.
 
     bucket_of: int32[N], bucket of each sequence; -1 for a waiting sequence
-    buckets:   number of buckets that are finished
+    buckets:   number of finished buckets
     """
 
     def __init__(self, lengths: NDArray[np.int64], capacity: int, max_seqs: int) -> None:
@@ -105,11 +107,11 @@ class _Packing:
         self.wanted_seqs = min(max_seqs, _comfortable_seqs(mean_seqs))
         self.bucket_of = np.full(lengths.size, -1, dtype=np.int32)
         self.buckets = 0
-        # scratch memory of the kernel, all -1 between its calls
+        # scratch memory of the kernel; all values are -1 between calls of the kernel
         self._by_length = np.full(int(lengths.max(initial=0)) + 1, -1, dtype=np.int64)
 
     def fill(self, queue: NDArray[np.int64], buckets: int) -> None:
-        """Fill new buckets from the queue, which must hold more tokens than they have room for.
+        """Fill new buckets from the queue, which must hold more tokens than these buckets.
 
         Args:
             queue: int64[Q], indices into `lengths`, in stream order.
@@ -121,15 +123,15 @@ class _Packing:
         self.buckets += buckets
 
     def fill_and_hold_back(self, queue: NDArray[np.int64]) -> None:
-        """Fill as many buckets as the queue can, and empty the last few of them again.
+        """Fill as many buckets as the queue has tokens for, then empty the last few buckets again.
 
-        All sequences without a bucket are left for a later call. Those that found no room are not a
-        fair sample of all lengths, but those of the emptied buckets are. Together with these, the
-        later call can pack buckets of about the usual cost.
+        All sequences without a bucket are left for a later call. The sequences that found no room
+        are not a fair sample of all lengths, but the sequences of the emptied buckets are. From
+        both kinds together, the later call can pack buckets of about the usual cost.
         """
         tokens = int(self.lengths[queue].sum())
         most = tokens // self.capacity
-        # buckets of few sequences need more candidates to find one that closes the gap
+        # if buckets hold few sequences, step 3 needs more candidates to close a gap
         reserve = max(_LAST_RESERVE, 3 * most * most // max(queue.size, 1))
         buckets = max(tokens - reserve * tokens // max(queue.size, 1), 0) // self.capacity
         if buckets == 0:
@@ -139,12 +141,13 @@ class _Packing:
         self.bucket_of[self.bucket_of >= self.buckets] = -1
 
     def place_all(self, queue: NDArray[np.int64]) -> None:
-        """Place the whole queue, the end of the stream.
+        """Place the whole queue, which is the end of the stream.
 
-        1. Spread the queue over the fewest buckets that could hold it.
-        2. If a sequence finds no room, start again: fill most buckets completely, and spread the
-           remaining sequences over the fewest buckets that could hold them, or one more.
-        3. If next-fit needs fewer buckets, use its result. A few unusual lengths can cause this.
+        1. Spread the queue over the fewest buckets that could hold the queue.
+        2. If a sequence finds no room, start again: fill most buckets completely. Spread the
+           remaining sequences over the fewest buckets that could hold them, or over one more.
+        3. If next-fit needs fewer buckets, use the result of next-fit. This can happen if there are
+           a few unusual lengths.
         """
         start = self.buckets
         if not self._spread(queue, additional=0):
@@ -160,9 +163,10 @@ class _Packing:
             self.bucket_of[queue] = next_fit + start
 
     def _spread(self, queue: NDArray[np.int64], *, additional: int) -> bool:
-        """Spread the queue over the fewest buckets that could hold it, plus `additional` ones.
+        """Spread the queue over the fewest buckets that could hold it, plus `additional` buckets.
 
-        Sequences that find no room go into further buckets. Return True if none was needed.
+        Sequences that find no room go into further buckets. Return True if no further bucket was
+        needed.
         """
         tokens = int(self.lengths[queue].sum())
         fewest = max(-(-tokens // self.capacity), -(-queue.size // self.wanted_seqs))
@@ -187,8 +191,10 @@ class _Packing:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Pack members into new buckets. Close gaps with the reserve and with members without room.
 
+        members, reserve: int64, indices into `lengths`
         Returns:
-            Numbers of free tokens and of sequences of each bucket, int64[buckets] each.
+            int64[buckets], number of free tokens of each bucket; int64[buckets], number of
+            sequences of each bucket.
         """
         members = kernel.long_to_short(self.lengths, members)
         free = np.full(buckets, self.capacity, dtype=np.int64)
@@ -203,9 +209,11 @@ class _Packing:
 
 
 def _comfortable_seqs(mean: float) -> int:
-    """Return the largest number of sequences to put into a bucket if `mean` is the average number.
+    """Return the largest number of sequences to put into a bucket.
 
     The result is one below a power of two, because one slot is for the padding at the end.
+
+    mean: average number of sequences in a full bucket
     """
     most = 31
     while most < 1.2 * mean:

@@ -1,14 +1,15 @@
 """See balanced_kernel.pyx.
 
-Functions write into their arguments. Indices are positions in `lengths`, int64[N], the number of
-tokens of each sequence. B is the number of buckets, and a gap is a bucket's free tokens.
+Functions write into their arguments. `lengths`, int64[N], holds the number of tokens of each
+sequence. Indices are positions in `lengths`. B is the number of buckets, and a gap is the number of
+free tokens of a bucket.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 def long_to_short(lengths: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices, int64[M], in descending order of length; equal lengths stay in order."""
+    """Return the indices, int64[M], in descending order of length. The sort is stable."""
 
 def place(
     lengths: NDArray[np.int64],
@@ -22,18 +23,19 @@ def place(
     cost: NDArray[np.int64],
     count: NDArray[np.int64],
 ) -> None:
-    """Give each member, from long to short, to the bucket with the least Σ length² that has room.
+    """Put each member, from long to short, into the bucket with the least Σ length² that has room.
 
-    A bucket without room for the current length is set aside until the length has fallen to the
-    number of the bucket's free tokens. `by_length` lists these buckets by free tokens.
+    A bucket without room for the current length is set aside. The bucket returns when the length
+    has fallen to the number of its free tokens. `by_length` lists the buckets that are set aside,
+    by free tokens.
 
     Args:
         members: int64[M], indices in descending order of length.
         bucket_of: int32[N], bucket of each sequence; set for each member that finds room.
         first_bucket: number of the first of the B buckets.
-        by_length: int64[longest + 1], scratch memory, all -1 before and after the call.
-        free: int64[B], number of free tokens of each bucket; before the call, the capacity.
-        cost, count: int64[B], Σ length² and number of sequences; before the call, 0.
+        by_length: int64[longest + 1], scratch memory; all values are -1 before and after the call.
+        free: int64[B], number of free tokens of each bucket; equal to capacity before the call.
+        cost, count: int64[B], Σ length² and number of sequences of each bucket; 0 before the call.
     """
 
 def close_gaps(
@@ -53,7 +55,7 @@ def close_gaps(
     Args:
         members: int64[M], indices that were passed to `place`.
         candidates: int64[C], indices of sequences without a bucket.
-        The other arguments are those of `place`, after that call.
+        Other arguments: the arguments of `place`, with the values that `place` left in them.
     """
 
 def place_rest(
@@ -69,8 +71,8 @@ def place_rest(
     """Place sequences that found no room, by best-fit decreasing. Open new buckets if necessary.
 
     Args:
-        rest: int64[R], indices of these sequences, in descending order of length.
-        opened: number of buckets that exist; they are first in `free` and `count`.
-        free, count: int64[opened + R], numbers of free tokens and of sequences of each bucket; the
-            last R entries are for new buckets.
+        rest: int64[R], indices of the sequences that found no room, in descending order of length.
+        opened: number of existing buckets, which are the first entries of `free` and `count`.
+        free, count: int64[opened + R], number of free tokens and number of sequences of each
+            bucket; the last R entries are for new buckets.
     """

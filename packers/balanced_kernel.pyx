@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""One window of the balanced packer.
+"""Pack one window of the balanced packer.
 
-`packers.balanced` defines a window; packers/balanced_kernel.pyi documents each function.
+`packers.balanced` defines a window. packers/balanced_kernel.pyi documents each function.
 """
 
 import numpy as np
@@ -203,8 +203,8 @@ cdef long long _close_gap(
 ) noexcept nogil:
     """Make the exchange or addition that leaves the smallest gap in bucket `b`.
 
-    Among several such moves, choose the one after which Σ length² is nearest to `target`.
-    Return the sequence that was taken out of the bucket, or -1.
+    Among several such moves, choose the move after which Σ length² is nearest to `target`.
+    Return the index of the sequence that was taken out of the bucket, or -1 if there was none.
     """
     cdef long long longest = by_length.shape[0] - 1, remainder, gap, off, best_off
     cdef long long out_length, in_length, exchanged

@@ -1,4 +1,4 @@
-"""Baselines for `balanced`: `next-fit`, `best-fit` and best-fit decreasing (`bfd`)."""
+"""Packers to compare `balanced` with: `next-fit`, `best-fit` and best-fit decreasing (`bfd`)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from packers._check import checked_lengths
 def pack_next_fit(
     lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
 ) -> NDArray[np.int32]:
-    """Assign each sequence to the one open bucket; if the sequence does not fit, open the next.
+    """Assign each sequence to the only open bucket. If a sequence does not fit, open a new bucket.
 
     Args:
         lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
         capacity: number of tokens per bucket.
         max_seqs: largest number of sequences in a bucket.
-        final: whether to keep the last, partly filled bucket. If not, its sequences are left out.
+        final: True to keep the last bucket, which is partly filled. If False, the sequences of the
+            last bucket are left out.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0; -1 if it was left out.
+        int32[N], bucket of each sequence, numbered from 0; -1 for a left-out sequence.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: next-fit (Johnson, MIT 1973).
@@ -38,16 +39,17 @@ def pack_best_fit(
 ) -> NDArray[np.int32]:
     """Assign each sequence to the fullest of `num_open` open buckets that has room.
 
-    If none has room, close the fullest and open a new one.
+    If no open bucket has room, close the fullest bucket and open a new bucket.
 
     Args:
         lengths: int64[N], lengths in tokens, <cls> and <eos> included, in shuffled order.
         capacity: number of tokens per bucket.
         max_seqs: largest number of sequences in a bucket.
-        final: whether to keep buckets still open at the end. If not, their sequences are left out.
-        num_open: number of buckets kept open.
+        final: True to keep the buckets that are open at the end. If False, the sequences of these
+            buckets are left out.
+        num_open: number of buckets that are open at a time.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0; -1 if it was left out.
+        int32[N], bucket of each sequence, numbered from 0; -1 for a left-out sequence.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: bounded-space best-fit (Csirik & Johnson, Algorithmica 2001).
@@ -60,7 +62,7 @@ def pack_best_fit(
 
 
 def _renumbered(buckets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the buckets numbered from 0 without gaps; -1 stays."""
+    """Return the buckets, numbered again from 0 without gaps. -1 stays -1."""
     numbers, renumbered = np.unique(buckets, return_inverse=True)
     return (renumbered - np.count_nonzero(numbers < 0)).astype(np.int32)
 
@@ -68,18 +70,18 @@ def _renumbered(buckets: NDArray[np.int64]) -> NDArray[np.int32]:
 def pack_best_fit_decreasing(
     lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
 ) -> NDArray[np.int32]:
-    """Sort all sequences from long to short, then give each to the fullest bucket that has room.
+    """Assign each sequence, from long to short, to the fullest bucket that has room.
 
-    Buckets are well filled, but each holds sequences of similar length, so the coefficient of
-    variation of Σ length² over buckets is about 0.5. This packer is kept for comparison.
+    Buckets are well filled, but each bucket holds sequences of similar length. The coefficient of
+    variation of Σ length² over buckets is therefore about 0.5. Use this packer for comparison only.
 
     Args:
         lengths: int64[N], lengths in tokens, <cls> and <eos> included.
         capacity: number of tokens per bucket.
         max_seqs: largest number of sequences in a bucket.
-        final: whether to keep the emptiest bucket. If not, its sequences are left out.
+        final: True to keep the emptiest bucket. If False, leave out its sequences.
     Returns:
-        int32[N], bucket of each sequence, numbered from 0; -1 if it was left out.
+        int32[N], bucket of each sequence, numbered from 0; -1 for a left-out sequence.
     Raises:
         ValueError: a length is outside 1..capacity, or max_seqs is below 1.
     Source: best-fit decreasing (Johnson et al., SIAM J. Comput. 1974).

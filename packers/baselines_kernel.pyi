@@ -9,8 +9,8 @@ def best_fit(
     """Pack by best-fit with `num_open` open buckets.
 
     Returns:
-        int64[N], bucket of each sequence; int64[num_open], numbers of the buckets still open at the
-        end.
+        int64[N], bucket of each sequence; int64[num_open], numbers of the buckets that are open at
+        the end.
     """
 
 def best_fit_decreasing(
@@ -19,5 +19,5 @@ def best_fit_decreasing(
     """Pack by best-fit in the given order. All buckets stay open.
 
     Returns:
-        int64[N], bucket of each sequence; int64[B], free tokens of each bucket.
+        int64[N], bucket of each sequence; int64[B], number of free tokens of each of the B buckets.
     """

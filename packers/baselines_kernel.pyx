@@ -47,7 +47,7 @@ def best_fit_decreasing(
     cdef long long[::1] bucket_of = bucket_array
     cdef long long[::1] free = free_array
     cdef long long[::1] count = np.zeros(lengths.shape[0], dtype=np.int64)
-    # open buckets as linked lists, by free tokens
+    # a linked list of the open buckets for each number of free tokens
     cdef long long[::1] head = np.full(capacity + 1, -1, dtype=np.int64)
     cdef long long[::1] following = np.full(lengths.shape[0], -1, dtype=np.int64)
     cdef Py_ssize_t i, b, opened = 0

@@ -1,4 +1,4 @@
-"""Figures that judge a packing: fill, spread of Σ length², number of sequences in a bucket."""
+"""Measure a packing: fill, spread of Σ length² (attention cost), and sequences in a bucket."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 class Quality:
     """Quality of a packing.
 
-    buckets: number of buckets counted
-    fill: tokens / (buckets × capacity)
-    spread: coefficient of variation of a bucket's attention cost, Σ length²
-    peak: largest Σ length² / mean Σ length²; all ranks wait for the rank with the largest
+    buckets: number of measured buckets
+    fill: number of tokens / (buckets × capacity)
+    spread: coefficient of variation of Σ length² over buckets
+    peak: largest Σ length² / mean Σ length²; all ranks wait for the most expensive bucket
     max_seqs: largest number of sequences in a bucket
     """
 
@@ -34,14 +34,14 @@ def measure(
     first: int = 0,
     last: int | None = None,
 ) -> Quality:
-    """Judge the buckets `first` … `last` - 1 of an assignment.
+    """Measure the buckets `first` … `last` - 1 of a packing.
 
     Args:
         lengths: int64[N], number of tokens of each sequence.
-        buckets: int32[N], bucket of each sequence; -1 if it was left out.
+        buckets: int32[N], bucket of each sequence; -1 for a left-out sequence.
         capacity: number of tokens per bucket.
-        first: first bucket to count.
-        last: number after the last bucket to count; None means the number of buckets.
+        first: first bucket to measure.
+        last: bucket after the last bucket to measure; None means all buckets from `first` on.
     Raises:
         ValueError: no bucket is in the range.
     """

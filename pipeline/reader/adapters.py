@@ -1,4 +1,4 @@
-"""Convert buckets to the arguments of other libraries, and merge several into one THD row.
+"""Convert buckets to the arguments of other libraries, and merge several buckets into one THD row.
 
 THD (total tokens × heads × head dimension) is the layout of packed sequences. The functions use
 only numpy, and copy little. To convert an array to torch, use `torch.from_numpy`. For `input_ids`,
@@ -23,9 +23,9 @@ def merge(buckets: Sequence[Bucket]) -> Bucket:
     """Merge k buckets into one THD row of k × capacity tokens.
 
     Returns:
-        A bucket with input_ids uint8[k × capacity] and cu_seqlens int32[k × slots + 1], a static
-        shape. cu_seqlens holds, bucket after bucket, the offsets of the sequences and of the tail
-        pieces. The remaining values are k × capacity. `position` is that of the first bucket.
+        A bucket with input_ids uint8[k × capacity] and cu_seqlens int32[k × slots + 1]. Both shapes
+        are static. cu_seqlens holds the offsets of the sequences and tail pieces, bucket after
+        bucket, and then repeats k × capacity. `position` is the position of the first bucket.
     Raises:
         ValueError: the list is empty, or the buckets differ in shape.
     """
@@ -83,11 +83,12 @@ def transformer_engine(bucket: Bucket) -> dict[str, Any]:
 
 
 def hugging_face(bucket: Bucket, attn_implementation: str = "sdpa") -> dict[str, Any]:
-    """Return the arguments of a transformers model, which depend on its attention implementation.
+    """Return the arguments of a model of the library transformers.
 
-    Only flash attention supports packed rows. In other implementations, such as the default sdpa,
-    packed sequences would attend to each other, so the result has padded rows. A mask of
-    tokens × tokens would not help, because ESM-2's embedding layer needs one value per token.
+    The arguments depend on the model's attention implementation. Only flash attention supports
+    packed rows. With other implementations, such as the default sdpa, packed sequences would attend
+    to each other, and the result therefore has padded rows. A mask of tokens × tokens would not
+    help, because ESM-2's embedding layer needs a mask with one value per token.
 
     Args:
         attn_implementation: attention implementation of the model, such as "sdpa", "eager" or
@@ -95,8 +96,8 @@ def hugging_face(bucket: Bucket, attn_implementation: str = "sdpa") -> dict[str,
     Returns:
         With flash attention, a batch of one row: input_ids and position_ids int64[1, capacity],
         cu_seq_lens_q and cu_seq_lens_k int32[slots + 1], max_length_q and max_length_k. ESM-2's
-        token dropout then counts masks in the whole row instead of in each sequence. With other
-        implementations, the result of `bshd`.
+        token dropout then counts mask tokens in the whole row instead of in each sequence. With
+        other implementations, the result of `bshd`.
     """
     if "flash" not in attn_implementation:
         return bshd(bucket)

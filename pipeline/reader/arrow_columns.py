@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 def numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
     """Return a column as a numpy array, without a copy.
 
-    pyarrow's own to_numpy loads pandas if that is installed, which takes 0.2 s.
+    This function replaces pyarrow's to_numpy, which loads pandas, if installed, in 0.2 s.
 
     Raises:
         pa.ArrowInvalid: the column has nulls.
@@ -27,5 +27,5 @@ def numbers(array: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
         count=len(array),
         offset=array.offset * np.dtype(dtype).itemsize,
     )
-    found.flags.writeable = False  # a mapping is read-only, but a decompressed shard is not
+    found.flags.writeable = False  # needed for decompressed shards; a mapped shard is read-only
     return found

@@ -15,11 +15,15 @@ _PERCENTILES = (50.0, 99.0, 99.9, 100.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReaderSpeed:
-    """Result of one measurement, in seconds, bytes and real tokens.
+    """Result of one measurement.
 
     first_bucket: seconds from opening the dataset to the first bucket
-    latency: percentiles 50, 99, 99.9 and 100 of the latency of a bucket, in seconds: the time from
-        the request for the bucket until its tokens are copied into one buffer
+    seconds: duration of the measurement after the first bucket
+    buckets, tokens: number of buckets read, and number of their tokens without padding
+    latency: percentiles 50, 99, 99.9 and 100 of the latency of a bucket, in seconds. The latency is
+        the time from the request for a bucket until the bucket's tokens are copied into a buffer
+    bytes_verified: number of bytes of the shards that were mapped and verified
+    bytes_fetched: number of bytes fetched from the store
     """
 
     first_bucket: float
@@ -37,14 +41,14 @@ class ReaderSpeed:
             for p, value in zip(_PERCENTILES, self.latency, strict=True)
         )
         return [
-            ("first bucket", f"after {self.first_bucket:.3f} s, from opening the dataset"),
+            ("first bucket", f"{self.first_bucket:.3f} s after the start of opening the dataset"),
             (
                 "speed",
                 f"{self.tokens / self.seconds / 1e6:,.1f} M tokens/s, "
-                f"{self.buckets / self.seconds:,.0f} buckets/s, over {self.seconds:.1f} s",
+                f"{self.buckets / self.seconds:,.0f} buckets/s, measured for {self.seconds:.1f} s",
             ),
-            ("latency", f"{latency} µs a bucket, copied into one buffer"),
-            ("verified", f"{self.bytes_verified / 1e6:,.1f} MB of shards mapped and hashed"),
+            ("latency", f"{latency} µs per bucket, including a copy of its tokens"),
+            ("verified", f"{self.bytes_verified / 1e6:,.1f} MB of shards, mapped and hashed"),
             (
                 "fetched",
                 f"{self.bytes_fetched / 1e6:,.1f} MB from the store "
@@ -54,7 +58,7 @@ class ReaderSpeed:
 
 
 def bench_reader(reader: ShardReader, seconds: float, started: float) -> ReaderSpeed:
-    """Read for `seconds`. `started` is the time.perf_counter() before the dataset was opened."""
+    """Measure for `seconds`. `started` is time.perf_counter() before the dataset was opened."""
     bucket = next(reader)
     first = time.perf_counter() - started
     buffer = np.empty_like(bucket.input_ids)

@@ -1,7 +1,8 @@
-"""Check those values of a shard's buckets that attention kernels use without checking.
+"""Check those values of a shard's buckets that attention kernels use without a check.
 
-A shard's hash shows that the file is the one that the manifest lists. The hash does not show that
-the file was written without bugs or malice. So the reader checks each shard when it first maps it.
+A shard's hash shows that the file is the file that the manifest lists. The hash does not show that
+the file was written without bugs or malice. The reader therefore checks the buckets of each shard
+when it maps the shard for the first time.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def _rules(
         (f"cu_seqlens does not rise from 0 to {shape.capacity}", ~rises),
         (f"a sequence is longer than {shape.max_seqlen} tokens", longest > shape.max_seqlen),
         (f"more than {shape.slots} sequences and tail pieces", lengths - 1 > shape.slots),
-        ("num_seqs does not fit cu_seqlens", ~counted),
-        ("num_tokens is larger than the size of its sequences", (tokens < 0) | (tokens > real)),
+        ("num_seqs is negative or larger than cu_seqlens allows", ~counted),
+        ("num_tokens is negative or more than its sequences hold", (tokens < 0) | (tokens > real)),
         (f"a token id is not below {shape.vocabulary}", largest >= shape.vocabulary),
     ]
 

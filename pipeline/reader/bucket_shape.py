@@ -12,9 +12,9 @@ class BucketShape:
     """Sizes that all buckets of a reader have in common.
 
     capacity: number of tokens in a bucket
-    slots: largest number of sequences and tail pieces (parts of the padding) that cu_seqlens holds
+    slots: largest total number of sequences and tail pieces (parts of the padding) in a bucket
     max_seqlen: upper limit of the number of tokens in a sequence or tail piece
-    vocabulary: size of the vocabulary; all token ids are below it
+    vocabulary: size of the vocabulary; all token ids are below this number
     """
 
     capacity: int

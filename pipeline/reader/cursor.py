@@ -35,9 +35,9 @@ class Ranks:
     """Topology of the ranks, which determines the buckets of this rank in every step.
 
     rank, world_size: rank and number of ranks, as in torch.distributed.
-    context_parallel: number of consecutive ranks that share a bucket (a context-parallel group).
-        Each rank of a group computes a slice of the bucket.
-    buckets_per_step: number of buckets of all ranks in one step; 0 means one per group.
+    context_parallel: number of ranks in a context-parallel group. The consecutive ranks of a group
+        share a bucket, and each rank computes a slice of the bucket.
+    buckets_per_step: number of buckets of all ranks in one step; 0 means one bucket per group.
     """
 
     rank: int
@@ -98,10 +98,10 @@ class GlobalCursor(Iterator[Bucket]):
     ) -> None:
         """
         Args:
-            digest: digest of everything that determines the order, except the seed.
+            digest: digest of all inputs that determine the order, except the seed.
             take: function that yields the buckets at ascending positions.
-            stop: function that ends the threads. Neither `stop` nor `take` may refer to this
-                object: the reference would keep it alive, and its threads would never end.
+            stop: function that ends the threads. `stop` and `take` must not refer to this object.
+                A reference would keep the object alive, and its threads would never end.
             block: number of positions to pass to `take` at once.
         """
         self._endless = partial(_endless, take, ranks.groups, block)
@@ -131,7 +131,7 @@ class GlobalCursor(Iterator[Bucket]):
         return bucket
 
     def __iter__(self) -> Iterator[Bucket]:
-        """Yield the same buckets as `next`, without the cost of a call for each bucket."""
+        """Yield the same buckets as `__next__`, without the cost of a call for each bucket."""
         while True:
             buckets = self._buckets
             try:
@@ -186,14 +186,14 @@ class GlobalCursor(Iterator[Bucket]):
     def position(self) -> int:
         """Start of the first step whose buckets were not all delivered.
 
-        After the same number of steps, it is the same on every rank.
+        Ranks that have completed the same number of steps have the same position.
         """
         return self._start + self._delivered // self._ranks.share * self._ranks.step
 
     def seek(self, position: int) -> None:
-        """Continue from a position, counted from 0 across epochs.
+        """Continue from a position. Positions are counted from 0, across epochs.
 
-        The time that this takes does not depend on the position.
+        The duration of the call does not depend on the position.
 
         Raises:
             ValueError: the position is negative or at least 2^62, or the reader is closed.
@@ -209,15 +209,14 @@ class GlobalCursor(Iterator[Bucket]):
         self._buckets = self._from_here()
 
     def state_dict(self) -> dict[str, int | str]:
-        """Return the state for a checkpoint. It is the same for every rank and world size."""
+        """Return the state for a checkpoint. All ranks and world sizes have the same state."""
         return {**self._identity, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the position of a state that `state_dict` returned.
 
         Raises:
-            StateError: the state has another dataset, split, seed or version. The message says
-                which.
+            StateError: the state has another dataset, split, seed or version.
         """
         if "version" in state and state["version"] != STATE_VERSION:
             raise StateError(
@@ -242,7 +241,7 @@ class GlobalCursor(Iterator[Bucket]):
         if type(position) is not int or not 0 <= position < POSITIONS:
             raise StateError(
                 f"the reader's state has position {position!r}, "
-                "expected an integer from 0, below 2^62"
+                "expected an integer from 0 to 2^62 - 1"
             )
         self.seek(position)
 
@@ -258,9 +257,9 @@ class GlobalCursor(Iterator[Bucket]):
         self.close()
 
     def after_fork(self) -> None:
-        """Refuse to read in this forked process, which has no threads and would repeat the parent's
+        """Refuse to read in this forked process. It has no threads, and would repeat the parent's
         buckets."""
-        self._finalizer.detach()  # it would wait for threads of the parent
+        self._finalizer.detach()  # the finalizer would wait for threads of the parent
         self._forked = True
         self._buckets = self._from_here()
 

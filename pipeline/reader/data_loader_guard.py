@@ -1,4 +1,4 @@
-"""Refuse to be read by torch's DataLoader in ways that deliver wrong buckets without an error.
+"""Errors for those uses of torch's DataLoader in which a reader would deliver wrong buckets.
 
 This module does not import torch.
 """
@@ -12,14 +12,14 @@ _TORCH: Final = "torch.utils.data"
 
 
 class DataLoaderError(TypeError):
-    """A DataLoader reads a reader as a dataset, or its workers would repeat buckets."""
+    """A DataLoader uses a reader as its dataset, or its workers would repeat buckets."""
 
 
 def refuse_data_loader() -> None:
-    """Refuse if the code that called the caller of this function is torch's DataLoader.
+    """Refuse calls from torch's DataLoader. Call this function first in a reader's method.
 
     Raises:
-        DataLoaderError: it is.
+        DataLoaderError: a DataLoader called the method.
     """
     module = sys._getframe(2).f_globals.get("__name__", "")
     if module.startswith(_TORCH):
@@ -27,7 +27,7 @@ def refuse_data_loader() -> None:
 
 
 def read_by_number() -> DataLoaderError:
-    """Return the error for a DataLoader that reads a reader by number."""
+    """Return the error for a DataLoader that reads a reader's buckets by number."""
     return DataLoaderError(
         "do not pass a reader to a DataLoader, which reads buckets by number, in stored order, and "
         "gives all of them to every rank: iterate over the reader itself (for bucket in reader). "
@@ -37,15 +37,15 @@ def read_by_number() -> DataLoaderError:
 
 
 def repeating_workers(world_size: int) -> DataLoaderError | None:
-    """Return an error if this is one of several workers of a DataLoader, and they are not counted
-    as ranks; else None."""
+    """Return an error if this process is one of several workers of a DataLoader, and world_size
+    does not count these workers as ranks. Otherwise return None."""
     module = sys.modules.get(_TORCH)
     info = None if module is None else module.get_worker_info()
     if info is None or world_size % info.num_workers == 0:
         return None
     return DataLoaderError(
-        f"this is one of {info.num_workers} workers of a DataLoader, and the reader has "
+        f"this process is one of {info.num_workers} workers of a DataLoader, and the reader has "
         f"world_size {world_size}, so the workers would deliver the same buckets: use no workers "
-        "(num_workers=0; a reader needs none), or open the reader with rank * num_workers + "
-        "worker and world_size * num_workers"
+        "(num_workers=0), or open the reader with rank=rank * num_workers + worker and "
+        "world_size=world_size * num_workers"
     )

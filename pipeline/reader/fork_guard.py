@@ -18,7 +18,7 @@ class ForkedReaderError(RuntimeError):
 def opened_elsewhere() -> ForkedReaderError:
     """Return the error for a reader that is used in a forked process."""
     return ForkedReaderError(
-        "this reader was opened in another process, and each process would get the same buckets: "
+        "this reader was opened in another process, and both processes would get the same buckets: "
         "open a reader in each process, and count all these processes in rank and world_size"
     )
 
@@ -32,7 +32,7 @@ _FORK_AWARE: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
 def call_after_fork(listener: ForkAware) -> None:
-    """Call `listener.after_fork` after every fork, as long as the object exists."""
+    """Call `listener.after_fork` after every fork, as long as `listener` exists."""
     _FORK_AWARE.add(listener)
 
 

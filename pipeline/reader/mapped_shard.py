@@ -1,9 +1,10 @@
-"""A shard, mapped into memory and verified. It returns buckets without copying their tokens.
+"""Map a shard into memory, verify it, and return its buckets without copying their tokens.
 
-The reader hashes the whole file (14 GB/s) through the same mapping that it reads later, so it
-returns exactly the verified bytes. It does not detect a file that changes while it is mapped. When
-a shard is mapped for the first time, its buckets are checked as well (see `bucket_checks`). A
-compressed shard is decompressed as a whole, into anonymous memory.
+The reader hashes the whole file (14 GB/s) and later reads the buckets through the same mapping. The
+reader therefore returns exactly the verified bytes, as long as the file does not change while it is
+mapped. Such a change is not detected. When a shard is mapped for the first time, its buckets are
+checked, too (see `bucket_checks`). A compressed shard is decompressed as a whole, into anonymous
+memory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NOT_READABLE = (
     OverflowError,
     MemoryError,
 )
-"""Errors that pyarrow and numpy raise for a shard with inconsistent content."""
+"""Errors that pyarrow and numpy raise for inconsistent content of a shard."""
 
 
 class DamagedShardError(DatasetError):
@@ -48,8 +49,8 @@ def no_release() -> None:
 class MappedShard:
     """The buckets of one verified shard.
 
-    The mapping stays valid as long as any bucket in it is in use. `release` does not end the
-    mapping; it only unlocks the file in the cache.
+    The mapping stays valid as long as any of its buckets is in use. `release` does not end the
+    mapping. It only unlocks the file in the cache.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class MappedShard:
 
         Args:
             release: function that is called once, when the reader no longer needs the shard.
-            check_buckets: also check the buckets, unless a shard with this hash was checked before.
+            check_buckets: True to check the buckets, too. False is for a shard whose buckets were
+                checked before.
         Raises:
             DamagedShardError: the file is missing, differs from the manifest, or has buckets that
                 break a rule.
@@ -140,8 +142,8 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
 
     Raises:
         DamagedShardError: the file is missing, or differs from the manifest.
-        DatasetError: the file cannot be opened or mapped, for example without permission, or
-            when no file descriptors are left.
+        DatasetError: the file cannot be opened or mapped, for example because the process lacks
+            permission or has too many open files.
     """
     try:
         # the mapping stays valid after the file's descriptor is closed
@@ -171,8 +173,8 @@ def verified(content: pa.Buffer, entry: ShardEntry, name: str) -> pa.Buffer:
 def _static_cu_seqlens(columns: list[pa.ListArray], shape: BucketShape) -> NDArray[np.int32]:
     """Return cu_seqlens of all buckets, int32[buckets, slots + 1], read-only.
 
-    The capacity is repeated to fill each row. The array has 1.6 % of the shard's size for
-    buckets of 16,384 tokens, and 13 % for buckets of 1,024 tokens.
+    The capacity is repeated to fill each row. The size of the array is 1.6 % of the shard's size
+    with buckets of 16,384 tokens, and 13 % with buckets of 1,024 tokens.
     """
     lengths = np.concatenate([np.diff(numbers(column.offsets, np.int32)) for column in columns])
     rows = np.full((lengths.size, shape.slots + 1), shape.capacity, dtype=np.int32)

@@ -5,11 +5,11 @@
     with Mixture([("data/uniref50", 0.7), ("data/metagenomes", 0.3)], seed=1) as reader:
         ...
 
-Weights become whole shares: 0.7 and 0.3 become 7 and 3. Each run of 10 consecutive positions then
-holds exactly 7 buckets of the first dataset and 3 of the second. The seed and the run's number
-determine the order of the datasets within the run. With the same order in every run, a rank could
-always read from one dataset. Each dataset keeps its own order and its own epochs, even if the
-weights change at a position (`changes`).
+Weights become whole-number shares: 0.7 and 0.3 become 7 and 3. The positions are divided into runs
+of 10 consecutive positions. Each run holds exactly 7 buckets of the first dataset and 3 of the
+second. The seed and the run's number determine the order of the datasets within the run. If every
+run had the same order, a rank could always read from the same dataset. Each dataset keeps its own
+order and its own epochs, even if the weights change at a position (`changes`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TABLE: Final = 1 << 16
 
 @dataclass(eq=False, repr=False)
 class Mixture(ReaderOptions, GlobalCursor):
-    """This rank's buckets of several datasets. `shares` are their whole-numbered proportions.
+    """This rank's buckets of several datasets. `shares` are the datasets' whole-number proportions.
 
     See `ReaderOptions` for the keyword arguments.
 
@@ -47,18 +47,19 @@ class Mixture(ReaderOptions, GlobalCursor):
         DatasetError: one of the datasets is missing, damaged, or cannot be reached.
         InputError: no file system is installed for a URL's protocol.
         ValueError: the shares sum to more than MAX_RUN, the datasets differ in capacity or
-            vocabulary, the options of ranks contradict each other, or the cache cannot hold the
+            vocabulary, the options about ranks contradict each other, or the cache cannot hold the
             shards in use and the prefetched shards.
     """
 
     datasets: Sequence[tuple[str | Path, Weight]] | Mapping[str, Weight]
-    """(url, weight) of each dataset, or a dict of them. Weights are above 0 and need not sum to 1.
-    0.1 means exactly a tenth, not the nearest float. For a third, give Fraction(1, 3) or "1/3"."""
+    """A pair (url, weight) for each dataset, or a dict from url to weight. Weights are above 0 and
+    need not sum to 1. The weight 0.1 means exactly a tenth, not the nearest float. For a third,
+    give Fraction(1, 3) or "1/3"."""
     split: str = "train"
     """Split to read: train or valid."""
     changes: Sequence[tuple[int, Sequence[Weight]]] = ()
-    """(position, weights) of each change: from this position on, the datasets have these weights.
-    Positions are ascending."""
+    """A pair (position, weights) for each change of weights. The weights of the datasets hold from
+    this position on. Positions are ascending."""
 
     def __post_init__(self) -> None:
         datasets = _pairs(self.datasets)
@@ -75,8 +76,8 @@ class Mixture(ReaderOptions, GlobalCursor):
             needed = sum(member.working_set(ranks.step) for member in splits)
             if needed > limit:
                 raise ValueError(
-                    f"cache_bytes is {self.cache_bytes}, "
-                    f"reading these {len(splits)} datasets needs {needed}"
+                    f"cache_bytes is {self.cache_bytes}, but "
+                    f"reading these {len(splits)} datasets needs {needed} bytes"
                 )
         except BaseException:
             _stop(splits)
@@ -101,7 +102,7 @@ def _pairs(datasets: object) -> list[tuple[str | Path, Weight]]:
     """Return datasets as (url, weight) pairs.
 
     Raises:
-        ValueError: they are neither pairs nor a dict.
+        ValueError: `datasets` is neither a list of pairs nor a dict.
     """
     pairs = list(datasets.items()) if isinstance(datasets, Mapping) else datasets
     if not isinstance(pairs, list | tuple) or not all(
@@ -115,7 +116,7 @@ def _pairs(datasets: object) -> list[tuple[str | Path, Weight]]:
 
 
 def _digest(splits: Sequence[SplitReader], phases: Sequence[Phase]) -> str:
-    """Return the xxh3_128 of everything that determines the order, except the seed."""
+    """Return the xxh3_128 of all inputs that determine the order, except the seed."""
     members = zip(splits, phases[0].shares, strict=True)
     identity: list[list[str | int]] = [[member.manifest.digest, share] for member, share in members]
     identity += [[phase.begin, *phase.shares] for phase in phases[1:]]
@@ -139,8 +140,8 @@ def _take(
 def _next_use(splits: Sequence[SplitReader], shares: Sequence[int]) -> Iterator[str]:
     """Yield hashes of all datasets' shards in the order of their next use.
 
-    The shards of a dataset with a smaller share are used later. The cache needs only an estimate,
-    so later changes of the weights are ignored.
+    A smaller share of a dataset delays the use of its shards. Later changes of the weights are
+    ignored, because the cache needs only an estimate.
     """
     ahead = [
         ((distance / share, digest) for distance, digest in member.uses())
@@ -162,7 +163,7 @@ def _common_shape(splits: Sequence[SplitReader]) -> BucketShape:
             if ours != theirs:
                 raise ValueError(
                     f"{other.url} has {field} {theirs!r}, {splits[0].url} has {ours!r}; "
-                    "the datasets of a mixture need the same"
+                    f"all datasets of a mixture must have the same {field}"
                 )
     return BucketShape(
         capacity=splits[0].shape.capacity,

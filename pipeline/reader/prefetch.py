@@ -12,12 +12,12 @@ from pipeline.reader.mapped_shard import MappedShard
 from pipeline.storage.retries import ClosedError
 
 _THREADS: Final = 4
-"""Maximum number of shards that are fetched or verified at once."""
+"""Maximum number of threads. Each thread fetches, verifies and maps one shard at a time."""
 _JOIN_SECONDS: Final = 10.0
 
 
 class ShardLoader:
-    """Holds the shards in use, and opens the next shards ahead of use."""
+    """Holds the shards in use, and opens the next shards before they are needed."""
 
     def __init__(
         self, open_shard: Callable[[int], MappedShard], *, threads: int, stopped: threading.Event
@@ -46,7 +46,7 @@ class ShardLoader:
                 raise ClosedError()
             let_go, self._wanted = self._wanted, {}
             for shard in dict.fromkeys(shards):
-                # skip repetitions, which are frequent in a small dataset
+                # shards repeat in a small dataset, where an epoch has few shards
                 self._wanted[shard] = let_go.pop(shard) if shard in let_go else Future()
             self._queue = deque(
                 shard for shard, future in self._wanted.items() if _is_pending(future)
@@ -111,13 +111,13 @@ class ShardLoader:
 
 
 def _is_pending(future: Future[MappedShard]) -> bool:
-    """Whether no thread has begun to open the shard."""
+    """Return True if no thread has begun to open the shard."""
     return not future.running() and not future.done()
 
 
 def _let_go(futures: Iterable[Future[MappedShard]]) -> None:
-    """Release shards that are no longer wanted. If a thread is still opening a shard, the shard is
-    released as soon as it is open."""
+    """Release shards that are no longer wanted. A shard that a thread is still opening is released
+    as soon as the shard is open."""
     for future in futures:
         if not future.cancel():
             future.add_done_callback(_release)

@@ -12,28 +12,28 @@ from schemas.text.byte_size import parse_bytes
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ReaderOptions:
-    """Keyword arguments of both readers, which inherit them as dataclass fields."""
+    """Keyword arguments of `ShardReader` and `Mixture`, which inherit this class."""
 
     seed: int = 0
     """Seed of the order. It must be the same on every rank."""
     rank: int = 0
-    """Rank, as in torch.distributed. Rank r of W reads the positions that are r modulo W."""
+    """Rank, as in torch.distributed. Rank r of W ranks reads positions r, r + W, r + 2 W …"""
     world_size: int = 1
     """Number of ranks."""
     context_parallel: int = 1
-    """Number of consecutive ranks that get the same buckets. If it is more than 1, r and W above
-    refer to groups of such ranks: r numbers the groups, and W is world_size / context_parallel."""
+    """Number of consecutive ranks that get the same buckets. These ranks form a group. If groups
+    have several ranks, r is the number of the group, and W is world_size / context_parallel."""
     buckets_per_step: int = 0
-    """Number of buckets of all ranks in one optimizer step, a multiple of W. 0 means W."""
+    """Number of buckets in one optimizer step, over all ranks: a multiple of W. 0 means W."""
     cache_dir: str | Path | None = None
     """Folder on a local disk for shards of remote datasets, shared by all processes of the node.
-    None means $XDG_CACHE_HOME/thdpack. A dataset in a local path is cached only if this folder is
-    given, which is useful if that path is on a network file system."""
+    None means $XDG_CACHE_HOME/thdpack. A dataset in a local path is cached only if cache_dir is
+    given. Give cache_dir if the local path is on a network file system."""
     cache_bytes: int | str = DEFAULT_BYTES
-    """Maximum bytes of all shards in cache_dir, as a number or a text such as "20G". Other files in
-    it do not count."""
+    """Maximum size of all shards in cache_dir, as a number of bytes or a text such as "20G". Other
+    files in cache_dir do not count."""
     prefetch: int = 4
-    """Number of shards of each dataset to fetch, verify and map ahead of those in use. With 0, the
+    """Number of shards of each dataset to fetch, verify and map before they are needed. With 0, the
     reader starts no threads."""
 
     @property

@@ -4,7 +4,7 @@
 
     with ShardReader("data/uniref50", rank=rank, world_size=world_size) as reader:
         reader.load_state_dict(checkpoint["reader"])  # saved at any world size
-        for bucket in reader:  # endless; epochs follow one another
+        for bucket in reader:  # endless, epoch after epoch
             ...
 
 Reading a bucket takes a few microseconds, so no worker processes are needed. Threads fetch, verify
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BLOCK: Final = 8192
-"""Number of positions computed at once: enough to make numpy's overhead small."""
+"""Number of positions computed at once. With this many positions, numpy's overhead is small."""
 
 
 @dataclass(eq=False, repr=False)
@@ -46,8 +46,8 @@ class ShardReader(ReaderOptions, GlobalCursor):
         DatasetError: the dataset or split is missing, damaged, or cannot be reached.
         InputError: no file system is installed for the URL's protocol. The message names the
             package to install.
-        ValueError: the options of ranks contradict each other, seed or prefetch is out of range, or
-            the cache cannot hold the shards in use and the prefetched shards.
+        ValueError: the options about ranks contradict each other, seed or prefetch is out of range,
+            or the cache cannot hold the shards in use and the prefetched shards.
     """
 
     url: str | Path
@@ -72,7 +72,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
         if limit < needed:
             self.close()
             raise ValueError(
-                f"cache_bytes is {self.cache_bytes}, but {self.url} needs {needed} "
+                f"cache_bytes is {self.cache_bytes}, but {self.url} needs {needed} bytes "
                 f"for the shards in use and {self.prefetch} prefetched shards"
             )
 
@@ -94,13 +94,13 @@ class ShardReader(ReaderOptions, GlobalCursor):
         return self._split.buckets
 
     def __getitem__(self, number: int) -> Bucket:
-        """Return a bucket by its number in stored order, 0 … len - 1. Its `position` is -1.
+        """Return a bucket by its number in stored order, 0 … len - 1. The bucket's position is -1.
 
         `thdpack inspect --bucket` uses the same numbers.
 
         Raises:
             IndexError: no bucket has this number.
-            DataLoaderError: torch's DataLoader reads this reader as its dataset.
+            DataLoaderError: torch's DataLoader uses this reader as its dataset.
         """
         refuse_data_loader()
         return self._split.bucket(number)
@@ -126,7 +126,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
         Args:
             number: the bucket's number in stored order; see `number_at`.
         Raises:
-            IndexError: there is no such bucket.
+            IndexError: no bucket has this number.
         """
         return self._split.records(number)
 

@@ -53,7 +53,7 @@ class SplitReader:
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed is {seed}, expected 0 ≤ seed < 2^64")
         if prefetch < 0:
-            raise ValueError(f"prefetch is {prefetch}, expected a number of shards from 0")
+            raise ValueError(f"prefetch is {prefetch}, expected a number of shards, at least 0")
         self._stopped = threading.Event()
         self.manifest: Manifest = read_manifest(url, stopped=self._stopped)
         self.url, self.shape = url, BucketShape.of(self.manifest)
@@ -82,7 +82,7 @@ class SplitReader:
         call_after_fork(self)
 
     def _open_cache(self, options: ReaderOptions) -> ShardCache | None:
-        """Open the cache of a remote dataset. For a local one, do so only if cache_dir is given."""
+        """Return the cache of the dataset; None for a local dataset if cache_dir is not given."""
         if self._folder is not None and options.cache_dir is None:
             return None
         url = self.url if self._folder is None else self._folder.absolute().as_uri()
@@ -98,7 +98,8 @@ class SplitReader:
 
         Args:
             shape: shape that fits the buckets of all datasets of the mixture.
-            next_use: yields hashes of all datasets' shards in the order of their next use.
+            next_use: function that yields hashes of all datasets' shards, in the order of their
+                next use.
         """
         self.shape, self._next_use = shape, next_use
 
@@ -107,7 +108,7 @@ class SplitReader:
         return (digest for _, digest in self.uses())
 
     def after_fork(self) -> None:
-        """Replace locks that another thread may hold. Reading buckets by number still works."""
+        """Replace locks that another thread may have held. Then buckets can be read by number."""
         self._numbered_lock, self._count = threading.Lock(), threading.Lock()
 
     @property
@@ -121,10 +122,11 @@ class SplitReader:
         return self._cache.bytes_fetched if self._cache else 0
 
     def working_set(self, step: int) -> int:
-        """Return the number of bytes that the cache must hold; 0 without a cache.
+        """Return the number of bytes that the cache must have room for; 0 without a cache.
 
-        Shards of the window, prefetched shards, and the shards of one step of `step` buckets are
-        in use at once. The result assumes that they are the largest shards of the split.
+        Three kinds of shards are in use at once: those of the window, the prefetched shards, and
+        those that hold the `step` buckets of one step. The result assumes that the shards in use
+        are the largest shards of the split.
         """
         if self._cache is None:
             return 0
@@ -177,7 +179,9 @@ class SplitReader:
         return self._numbered(number, lambda shard, row: shard.bucket(row, -1))
 
     def records(self, number: int) -> NDArray[np.int64]:
-        """Return the ordinal of the record of each sequence in a bucket, int64[num_seqs].
+        """Return the record of each sequence in a bucket, int64[num_seqs].
+
+        A record is given by its ordinal, which is its position in the input order.
 
         Raises:
             IndexError, ClosedError: see `bucket`.
@@ -187,7 +191,9 @@ class SplitReader:
     def _numbered(self, number: int, read: Callable[[MappedShard, int], T]) -> T:
         """Call `read` with the shard and row of a bucket, and return its result."""
         if not 0 <= number < self.buckets:
-            raise IndexError(f"no bucket {number}: the split has {self.buckets}, counted from 0")
+            raise IndexError(
+                f"no bucket {number}: the split has {self.buckets} buckets, numbered from 0"
+            )
         shard = int(np.searchsorted(self._first_numbers, number, side="right")) - 1
         row = number - int(self._first_numbers[shard])
         mapped = self._mapped.get(shard)
@@ -202,7 +208,7 @@ class SplitReader:
             return read(self._last_numbered[1], row)
 
     def stop(self) -> None:
-        """End the threads; release shards and locks."""
+        """End the threads, and release shards and locks."""
         self._loader.stop()
         self._mapped = {}
         with self._numbered_lock:
@@ -214,7 +220,7 @@ class SplitReader:
             self._last_numbered = None
 
     def _enter(self, epoch: int, window: int) -> None:
-        """Release shards that this window does not need, and prefetch the next ones."""
+        """Release the shards that this window does not need, and prefetch the next shards."""
         if self._mapped and self._place == (epoch, window):
             return
         self._place = epoch, window
@@ -239,8 +245,8 @@ class SplitReader:
     def uses(self) -> Iterator[tuple[int, str]]:
         """Yield the next uses of shards, over two epochs, beginning with the current window.
 
-        Each item is a pair: the number of buckets that are read before the use, and the shard's
-        hash.
+        Each item is a pair: the number of buckets that are read before a shard is used, and the
+        hash of this shard.
         """
         epoch, window = self._place
         after = islice(self._order.shards_after(epoch, window), 2 * len(self._entries))

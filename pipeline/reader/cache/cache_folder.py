@@ -1,9 +1,10 @@
-"""A folder of bounded size that unrelated processes and jobs can share.
+"""A folder of cached shards, of bounded size, that unrelated processes and jobs can share.
 
+A shard is a file `HASH.arrow`. While a process fetches a shard, the file is named `HASH.part`.
 Locks (flock) show which files are in use. The kernel releases the locks of a killed process. A
-process that fetches a shard holds an exclusive lock on its .part file. Each process that has mapped
-a file holds a shared lock on it. Locked files are not evicted, because removing a mapped file would
-free no space. A .part file counts towards the limit with the size that it will have when complete.
+process that fetches a shard holds an exclusive lock on the .part file. Each process that has mapped
+a shard holds a shared lock on the shard's file. Locked files are not evicted, because removing a
+mapped file would free no space. A .part file counts towards the limit with its complete size.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from pipeline.storage.retries import CacheError, ClosedError
 DEFAULT_BYTES: Final = 32 << 30
 """Default size limit of a cache, in bytes."""
 ROOM_SECONDS: Final = 120.0
-"""Longest wait for space that other processes use, in seconds."""
+"""Longest wait, in seconds, until other processes free space."""
 LOCK_SECONDS: Final = 600.0
-"""Longest wait for a shard that another process fetches, in seconds: far longer than a fetch."""
+"""Longest wait, in seconds, for a shard that another process fetches. A fetch takes far less."""
 
 _TICK: Final = 0.05
 _LOCK_NAME: Final = "lock"
@@ -49,8 +50,8 @@ class CacheFolder:
         """Open or create the folder, and remove unfinished files of killed processes.
 
         Args:
-            limit: maximum size of all shards in the folder together, in bytes.
-            next_use: returns the shards' hashes in the order of their next use.
+            limit: maximum total size of the shards in the folder, in bytes.
+            next_use: function that returns the shards' hashes in the order of their next use.
             stopped: event that ends every wait.
         Raises:
             CacheError: the folder cannot be made or written.
@@ -60,7 +61,7 @@ class CacheFolder:
             self._evict(0)
 
     def open_locked(self, path: Path) -> int | None:
-        """Return a descriptor with a shared lock on a file of the cache; None if it is missing."""
+        """Return a descriptor of a cached file, with a shared lock; None if the file is missing."""
         while True:
             with self.errors():
                 try:
@@ -70,18 +71,18 @@ class CacheFolder:
             with closing_on_error(descriptor):
                 if self.lock(descriptor, fcntl.LOCK_SH, path):
                     return descriptor
-            os.close(descriptor)  # the file was evicted between the two calls
+            os.close(descriptor)  # the file was evicted after it was opened and before the lock
 
     def open_part(self, part: Path) -> int:
-        """Return a descriptor of an unfinished file, created if it is missing."""
+        """Return a descriptor of a .part file. Create the file if it is missing."""
         with self.errors():
             self.path.mkdir(parents=True, exist_ok=True)
             return os.open(part, _MAKE, 0o644)
 
     def lock(self, descriptor: int, kind: int, path: Path) -> bool:
-        """Wait for a lock on an open file; return False, without a lock, if the file was removed.
+        """Wait for a lock on an open file. If the file was removed, return False without a lock.
 
-        Renaming a .part file to its final name also counts as removing it.
+        A .part file that was renamed to its final name counts as removed.
 
         Raises:
             CacheError: another process has held the lock for LOCK_SECONDS.
@@ -94,8 +95,8 @@ class CacheFolder:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise CacheError(
-                        f"{path}: another process has had it locked for {LOCK_SECONDS:g} s; "
-                        "is it stopped?"
+                        f"{path}: another process has locked this file for {LOCK_SECONDS:g} s; "
+                        "check whether that process is stopped"
                     ) from None
                 if self._stopped.wait(pause):
                     raise ClosedError() from None
@@ -103,14 +104,14 @@ class CacheFolder:
             else:
                 if is_at(descriptor, path):
                     return True
-                # release the lock: the file was published just now, and other processes need it
+                # release the lock: the file was renamed just now, and other processes need the file
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         return False
 
     def publish(self, descriptor: int, part: Path, path: Path) -> bool:
-        """Give a finished .part its final name; return False if it was removed meanwhile."""
+        """Give a complete .part file its final name. If the file was removed, return False."""
         with self._locked():
-            # lock the folder: a process that adds up sizes could otherwise miss the renamed file
+            # lock the folder: without the lock, a process that adds up sizes could miss the file
             if not is_at(descriptor, part):
                 return False
             with self.errors():
@@ -118,7 +119,7 @@ class CacheFolder:
         return True
 
     def reserve(self, descriptor: int, size: int, name: str) -> None:
-        """Evict files until `size` more bytes fit, and set an open .part file to that size.
+        """Evict files until `size` more bytes fit. Set an open .part file to `size` bytes.
 
         Raises:
             CacheError: no space became free in ROOM_SECONDS, because files in use were locked.
@@ -126,7 +127,7 @@ class CacheFolder:
         """
         deadline = time.monotonic() + ROOM_SECONDS
         with self.errors():
-            # remove the bytes that a killed process wrote, which would be counted twice
+            # remove the bytes that a killed process wrote, because they would be counted twice
             os.truncate(descriptor, 0)
         while True:
             with self._locked():
@@ -138,17 +139,17 @@ class CacheFolder:
             if time.monotonic() > deadline:
                 raise CacheError(
                     f"{self.path}: no room for {name}: {missing} bytes are missing, because this "
-                    "and other processes use the rest; raise cache_bytes "
-                    f"(now {self._limit}) or give each job a cache_dir of its own"
+                    "and other processes use all cached shards; raise cache_bytes "
+                    f"(now {self._limit}) or give each job its own cache_dir"
                 )
             if self._stopped.wait(_TICK):
                 raise ClosedError()
 
     def _evict(self, wanted: int) -> int:
-        """Remove leftovers of killed processes, then unused files until `wanted` more bytes fit.
+        """Remove .part files of killed processes, then unused files until `wanted` more bytes fit.
 
         Returns:
-            Bytes that are still missing.
+            Number of bytes that are still missing; 0 or less if `wanted` bytes fit.
         """
         files, used = self._files()
         missing = used + wanted - self._limit
@@ -161,8 +162,8 @@ class CacheFolder:
         def order(name: str) -> tuple[bool, int, int]:
             """Return the key that sorts files for eviction.
 
-            Shards of other readers come first, beginning with the longest unused. Shards of this
-            reader follow, beginning with the one whose next use is latest.
+            Shards of other readers come first, in the order of their last use. Shards of this
+            reader follow, and the shard with the latest next use is the first of them.
             """
             return name in rank, -rank.get(name, 0), files[name][1]
 
@@ -198,7 +199,7 @@ class CacheFolder:
         return files, used
 
     def _remove_unlocked(self, path: Path) -> bool:
-        """Remove a file unless a process holds a lock on it; return whether it was removed."""
+        """Remove a file that no process has locked. Return True if the file was removed."""
         with self.errors():
             try:
                 descriptor = os.open(path, _READ)
@@ -224,7 +225,7 @@ class CacheFolder:
             reason = error.strerror or error
             raise CacheError(
                 f"{self.path}: the cache cannot be used: {reason}; "
-                "make room there or choose another cache_dir"
+                "free space in this folder or choose another cache_dir"
             ) from error
 
     @contextmanager
@@ -262,7 +263,7 @@ def default_cache_dir() -> Path:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether `path` is still the name of this open file."""
+    """Return True if `path` is still the name of an open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """A bounded folder of verified shards, shared by the processes of a node.
 
-A file is named after the xxh3_128 of its content, so that datasets share equal shards. The cache
-writes a shard to a .part file, verifies it, and renames it. The folder must be on a local disk.
-See `cache_folder` for locks and eviction.
+The name of a file is the xxh3_128 of its content. Datasets with equal shards therefore share files.
+The cache writes a shard to a .part file, verifies the file, and renames it. The folder must be on a
+local disk. See `cache_folder` for locks and eviction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from schemas.manifest_entries import ShardEntry
 
 
 class ShardCache:
-    """Shards of a remote dataset, fetched when they are needed."""
+    """Shards of a remote dataset. The cache fetches a shard when the shard is needed."""
 
     def __init__(
         self, folder: Path, limit: int, store: RemoteStore, next_use: Callable[[], Iterable[str]]
@@ -50,7 +50,7 @@ class ShardCache:
     def open(
         self, entry: ShardEntry, shape: BucketShape, *, check_buckets: bool = True
     ) -> MappedShard:
-        """Return a shard, mapped and verified. Fetch it if it is missing or damaged.
+        """Return a shard, mapped and verified. Fetch the shard if its file is missing or damaged.
 
         Args:
             check_buckets: see MappedShard.
@@ -68,8 +68,8 @@ class ShardCache:
         if descriptor is None:
             descriptor = self._fetch(entry, path)
         with closing_on_error(descriptor):
-            with suppress(PermissionError):  # another user's file
-                # set the time of last use, by which other jobs choose files to evict
+            with suppress(PermissionError):  # the file belongs to another user
+                # set the time of last use, from which other jobs choose files to evict
                 os.utime(descriptor)
             try:
                 return MappedShard(
@@ -81,25 +81,25 @@ class ShardCache:
                 )
             except DamagedShardError:
                 if is_at(descriptor, path):
-                    # safe for other processes: their verified mappings stay valid
+                    # other processes are not affected, because their mappings stay valid
                     path.unlink(missing_ok=True)
                 raise
             except DatasetError as error:
-                # no more descriptors or mappings are available, but the file may be intact
+                # the process has no free descriptors or mappings, but the file may be intact
                 raise CacheError(str(error)) from error
 
     def _fetch(self, entry: ShardEntry, path: Path) -> int:
-        """Fetch a shard, or wait while another process fetches it.
+        """Fetch a shard, or wait while another process fetches the same shard.
 
         Returns:
-            Descriptor of the file, which holds a shared lock.
+            Descriptor of the file. The descriptor holds a shared lock.
         """
         part = path.with_suffix(".part")
         while True:
             descriptor = self._folder.open_part(part)
             with closing_on_error(descriptor):
                 locked = self._folder.lock(descriptor, fcntl.LOCK_EX, part)
-                # another process may have published the shard during the wait, or just before this
+                # another process may have completed the shard during the wait, or just before this
                 # process created the .part file
                 published = self._folder.open_locked(path)
                 if published is None and locked:
@@ -118,7 +118,7 @@ class ShardCache:
         """Write a shard into its locked .part file, verify the file, and publish it.
 
         Raises:
-            DamagedShardError: the store sent other bytes than the manifest says.
+            DamagedShardError: the store sent bytes that differ from the manifest.
         """
         try:
             self._folder.reserve(descriptor, entry.bytes, entry.name)

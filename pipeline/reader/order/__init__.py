@@ -1,4 +1,4 @@
-"""Order of buckets: pure functions of positions, that every rank computes for itself.
+"""Order of buckets: pure functions of positions, which every rank computes for itself.
 
-`global_order` is the order of one dataset, `mixture_order` that of several.
+`global_order` has the order of one dataset, and `mixture_order` the order of a mixture of datasets.
 """

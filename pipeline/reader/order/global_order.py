@@ -1,10 +1,10 @@
 """The global order of buckets, a pure function of bucket counts, seed, epoch and position.
 
-In each epoch, the shards are permuted first. Then buckets are permuted inside each window, which is
-a group of WINDOW_SHARDS consecutive shards, so that a reader needs few shards at a time. The tables
-of an epoch have one entry per shard. A bucket's place inside its window is computed, not stored, so
-the time to find a bucket does not depend on its position. The time is about 0.2 µs per bucket for
-8,192 positions at once, and 0.5 µs for 1,024.
+In each epoch, the shards are permuted first. A window is a group of WINDOW_SHARDS consecutive
+shards. The buckets of each window are permuted inside the window, and a reader therefore needs few
+shards at a time. The tables of an epoch have one entry per shard. A bucket's place inside its
+window is computed, not stored. The time to find a bucket does not depend on its position: about
+0.2 µs per bucket for 8,192 positions at once, and 0.5 µs per bucket for 1,024 positions.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from schemas.splitmix import mix, mix_all
 
 WINDOW_SHARDS: Final = 4
-"""Number of shards whose buckets are shuffled together. Another value results in another order, and
-needs another STATE_VERSION."""
+"""Number of shards whose buckets are shuffled together. If you change this number, the order
+changes, and STATE_VERSION must change, too."""
 
 POSITIONS: Final = 1 << 62
-"""Upper limit of positions, so that sums of positions fit into int64."""
+"""All positions are below this limit, and sums of positions therefore fit into int64."""
 
 _ROUNDS: Final = 6
 
@@ -33,10 +33,11 @@ def permuted(
     """Return the images of `values`, int64[n], under a keyed permutation of 0..size - 1.
 
     Args:
-        key: one key for all values, or uint64[n], a key for each.
-    Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) on the next power of two. It is
-        applied to a value until the result is below `size` (cycle walking, Black & Rogaway, CT-RSA
-        2002). On average, a value needs fewer than two applications.
+        key: one key for all values, or uint64[n], a key for each value.
+    Source: a Feistel network (Luby & Rackoff, SIAM J. Comput. 1988) permutes 0..P - 1, where P is
+        the next power of two. The network is applied to a value until the result is below `size`
+        (cycle walking, Black & Rogaway, CT-RSA 2002). On average, a value needs fewer than two
+        applications.
     """
     if size == 1:
         return np.zeros_like(values)
@@ -75,7 +76,7 @@ class EpochOrder:
         self.starts = np.append(self._edges[:-1:WINDOW_SHARDS], self._edges[-1])
 
     def window_at(self, offset: int) -> int:
-        """Return the window that holds a position of the epoch."""
+        """Return the number of the window that holds a position of the epoch."""
         return int(np.searchsorted(self.starts, offset, side="right")) - 1
 
     def window_shards(self, window: int) -> list[int]:
@@ -86,7 +87,10 @@ class EpochOrder:
     def locate(
         self, window: int, offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return shard and row, int64[n] each, of the epoch's positions `offsets` in `window`."""
+        """Return shard and row of buckets, int64[n] each.
+
+        offsets: int64[n], positions in the epoch, all in `window`
+        """
         start = int(self.starts[window])
         inside = permuted(
             offsets - start, int(self.starts[window + 1]) - start, mix_all(self._key, window)
@@ -98,7 +102,7 @@ class EpochOrder:
 
 
 class Order:
-    """The endless order of one split's buckets; epochs follow one another."""
+    """The endless order of one split's buckets, epoch after epoch."""
 
     def __init__(self, counts: list[int], seed: int) -> None:
         """`counts`: number of buckets in each shard, at least 1."""
@@ -108,7 +112,7 @@ class Order:
         self.buckets = int(self._counts.sum())
 
     def epoch(self, number: int) -> EpochOrder:
-        """Return the order of an epoch. The two latest results are cached."""
+        """Return the order of an epoch. The orders of this epoch and its neighbours stay cached."""
         order = self._epochs.get(number)
         if order is None:
             order = EpochOrder(self._counts, self._seed, number)
@@ -126,7 +130,7 @@ class Order:
             epoch, done = epoch + 1, 0
 
     def locate(self, position: int) -> tuple[int, int]:
-        """Return shard and row of one position.
+        """Return shard and row of the bucket at a position.
 
         Raises:
             ValueError: the position is not in 0 … 2^62 - 1.

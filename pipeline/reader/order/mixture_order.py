@@ -1,4 +1,7 @@
-"""Dataset of each position of a mixture, and the position in that dataset."""
+"""Assign the positions of a mixture to datasets, and to positions in these datasets.
+
+A run is a group of consecutive positions in which a mixture reaches its exact proportions.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from schemas.splitmix import mix_all
 Weight = float | str | Fraction
 
 MAX_RUN: Final = 10_000
-"""Maximum number of positions in which a mixture reaches its exact proportions."""
+"""Maximum number of positions in a run."""
 
 
 def whole_shares(weights: Sequence[Weight]) -> tuple[int, ...]:
@@ -37,14 +40,14 @@ def whole_shares(weights: Sequence[Weight]) -> tuple[int, ...]:
         if exact[-1] <= 0:
             raise ValueError(f"weight {weight!r} is not above 0")
     if not exact:
-        raise ValueError("a mixture of no datasets")
+        raise ValueError("a mixture needs at least one dataset")
     common = math.lcm(*(weight.denominator for weight in exact))
     shares = [int(weight * common) for weight in exact]
     shares = [share // math.gcd(*shares) for share in shares]
     if sum(shares) > MAX_RUN:
         raise ValueError(
-            f"the proportions of weights {list(weights)} are exact only after {sum(shares)} "
-            f"buckets, and the limit is {MAX_RUN}: round the weights, or write 1/3 as '1/3'"
+            f"weights {list(weights)} need {sum(shares)} buckets to reach their exact proportions, "
+            f"and the limit is {MAX_RUN} buckets: round the weights, or write 1/3 as '1/3'"
         )
     return tuple(shares)
 
@@ -72,11 +75,11 @@ def assigned(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase:
-    """Positions that have the same weights.
+    """Consecutive positions of a mixture at which the weights do not change.
 
-    begin: first position.
-    shares: whole-numbered proportions of the datasets.
-    offsets: number of buckets of each dataset at earlier positions.
+    begin: first position
+    shares: proportions of the datasets, as whole numbers
+    offsets: number of buckets of each dataset at earlier positions
     """
 
     begin: int
@@ -92,8 +95,8 @@ def phases_of(
     """Return the phases of a mixture, in order.
 
     Raises:
-        ValueError: weights are not numbers above 0, a change has another number of weights than
-            there are datasets, or positions are not ascending and above 0.
+        ValueError: a weight is not a number above 0, a change has too few or too many weights, or
+            positions are not ascending and above 0.
     """
     phases = [Phase(begin=0, shares=whole_shares(weights), offsets=(0,) * len(weights))]
     for position, changed in changes:
@@ -114,7 +117,10 @@ def phases_of(
 
 
 def _counts(length: int, phase: Phase, seed: int) -> tuple[int, ...]:
-    """Return the number of buckets of each dataset before the end of a phase of this length."""
+    """Return the number of buckets of each dataset before the end of a phase.
+
+    length: number of positions in the phase
+    """
     runs, rest = divmod(length, sum(phase.shares))
     last = np.arange(length - rest, length)
     datasets = assigned(last, phase.shares, seed ^ phase.begin)[0] if rest else last

@@ -116,7 +116,7 @@ def test_weights_are_exact_decimals() -> None:
     assert whole_shares([300, 100]) == (3, 1)
     assert whole_shares([5]) == (1,)
     for weights, message in [
-        ([], "no datasets"),
+        ([], "at least one dataset"),
         ([0.5, 0], "above 0"),
         ([1, -1], "above 0"),
         (["a"], "not a number"),

@@ -80,7 +80,7 @@ def test_a_state_that_does_not_fit_is_refused_with_the_reason(
             ({**state, "position": -1}, "position -1"),
             ({**state, "position": 1.5}, "position 1.5"),
             ({**state, "position": True}, "position True"),
-            ({**state, "position": 1 << 62}, "below 2.62"),
+            ({**state, "position": 1 << 62}, "to 2.62 - 1"),
         ]:
             with pytest.raises(StateError, match=reason):
                 reader.load_state_dict(wrong)

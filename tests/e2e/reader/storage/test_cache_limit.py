@@ -189,7 +189,7 @@ def test_a_cache_full_of_shards_in_use_is_an_error(
         tokens(one, 20)
         two._split._cache._folder._limit = two._split.working_set(1)  # type: ignore[union-attr] (too small for both readers)
         with pytest.raises(
-            DatasetError, match=r"other processes use the rest; raise cache_bytes \(now \d+\)"
+            DatasetError, match=r"use all cached shards; raise cache_bytes \(now \d+\)"
         ):
             tokens(two, 40)
         one.close()
