@@ -43,7 +43,7 @@ def test_one_of_a_thing_is_singular(run: Run, tmp_path: Path) -> None:
     assert "cropped  1 record to 1,022 residues: 378 residues left out" in built
     assert "(at most 1 sequence in a bucket of" in built
     assert "1 sequence, 1,024 of 16,384 tokens" in run("inspect", out, "--bucket", "0").stdout
-    assert "1 record in, 1 kept, 0 duplicates" in run("stats", out).stdout
+    assert "1 input record: 1 kept, 0 duplicates" in run("stats", out).stdout
 
 
 def test_gap_characters_are_counted(run: Run, tmp_path: Path) -> None:

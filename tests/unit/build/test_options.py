@@ -170,7 +170,7 @@ def test_memory_is_refused_for_a_remote_cluster() -> None:
         ),
         (
             ["plan-tasks", "x", "--out", "s3://b/y", "--scratch", "/tmp"],
-            "planned tasks run on others",
+            "but other machines run the tasks",
         ),
     ],
 )
