@@ -31,6 +31,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from schemas.errors import CheckpointError
+from schemas.text.phrases import plural
 from trainer.checkpoints.atomic_write import PARTIAL, publish
 from trainer.checkpoints.hashed_storage import CheckedReader, HashedWriter
 from trainer.checkpoints.latest import last_checkpoint, names, publish_checkpoint
@@ -171,8 +172,8 @@ class Checkpoints:
             missing = sorted(set(wanted) - set(saved_shapes))
             if missing:
                 raise CheckpointError(
-                    f"{path} lacks {missing[0]} and {len(missing) - 1} more tensors: "
-                    "the checkpoint belongs to another model"
+                    f"{path} lacks {plural(len(missing), 'tensor')}, the first of which is "
+                    f"{missing[0]}: the checkpoint belongs to another model"
                 )
             _check_shapes(path, saved_shapes, wanted, optional)
             dcp.load(wanted, storage_reader=reader, process_group=self._topology.checkpoint_group)
