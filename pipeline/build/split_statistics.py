@@ -62,8 +62,8 @@ class SplitStatistics:
 
         Args:
             lengths: int64[N], real tokens of each sequence.
-            spans: int64[N], tokens of each sequence, length-multiple padding included. Attention
-                processes this padding, too.
+            spans: int64[N], tokens of each sequence, including the padding that --length-multiple
+                adds. Attention processes this padding, too.
             bucket: int64[N], bucket of each sequence, 0 … B - 1.
             tail: int64[B], number of padding tokens after the last sequence.
             tail_pieces: int64[B], number of tail pieces.

@@ -41,7 +41,7 @@ class ReaderSpeed:
             for p, value in zip(_PERCENTILES, self.latency, strict=True)
         )
         return [
-            ("first bucket", f"{self.first_bucket:.3f} s after the start of opening the dataset"),
+            ("first bucket", f"{self.first_bucket:.3f} s, including the opening of the dataset"),
             (
                 "speed",
                 f"{self.tokens / self.seconds / 1e6:,.1f} M tokens/s, "

@@ -151,7 +151,7 @@ class SplitReport:
     spread: coefficient of variation of Σ length² over buckets
     peak: largest Σ length² of a bucket, divided by the mean over buckets
     seqs_max: largest number of sequences in a bucket
-    fill_counts: number of buckets by fill, in percent
+    fill_counts: number of buckets by fill; the edges are in percent
     cost_counts: number of buckets by Σ length²
     sequences_counts: number of buckets by number of sequences
     """
@@ -238,7 +238,7 @@ class DuplicateFlow:
 class Report:
     """Statistics of a dataset or of raw FASTA.
 
-    For FASTA, `splits` holds predictions, of which only `bytes` is approximate.
+    For FASTA, `splits` holds predictions. `bytes` is approximate; all other numbers are exact.
 
     name: name of the dataset or of the inputs, as given on the command line
     thdpack: version of thdpack that made the report

@@ -71,7 +71,7 @@ class ObjectFolder:
         self, name: str, *, durable: bool = True, finisher: Finisher | None = None
     ) -> Iterator[HashingWriter]:
         with self._spool_errors(name):
-            file = tempfile.NamedTemporaryFile(prefix="thdpack-", buffering=0)  # noqa: SIM115 (it may be uploaded later)
+            file = tempfile.NamedTemporaryFile(prefix="thdpack-", buffering=0)  # noqa: SIM115 (`finish` closes the file)
             writer = HashingWriter(cast(BinaryIO, WholeWrites(file)))
             try:
                 yield writer

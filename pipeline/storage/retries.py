@@ -32,7 +32,7 @@ LONGEST_PAUSE: Final = 30.0
 STALL_SECONDS: Final = 60.0
 """Time in seconds after which a request fails if the store sends nothing."""
 SLOWEST: Final = 1 << 20
-"""Lowest speed of a transfer, in bytes per second, from which deadlines are computed."""
+"""Speed in bytes per second from which deadlines are computed. A slower transfer may time out."""
 
 AT_ONCE: Final = 32
 """Number of small requests that are sent at once."""

@@ -35,8 +35,9 @@ class DataOptions:
     """Dataset: folder or URL that `thdpack preprocess` wrote. Required. Several datasets are mixed
     in exact proportions: --data A=0.7 --data B=0.3."""
     reweight: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Change of the weights of several datasets: --reweight 50000=0.5,0.5 mixes them by these
-    weights from step 50,000 on, in the order of --data. Repeat this option for later steps."""
+    """Change of the mixing weights during the run: --reweight 50000=0.5,0.5 gives each of two
+    datasets the weight 0.5 from step 50,000 on. The weights are in the order of the --data options.
+    Repeat --reweight for later steps."""
     tokens_per_step: int = 2_097_152
     """Number of tokens in the global batch, over all ranks. The number is rounded so that each rank
     gets the same number of whole micro-batches. --buckets-per-step sets the batch exactly. The

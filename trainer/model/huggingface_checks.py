@@ -66,8 +66,8 @@ _UNUSED: Final = re.compile(
     r"esm\.embeddings\.(position_ids|position_embeddings\.weight)|esm\.pooler\..*|.*rotary_embeddings\.inv_freq"
 )
 """Names of tensors that `check_tensors` accepts although the import does not read them by name.
-transformers does not use these tensors in a model with rotary embeddings. The exception, inv_freq,
-is imported separately.
+A model with rotary embeddings uses none of these tensors except inv_freq, which is imported
+separately.
 """
 _FREQUENCIES: Final = 10_000.0
 
@@ -165,8 +165,8 @@ def check_tensors(
         name.endswith("inv_freq") for name in tensors
     ):
         raise InputError(
-            f"config.json has rope_theta {config['rope_theta']}, but ESM-2 has {_FREQUENCIES}, and "
-            "the weights have no inv_freq",
+            f"config.json has rope_theta {config['rope_theta']}, but ESM-2 has {_FREQUENCIES}: "
+            "another rope_theta can be imported only if the weights contain inv_freq",
             source=source,
         )
     for name in sorted(used):

@@ -2,7 +2,8 @@
 precisions. Triton kernels of this repository (trainer/kernels) compute the rest of the layer.
 
 Transformer Engine cannot be imported without a GPU. docs/decisions/0006-speed.md lists the parts of
-Transformer Engine that our kernels replace, with the time saved.
+Transformer Engine that our kernels replace, with the time saved. trainer/model/esm2.py explains the
+letters in shapes such as [t, H, 3, R] and the suffixes such as _tD.
 """
 
 from __future__ import annotations

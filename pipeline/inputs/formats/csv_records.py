@@ -92,7 +92,7 @@ def _columns(names: list[str], part: InputRange) -> tuple[str, str | None]:
     ):
         if found is None and (option, name) != ("--id-column", "id"):
             other = next((mark for mark in ";|\t," if len(names) == 1 and mark in names[0]), None)
-            remedy = f"name one with {option}"
+            remedy = f"choose one of these columns with {option}"
             if other is not None:
                 remedy = f"its columns are separated by {other!r}: save it with commas or tabs"
             raise InputError(

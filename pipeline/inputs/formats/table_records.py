@@ -59,7 +59,9 @@ def blocks_of_batch(
     number: int,
     vocabulary: Vocabulary,
 ) -> Iterator[RecordBlock]:
-    """Yield blocks of a record batch. `number` is the number of its first record in the file.
+    """Yield blocks of a record batch.
+
+    `number` is the position of the batch's first record in the file, counted from 0.
 
     Raises:
         ValueError: a sequence holds a control character.
@@ -148,7 +150,8 @@ def _checked_columns(
     ):
         if found is None and (option, name) != ("--id-column", "id"):
             raise InputError(
-                f"no column {name!r}; it has {present}; name one with {option}", source=source.url
+                f"no column {name!r}: the columns are {present}; choose one with {option}",
+                source=source.url,
             )
     assert sequences is not None
     kind = schema.field(sequences).type
@@ -157,7 +160,7 @@ def _checked_columns(
     ):
         raise InputError(
             f"column {sequences!r} holds {kind}, expected text; "
-            "name another with --sequence-column",
+            "choose another column with --sequence-column",
             source=source.url,
         )
     return sequences, ids

@@ -2,7 +2,7 @@
 
 JSON contains names unchanged. A spreadsheet would execute a CSV cell that starts with `=`, `+`, `-`
 or `@`, and an id may be such a formula. Such a cell therefore gets a leading `'`. Control
-characters in CSV are written as `\\x1b`.
+characters in CSV are written as escape sequences, such as `\\x1b`.
 """
 
 from __future__ import annotations

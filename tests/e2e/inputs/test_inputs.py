@@ -136,7 +136,7 @@ def test_tables_are_read(run: Run, tmp_path: Path, kind: str) -> None:
     assert [row["offset"] for row in read_records(tmp_path / "out")] == list(range(300))
     wrong = run("preprocess", path, "--out", tmp_path / "wrong")
     assert wrong.returncode == 1
-    assert "no column 'sequence'; it has name, seq, x" in wrong.stderr
+    assert "no column 'sequence': the columns are name, seq, x; choose one" in wrong.stderr
     assert (
         run("preprocess", path, "--out", tmp_path / "wrong", "--sequence-column", "x").returncode
         == 1

@@ -57,7 +57,7 @@ def test_column_names_may_differ_in_case(run: Run, tmp_path: Path) -> None:
         assert [(row["id"], row["residues"]) for row in read_records(out)] == [("P1", 5)]
     (tmp_path / "y.csv").write_text("Sequence,SEQUENCE\nMKT,MKV\n")
     said = run("preprocess", tmp_path / "y.csv", "--out", tmp_path / "out").stderr
-    assert "no column 'sequence' in the header line, which has Sequence, SEQUENCE; name one" in said
+    assert "no column 'sequence' in the header line, which has Sequence, SEQUENCE; choose" in said
 
 
 def test_the_error_for_records_without_ids_names_the_option(run: Run, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_blocks_of_a_csv_file_do_not_change_the_dataset(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"a,b\nx,y\n", ":1: no column 'sequence' in the header line, which has a, b; name one w"),
+        (b"a,b\nx,y\n", ":1: no column 'sequence' in the header line, which has a, b; choose on"),
         (
             b"id;sequence\nx;MK\n",
             ":1: no column 'sequence' in the header line, which has id;sequence; "
