@@ -7,9 +7,9 @@ hashes assign records to partitions. For each number of records, this benchmark 
 
 - divide input files of 10 GB each into tasks, write the task list, and pickle each task (for the
   workers);
-- make up a result of realistic size for each task: histograms, counts, and entries of one shard and
-  one records/ file for each partition (sizes of partitions are drawn from a multinomial
-  distribution, which hashing would produce);
+- make up a result of realistic size for each map task and each reduce task. The result of a reduce
+  task has histograms, counts, and the manifest entries of one shard per split and of one records/
+  file. The sizes of partitions have the multinomial distribution that hashing would produce;
 - write, read and check the manifest;
 - open a reader on the manifest, and compute which bucket it reads in the middle of the third epoch.
 

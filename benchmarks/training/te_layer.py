@@ -6,12 +6,12 @@ torch to Transformer Engine (TE) in FP8.
 The layer is pre-norm with biases, tanh GELU and residuals, without dropout or mask: each token
 attends to all tokens of its own sequence. A pass is forward and backward, without an optimizer.
 
-1. All rungs get the same weights, input and output gradient, and are compared with plain torch in
-fp32. An error is ‖difference‖ / ‖reference‖. For the output error, ‖reference‖ is the norm of
-output minus input, because the layer adds its result to its input. The gradient error is the
-largest error among the gradients of the input and of all parameters. A bf16 rung fails if an error
-is more than twice the error of plain torch in bf16. An FP8 rung fails if an error is above
-FP8_LIMITS.
+1. All rungs get the same weights, the same input and the same gradient of the output. Their results
+are compared with plain torch in fp32. An error is ‖difference‖ / ‖reference‖. For the output error,
+‖reference‖ is the norm of output minus input, because the layer adds its result to its input. The
+gradient error is the largest error among the gradients of the input and of all parameters. A bf16
+rung fails if an error is more than twice the error of plain torch in bf16. An FP8 rung fails if an
+error is above FP8_LIMITS.
 2. In each of several rounds, CUDA events time each rung once. Results are medians.
 
 trainer/monitoring/flops.py defines model FLOPs. If a rung fails, the other rungs are still measured
@@ -50,7 +50,7 @@ arbitrary."""
 
 
 class Problem:
-    """Weights, input and output gradient, bit-identical for all rungs."""
+    """Weights, input, and gradient of the output. They are bit-identical for all rungs."""
 
     def __init__(self, options: Options, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -105,9 +105,8 @@ class Problem:
     def errors(self, found: dict[str, Tensor], reference: dict[str, Tensor]) -> tuple[float, float]:
         """Return the error of the output, and the largest error of a gradient.
 
-        The layer adds its result to its input. Errors are relative to this result. Therefore the
-        input is subtracted from the reference output, and the output gradient from the reference
-        gradient of the input.
+        The layer computes y = x + f(x). Errors are relative to f's share of each reference: the
+        output without x, and the gradient of the input without the gradient of the output.
         """
         past = {"output": self.x.float(), "input": self.gradient.float()}
         relative = {

@@ -35,7 +35,7 @@ def model(
     scale: float = 3.0,
     **changes: Any,
 ) -> tuple[Esm2, ComputeOptions, dict[str, Tensor]]:
-    """Return a model with larger random weights than usual, so that errors change its results."""
+    """Return a model with random weights that are larger than usual, to make errors visible."""
     compute = ComputeOptions(backend=backend, precision=numbers, **changes)  # type: ignore[arg-type]
     built = build(shape, compute)
     for parameter in built.parameters():

@@ -50,7 +50,8 @@ ON_FOUR: tuple[tuple[str, ...], ...] = (
         else ()
     ),
 )
-"""Topologies of two and of four ranks. They include each kind; THDPACK_LONG adds more."""
+"""Topologies of two and of four ranks. They cover sharding, replication and context parallelism.
+THDPACK_LONG adds more."""
 SHORT = EVERY
 """Number of steps of each topology's run."""
 WARM = (

@@ -1,4 +1,6 @@
-"""Backend torch against transformers' EsmForMaskedLM, on random weights of every preset's layer.
+"""Compare backend torch with transformers' EsmForMaskedLM, for layers of each preset's shape.
+
+Weights are random.
 
 Results are compared in float64, where both agree to the last digits on any CPU. Precision is
 compared in float32: our error against float64 is at most 1.5 × Hugging Face's own. Two correct
@@ -37,7 +39,7 @@ Rounding causes differences of about 1e-13: some hundred additions of numbers up
 relative error of 2e-16. A constant that is wrong in float32's last digit causes 1e-7.
 """
 FP32_ERROR = 1.5
-"""Largest rms error in float32 relative to Hugging Face's, as geometric mean over examples.
+"""Limit of our rms error in float32 divided by Hugging Face's (geometric mean over examples).
 
 The two models round equally often, so the ratio is about 1. In a single example it is 0.7 to 1.6,
 because one token with almost equal attention scores may cause half of the error.
@@ -166,7 +168,7 @@ def in_float64(*models: torch.nn.Module) -> Iterator[None]:
 
 
 def error(found: dict[str, Tensor], true: dict[str, Tensor]) -> float:
-    """Return the square root of the sum of squared relative errors, one for each tensor."""
+    """Return the root of the sum of squares of the tensors' relative errors."""
     squares = [
         float(torch.dist(found[name], true[name]) / true[name].norm()) ** 2 for name in found
     ]
