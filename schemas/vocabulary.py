@@ -91,4 +91,6 @@ ESM2: Final = Vocabulary(
 )
 """The 33 tokens of ESM-2 (Lin et al., Science 2023), in the order of its published checkpoints."""
 
+GAPS: Final = "-."
+"""Gap characters of alignments. ESM-2's vocabulary has a token for each."""
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = MappingProxyType({ESM2.name: ESM2})

@@ -252,12 +252,8 @@ class TrainingRun:
                     tensors[name] = assembled.cpu()
         if self.topology.is_main:
             self.lock.check()
-            huggingface.export(
-                self.out / "export",
-                tensors,
-                self.options.model,
-                max_seq_len=self.manifest.max_seq_len,
-            )
+            model, longest = self.options.model, self.manifest.max_seq_len
+            huggingface.export(self.out / "export", tensors, model, max_seq_len=longest)
 
     def _tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a checkpoint, fp32: `model.*`, `exp_avg.*`, `exp_avg_sq.*`."""

@@ -15,11 +15,10 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 from schemas.text.phrases import plural
 from schemas.text.redact import without_credentials
+from schemas.vocabulary import GAPS
 
 _FEWEST_VALID: Final = 20
 """The hint about an empty valid split suggests a fraction that yields this many records."""
-_GAPS: Final = ("-", ".")
-"""Gap characters of alignments. ESM-2's vocabulary has a token for each."""
 KNOWN: Final = "already built from these inputs and options"
 
 
@@ -53,8 +52,8 @@ def summary_lines(manifest: Manifest, fates: ResidueFates | None) -> Iterator[tu
     yield "duplicate", f"{by_status[Status.DUPLICATE]:,}"
     yield "left out", left_out or "0"
     yield "residues", f"{manifest.residues_in:,} in, {in_buckets}"
-    if gaps := sum(manifest.residue_counts.get(gap, 0) for gap in _GAPS):
-        kept = f"{plural(gaps, 'gap character')} ({' or '.join(_GAPS)}) in buckets, one token each"
+    if gaps := sum(manifest.residue_counts.get(gap, 0) for gap in GAPS):
+        kept = f"{plural(gaps, 'gap character')} ({' or '.join(GAPS)}) in buckets, one token each"
         yield "gaps", f"{kept}: remove them from the input if they are left over from an alignment"
     if fates is not None:
         yield from _left_out_lines(manifest, fates)

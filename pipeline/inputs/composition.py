@@ -24,7 +24,7 @@ from pipeline.inputs.decompress import (
 from pipeline.inputs.source import Allowed, Source
 from pipeline.storage.open_input import open_input
 from schemas.errors import InputError
-from schemas.vocabulary import ESM2
+from schemas.vocabulary import ESM2, GAPS
 
 if TYPE_CHECKING:
     from pipeline.inputs.record_block import RecordBlock
@@ -42,7 +42,7 @@ _FEWEST_LETTERS: Final = 60
 nucleotides; otherwise, the share _SHARE. The chance that 60 residues of a protein are all letters
 of nucleotides is below 1e-30."""
 _RARE: Final = 0.02
-_GAPS: Final = b"-."
+_GAPS: Final = GAPS.encode()
 _HEADER_OR_COMMENT: Final = re.compile(rb"(?m)^[>;][^\r\n]*")
 _NOT_LETTERS: Final = bytes(set(range(256)) - set(range(65, 91)) - set(range(97, 123)))
 _RESIDUES_AND_GAPS: Final = bytes([*range(65, 91), *range(97, 123)]) + _GAPS + b"*"
@@ -126,7 +126,7 @@ def other_tokens(source: Source, block: RecordBlock, allowed: Allowed) -> OtherL
     ends = block.ends[:_SAMPLE_RECORDS].tolist()
     tokens = block.tokens[: min(ends[-1], _SAMPLE_TOKENS)]
     times = np.bincount(tokens, minlength=len(ESM2))
-    gaps = [ESM2.id(chr(gap)) for gap in _GAPS]
+    gaps = [ESM2.id(gap) for gap in GAPS]
     counts = {letter: int(times[ESM2.id(letter)]) for letter in _NUCLEOTIDES.decode()}
     counts["all"] = int(tokens.size - times[gaps].sum())
     said = None if allowed.nucleotides else _nucleotides(counts, tokens.size == block.tokens.size)

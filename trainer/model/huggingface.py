@@ -117,8 +117,7 @@ def to_esm(tensors: Mapping[str, Tensor], options: ModelOptions) -> dict[str, Te
         "esm.embeddings.word_embeddings.weight": tensors["embedding"][:VOCABULARY].clone(),
         _INV_FREQ: tensors["inv_freq"],
     }
-    for name, esm_name in _WHOLE.items():
-        theirs[esm_name] = tensors[name]
+    theirs |= {esm_name: tensors[name] for name, esm_name in _WHOLE.items()}
     for i in range(options.layers):
         layer = f"esm.encoder.layer.{i}."
         for name, esm_name in _OF_LAYER.items():
