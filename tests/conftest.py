@@ -44,8 +44,8 @@ OurThreads = Callable[[], list[threading.Thread]]
 def pytest_configure() -> None:
     """Pause garbage collection while test modules are imported, which saves a CPU second.
 
-    Also restore the default handler of SIGINT (Ctrl-C), in case pytest runs in a background script.
-    A shell makes such scripts ignore SIGINT, and processes that tests start would inherit that.
+    Also restore the default handler of SIGINT (Ctrl-C) if SIGINT is ignored. A shell makes
+    background scripts ignore SIGINT, and processes that tests start would inherit this.
     """
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -53,7 +53,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # imported modules stay, so collections need not visit them
+    gc.freeze()  # imported modules are never freed, so collections need not visit them
     gc.enable()
 
 
@@ -110,8 +110,9 @@ the process that forks ranks, a trained model, or the imported transformers.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort tests so that the slowest start first. If THDPACK_TEST_ORDER is set, as by `make soak`,
-    shuffle the tests with this seed instead.
+    """Sort tests so that the slowest start first.
+
+    If THDPACK_TEST_ORDER is set, shuffle the tests with its value as the seed. `make soak` sets it.
     """
     items.sort(
         key=lambda item: (
@@ -157,8 +158,9 @@ def sample() -> Path:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[ObjectStore]:
-    """Start an S3 server. It takes two CPU seconds to start, so each xdist worker starts only
-    one. Tests use the fixture `store` instead, which empties it.
+    """Start an S3 server, which takes two CPU seconds. Each xdist worker starts only one server.
+
+    Tests use the fixture `store`, which also empties the server.
     """
     with object_store() as running:
         yield running
@@ -174,7 +176,7 @@ def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
 
 @pytest.fixture
 def build_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Manifest]:
-    """Return a function that builds a dataset here: `build_here(input, out, **options)`."""
+    """Return a function that builds a dataset in-process: `build_here(input, out, **options)`."""
     here = ExecutorKind(open=lambda request: InThisProcess(request.workers), remote=False)
     monkeypatch.setitem(EXECUTORS, "processes", here)
 
@@ -203,7 +205,7 @@ def _run_process() -> Run:
 def our_threads() -> OurThreads:
     """Return a function that lists thdpack's threads that were started during this test.
 
-    Threads of earlier tests are left out. They may still wait for a store.
+    Threads of earlier tests may still run, and are left out.
     """
     earlier = set(threading.enumerate())
     return lambda: [

@@ -1,7 +1,7 @@
-"""Twenty losses of a fixed run. They depend on data, order, masks, initial weights, model,
+"""Twenty losses of a fixed run, which depend on data, order, masks, initial weights, model,
 optimizer and schedule.
 
-The run computes in float64, so that its losses do not depend on how a CPU rounds float32.
+The run computes in float64, because roundings of float32 depend on the CPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OPTIONS = (
     "--warmup-steps 5 --seed 7"
 )
 BOUND = 2e-5
-"""Largest difference of a loss from its golden value.
+"""Largest accepted difference between a loss and its golden value.
 
 Initial weights are drawn in float32, and their last digit depends on the CPU's vector
 instructions. This changed losses by up to 4e-6. Another mask, order or schedule changes losses by

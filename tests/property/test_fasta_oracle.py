@@ -1,8 +1,9 @@
 """Compare our FASTA parser with Biopython's on random text, in random chunks and ranges.
 
-Hypothesis draws one string, in which each letter stands for a piece of FASTA. The pieces are then
-joined. To draw each piece by itself would take six times as long. Set THDPACK_LONG to try ten times
-as many texts.
+Hypothesis draws one string of letters, and each letter is replaced by a piece of FASTA. Drawing
+each piece separately would take six times as long.
+
+Set THDPACK_LONG to try ten times as many texts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def spelled(pieces: Sequence[str], *, least: int, most: int) -> st.SearchStrateg
     return drawn.map(lambda text: text.translate(table).encode())
 
 
-# a strategy without a least size draws five pieces on average
+# a strategy with minimum size 0 draws five pieces on average
 TEXTS = st.one_of(
     spelled(LINES + LETTERS + ODD, least=0, most=40),
     spelled(LINES + LETTERS + ODD, least=15, most=40),
@@ -57,7 +58,7 @@ def test_ids_and_residues_agree_with_biopython_for_files_that_both_accept(
     try:
         found = records(parse(data, cuts=cuts, chunk=chunk, block=2 * chunk, records=3))
     except FastaSyntaxError:
-        # docs/reference/format.md refuses text before the first `>`, and binary data
+        # docs/reference/format.md excludes text before the first `>` and binary data
         assert beyond_biopython(data) or b"\x01" in data
         return
     if not beyond_biopython(data):

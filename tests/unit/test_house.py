@@ -1,4 +1,4 @@
-"""Rules of the code base: where packages come from, which imports are allowed, names of modules."""
+"""Rules of the code base: origin of packages, allowed imports, names of modules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def imported(*statements: str) -> list[set[str]]:
     return [set(line.split()) for line in done.stdout.splitlines()]
 
 
-def test_preprocessing_imports_no_torch_and_the_command_line_nothing_heavy() -> None:
+def test_preprocessing_and_the_command_line_import_no_heavy_packages() -> None:
     cli, manifest, worker, build, report = imported(
         "import pipeline.cli.main",
         "import schemas.manifest",
@@ -47,8 +47,8 @@ def test_preprocessing_imports_no_torch_and_the_command_line_nothing_heavy() -> 
     assert not report & {"polars", "torch"}
 
 
-def test_a_build_loads_neither_pandas_nor_compute(tmp_path: Path) -> None:
-    """Many calls of pyarrow load pandas if it is installed: 0.2 s in every worker."""
+def test_a_build_loads_neither_pandas_nor_pyarrow_compute(tmp_path: Path) -> None:
+    """Many functions of pyarrow import pandas if it is installed. This takes 0.2 s per worker."""
     pytest.importorskip("pandas")
     found = imported(f"""
 import pipeline.build.build_dataset
@@ -63,7 +63,7 @@ pipeline.build.build_dataset.build(options, PlainReporter())
     assert not found & {"pandas", "pyarrow.compute", "torch"}
 
 
-def test_reading_loads_neither_pandas_nor_compute(many_shards: Path) -> None:
+def test_reading_loads_neither_pandas_nor_pyarrow_compute(many_shards: Path) -> None:
     [found] = imported(
         f"from pipeline.reader import ShardReader; next(ShardReader({str(many_shards)!r}))"
     )
@@ -103,7 +103,7 @@ def test_there_is_one_training_script_and_it_is_short() -> None:
 def test_the_trainer_imports_transformer_engine_and_transformers_only_where_they_are_used() -> None:
     [config] = imported("import trainer.config")
     assert "torch" not in config
-    # the new process is a fork of one that has imported trainer.train
+    # the job is forked from a process that has imported trainer.train
     loaded = set(Job("import sys; print(*sys.modules)", []).finish().split())
     assert {"torch", "trainer.train"} <= loaded
     assert not loaded & {

@@ -1,5 +1,5 @@
-"""Builds during which another build uses the same destination, an input changes, or a file is
-damaged. All builds run in this process."""
+"""Builds that are disturbed: by another build in the same destination, by an input that changes,
+or by a damaged file. All builds run in this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BuildHere = Callable[..., Manifest]
 
 @pytest.fixture(autouse=True)
 def _store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut builds into a few small tasks; empty the in-memory store."""
+    """Split builds into a few small tasks, and empty the in-memory store."""
     use_few_small_tasks(monkeypatch)
     empty_memory_store(monkeypatch)
 
@@ -98,7 +98,7 @@ def test_a_build_that_removed_files_of_another_commit_reports_it(
         build_here(corpus, OUT, seed=1, overwrite=True, **SMALL)
 
 
-def test_a_build_whose_files_another_build_removed_fails_and_the_next_writes_them_again(
+def test_a_build_fails_if_another_build_removes_its_files_and_the_next_build_writes_them(
     build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_here(corpus, OUT, seed=1, **SMALL)
@@ -121,8 +121,10 @@ def test_an_input_replaced_while_it_is_read_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     reader: type,
 ) -> None:
-    """The test rewrites the file, with the same size, just after a task has read it. For a table,
-    that task is a hash task."""
+    """Replace the input by a file of the same size, just before a task starts to read the input.
+
+    The bytes of a table are hashed by separate tasks.
+    """
     other = tmp_path / "other"
     if reader is HashTask:
         corpus = tmp_path / "made.parquet"
@@ -157,10 +159,10 @@ def listed(corpus: Path, out: str, **options: Any) -> TaskList:
 
 
 def work_off(out: str, digest: str, *, commits: bool = True) -> Manifest | None:
-    """Run all tasks of a list one after another, and commit unless told otherwise.
+    """Run all tasks of a task list one after another, and commit if `commits`.
 
     Returns:
-        The committed manifest; None without a commit, or if the plan was committed before.
+        The committed manifest. None if nothing was committed.
     """
     with reporter(as_json=False) as report:
         for stage in STAGES:
@@ -231,7 +233,7 @@ def test_a_task_list_on_a_store_does_not_replace_a_dataset_committed_after_plann
     ObjectFolder(OUT).remove(PLAN)
     planned = signed(listed(corpus, OUT, seed=1, overwrite=True).to_json())
     build_here(corpus, OUT, seed=2, overwrite=True, **SMALL)
-    # The plan is written only after the commit, because the other build must not see it.
+    # The plan is written after this commit, because the other build must not see the plan.
     with ObjectFolder(OUT).written(PLAN) as file:
         file.write(planned)
     with pytest.raises(BuildError, match="another build committed"):
@@ -246,7 +248,7 @@ def the(found: TaskList | None) -> TaskList:
 def test_the_same_command_rewrites_a_file_that_fails_verification(
     build_here: BuildHere, corpus: Path, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Change one byte of a file, but not its size, time or etag, nor the build's markers."""
+    """Change one byte of a shard before it is verified."""
 
     def damage(task: VerifyTask, *_: object) -> None:
         if place == OUT:
@@ -268,7 +270,7 @@ def test_the_same_command_rewrites_a_file_that_fails_verification(
 def test_a_folder_on_nfs_with_open_files_is_cleaned_up(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NFS renames a removed file that is still open, and keeps it until it is closed."""
+    """NFS renames an open file that is removed, and deletes it when it is closed."""
     out = tmp_path / "out"
     unlink = Path.unlink
 
@@ -313,7 +315,7 @@ def test_a_file_system_without_locks_is_not_reported_as_another_build(
 def test_a_file_that_is_replaced_is_never_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A requeued task may write a spill (a work file) again while other machines read it."""
+    """A requeued task may write a work file again while other machines read the file."""
     final, replace, there = tmp_path / "map-000000.arrow", os.replace, []
     monkeypatch.setattr(
         "os.replace", lambda *paths: (there.append(final.exists()), replace(*paths))
@@ -327,7 +329,7 @@ def test_a_file_that_is_replaced_is_never_missing(
 def test_a_file_that_cannot_be_finished_ends_the_build_and_is_removed(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shard is finished by a thread, so its error occurs while the task continues."""
+    """A thread finishes each shard, so an error may occur while the task continues."""
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

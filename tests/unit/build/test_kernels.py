@@ -1,4 +1,4 @@
-"""Comparison of compiled kernels with one line of numpy or with a library."""
+"""Compiled kernels return the same values as a line of numpy or a library."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def random_hashes(count: int) -> np.ndarray:
 
 
 def six_sigma(share: float, count: int) -> float:
-    """Return six standard deviations of the share of hits in `count` independent draws."""
+    """Return six standard deviations of the observed share in `count` draws with chance `share`."""
     return 6 * float(np.sqrt(share * (1 - share) / count))
 
 

@@ -1,6 +1,6 @@
-"""An input's content hash in the manifest does not depend on the tasks that read the input.
+"""The content hash of an input does not depend on the tasks that read the input.
 
-docs/reference/format.md defines it.
+docs/reference/format.md defines the content hash.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def table() -> bytes:
 INPUTS = {
     "one.fasta": fasta(RECORDS),
     "cut.fasta": fasta(RECORDS),
-    # records so long that most ranges contain no start of a record
+    # the records are so long that no record begins in most ranges
     "long.fasta": fasta([("a", "ACDEFGHIKL" * 3_000), ("b", "MKV" * 3_000)], width=90_000),
     "packed.fasta.gz": gzip.compress(fasta(RECORDS), mtime=0) + gzip.compress(b"", mtime=0),
     "packed.fasta.xz": lzma.compress(fasta(RECORDS)),

@@ -70,7 +70,7 @@ def test_a_flipped_bit_is_an_error_or_changes_no_record(
         except InputError as error:
             errors += 1
             assert str(path) in str(error)
-    assert errors > FLIPS // 2  # most flips damage the archive, so the test is not empty
+    assert errors > FLIPS // 2  # most flipped bits must be detected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -165,11 +165,11 @@ def test_an_archive_that_needs_a_dictionary_is_an_error(tmp_path: Path) -> None:
 
 
 LONG_TEXT = (b">a\n" + b"M" * 60_000 + b"\n") * 1_000
-"""Text that is longer than the part that is decompressed ahead of the parser."""
+"""Text so long that only a part is decompressed ahead of the parser."""
 
 
 def test_no_thread_remains_after_a_broken_archive(tmp_path: Path) -> None:
-    """Threads end even while the caller keeps the error, whose traceback refers to the stream."""
+    """Threads end although the caller keeps the error, and its traceback refers to the stream."""
     path = tmp_path / "x.fasta"
     path.write_bytes(gzip.compress(b"text\n" + LONG_TEXT, 1))
     before = set(threading.enumerate())

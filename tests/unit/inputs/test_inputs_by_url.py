@@ -36,7 +36,7 @@ class DatedFiles(http.server.SimpleHTTPRequestHandler):
 
 
 class Silent(DatedFiles):
-    """Server that sends sizes only."""
+    """Server that sends sizes, but no times or ETags."""
 
     def send_header(self, keyword: str, value: str) -> None:
         if keyword != "Last-Modified":
@@ -44,7 +44,7 @@ class Silent(DatedFiles):
 
 
 class Expiring(DatedFiles):
-    """Server that answers three requests only."""
+    """Server that answers the first three requests, and then refuses with status 403."""
 
     asked = 0
 
@@ -99,7 +99,7 @@ def test_web_inputs_without_etag_and_time_get_a_new_fingerprint_each_time(
     with serving(Silent, twins) as address:
         first, second = found(f"{address}/a/x.fasta")[0], found(f"{address}/a/x.fasta")[0]
         assert first.fingerprint != second.fingerprint
-        assert unchanged(first), "the same size, which is all that this server sends"
+        assert unchanged(first), "the size is the same, and this server sends nothing else"
         (twins / "a" / "x.fasta").write_text(">a\nM\n")
         assert not unchanged(first)
 

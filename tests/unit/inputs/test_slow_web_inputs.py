@@ -23,7 +23,7 @@ PATIENCE = aiohttp.ClientTimeout(total=0.3)
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """Server that sends a file in 40 pieces over at least a second, or stops after the first."""
+    """Server that sends a file in 40 pieces, 25 ms apart. If silent, it stops after the first."""
 
     ended = threading.Event()
     silent = False
@@ -75,7 +75,7 @@ def test_a_server_that_stops_answering_is_reported_as_such(
     monkeypatch.setattr(Server, "silent", True)
     for module in ("urls", "open_input"):
         monkeypatch.setattr(f"pipeline.storage.{module}.SILENCE_SECONDS", 0.2)
-    # aiohttp's message if the first answer is late
+    # the second alternative is aiohttp's message, if the first answer is late
     with pytest.raises(
         InputError, match=r"x.fasta: cannot be read: (nothing arrived for 0.2 s|.*Timeout)"
     ):

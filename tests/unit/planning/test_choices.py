@@ -1,4 +1,4 @@
-"""Choices of `auto`: how ranks divide a model, and how many buckets a micro-batch has."""
+"""Choices of `auto`: the sharding of a model, and the number of buckets in a micro-batch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_auto_divides_the_model_only_as_far_as_memory_requires(
 @pytest.mark.parametrize("model", list(ESM2_MODELS))
 @pytest.mark.parametrize("micro_batches", [1, 6, 7, 32, 128])
 @pytest.mark.parametrize("gpu", [H100, H200])
-def test_the_number_of_merged_buckets_fits_and_is_nearly_the_fastest(
+def test_the_chosen_number_of_merged_buckets_fits_in_memory_and_is_nearly_the_fastest(
     model: str, micro_batches: int, gpu: float
 ) -> None:
     asked = setting(model, micro_batches=micro_batches)

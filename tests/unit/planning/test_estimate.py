@@ -47,7 +47,7 @@ def dataset(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def large(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a dataset of which only the manifest exists, with 1,000 times as many buckets."""
+    """Write the manifest of a dataset 1,000 times as large, without its shards."""
     manifest = read_manifest(dataset)
     train = manifest.splits["train"]
     sums = ("buckets", "sequences", "tokens", "cost_sum", "cost_square_sum")
@@ -116,13 +116,13 @@ def test_the_error_for_a_run_that_does_not_fit_names_options_to_change() -> None
         )
 
 
-def test_auto_gathers_once_a_step_if_memory_allows() -> None:
+def test_auto_gathers_parameters_once_a_step_if_memory_allows() -> None:
     many = replace(SETTING, ranks=4, shards=4, micro_batches=8)
     assert choose_reshard(many, available=150e9) == "step"
     assert choose_reshard(replace(many, model=ESM2_MODELS["esm2-15b"]), available=150e9) == "layer"
     three = replace(many, model=ESM2_MODELS["esm2-3b"], ranks=2, shards=2)
     assert choose_reshard(three, available=150e9) == "step"
-    # the whole run does not fit with "step"
+    # with "step", the run does not fit in memory
     assert choose_reshard(three, available=85e9) == "layer"
 
 
@@ -162,7 +162,7 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
     assert "warning" not in run(*words, "--tokens", str(20 * epoch)).stdout
 
 
-def test_a_plan_for_unmeasured_gpus_names_the_gpu_of_its_times(dataset: Path, run: Run) -> None:
+def test_a_plan_for_unmeasured_gpus_shows_times_of_h200s(dataset: Path, run: Run) -> None:
     measured = run("plan", "--data", dataset, "--gpus", "8xH200").stdout
     assert "tokens/s   " in measured
     assert "was measured" not in measured
@@ -172,7 +172,7 @@ def test_a_plan_for_unmeasured_gpus_names_the_gpu_of_its_times(dataset: Path, ru
     assert others[2].startswith("tokens/s of H200  ")
 
 
-def test_the_command_of_a_plan_names_its_folders(dataset: Path, tmp_path: Path) -> None:
+def test_the_command_of_a_plan_names_its_data_cache_and_run(dataset: Path, tmp_path: Path) -> None:
     spaced = tmp_path / "my data"
     spaced.symlink_to(dataset)
     for data, cache in ((str(spaced), ""), (f"memory://plan{dataset}", CACHE)):

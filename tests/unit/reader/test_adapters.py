@@ -27,7 +27,7 @@ def buckets(many_shards: Path) -> list[Bucket]:
 
 
 def pieces(bucket: Bucket) -> list[list[int]]:
-    """Return the tokens of each sequence and tail piece."""
+    """Return the tokens of each sequence and tail piece (a part of the padding)."""
     edges = bucket.cu_seqlens.tolist()
     return [
         bucket.input_ids[a:b].tolist() for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a
@@ -155,7 +155,7 @@ def test_a_failed_batch_is_delivered_again_whole(
     with ShardReader(dataset, buckets_per_step=4, prefetch=0) as reader:
         first = reader.number_at(0)
         entries, seen = reader.manifest.shards["train"], 0
-        for entry in entries:  # hide every shard except the first bucket's
+        for entry in entries:  # hide every shard but that of the first bucket
             if not seen <= first < seen + entry.buckets:
                 (dataset / entry.name).rename(dataset / f"{Path(entry.name).name}.hidden")
             seen += entry.buckets

@@ -1,4 +1,4 @@
-"""The global order: a random permutation of each epoch, computed at any position without replay."""
+"""The global order: a random permutation of each epoch, computed for any position directly."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_epochs_and_seeds_differ() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_window_shows_no_structure(seed: int) -> None:
+def test_the_order_in_a_window_looks_random(seed: int) -> None:
     """Rank correlations ρ of the n buckets of a window are small: |ρ| < 4 / √n.
 
     The test compares the order in the window with the order on disk, each bucket with its
@@ -108,8 +108,7 @@ def test_shards_are_listed_in_the_order_of_their_use() -> None:
 
 
 def test_any_position_is_found_without_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lookup of a position computes the shard order of one epoch and one element of one window,
-    regardless of the position."""
+    """Every lookup computes the shard order of one epoch and one element of one window."""
     epochs: list[int] = []
     permuted_values: list[int] = []
 

@@ -1,5 +1,6 @@
-"""Shards with a matching hash but bad content. The reader checks cu_seqlens and ids, because
-kernels would access memory out of bounds.
+"""Shards with a matching hash but bad content.
+
+The reader checks cu_seqlens and ids, because bad values make kernels access memory out of bounds.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def test_a_valid_shard_that_was_rewritten_is_read(dataset: Path) -> None:
     read_first_shard(dataset)
 
 
-def test_flipped_bits_with_a_right_hash_give_our_own_error_or_buckets(dataset: Path) -> None:
+def test_damage_with_a_matching_hash_is_read_or_raises_our_own_error(dataset: Path) -> None:
     rng = random.Random(int(os.environ.get("THDPACK_TEST_SEED", "0")))
     whole = first_shard(dataset).read_bytes()
     refused = 0

@@ -71,7 +71,7 @@ def test_a_histogram_counts_every_length_once_in_bins_of_one_round_width(
     st.integers(3, 600),
     st.sampled_from(["truncate", "split"]),
 )
-def test_records_become_the_sequences_that_a_build_cuts(
+def test_the_report_cuts_records_into_sequences_as_a_build_does(
     lengths: list[int], max_seq_len: int, long: str
 ) -> None:
     most = max_seq_len - 2
@@ -100,7 +100,7 @@ def report_settings(capacity: int, longest: int, max_seqs: int = 1000) -> Settin
     )
 
 
-def test_next_fit_in_chunks_is_next_fit_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_do_not_change_the_result_of_next_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.default_rng(0).integers(3, 300, 5000)
     sequences = Counted.of(lengths)
     monkeypatch.setattr("pipeline.report.gather.waste._CHUNK", 97)

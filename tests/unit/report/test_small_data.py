@@ -1,4 +1,4 @@
-"""The budget of small data shows a few epochs, not a published run that would repeat the data."""
+"""The report's budget shows 20 epochs for small data, and a whole published run for large data."""
 
 from __future__ import annotations
 

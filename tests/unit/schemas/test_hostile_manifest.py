@@ -33,7 +33,7 @@ def honest(many_shards: Path) -> dict[str, Any]:
 
 
 def signed(raw: dict[str, Any]) -> bytes:
-    """Return JSON with a matching digest, which an attacker can compute as well."""
+    """Return JSON with a matching digest. An attacker can compute the digest as well."""
     rest = {name: value for name, value in raw.items() if name != "digest"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     return json.dumps({**rest, "digest": xxhash.xxh3_128_hexdigest(text.encode())}).encode()

@@ -24,7 +24,7 @@ waits = executors.wait
 
 def interrupted(pending, **options):
     lock = next(iter(pending))._condition
-    lock.acquire()  # like `wait`: an exception right after this leaves the lock taken
+    lock.acquire()  # `wait` takes this lock too, and an exception in `wait` leaves it taken
     os.kill(os.getpid(), signal.SIGINT)
     lock.release()
     return waits(pending, **options)

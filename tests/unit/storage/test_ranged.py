@@ -1,4 +1,4 @@
-"""Reads of ranges of an object, in any order, return the same bytes as reads of the file."""
+"""Reads of a file on a store, in any order, return the same bytes as reads of a local file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Requested ranges."""
+    """Return a list that grows by each requested range, (begin, end)."""
     found: list[tuple[int, int]] = []
     fetch = RangedFile._fetch
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and close end a wait for a store in any thread."""
+"""Ctrl-C and `close` end a wait for a store in any thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks: the choice and the number of masked tokens, their replacements, and the random seed."""
+"""Masks: choice and number of masked tokens, their replacements, and the random seed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_masking_follows_the_15_percent_80_10_10_rule_with_standard_residues() -
     )
 
 
-def test_a_merged_bucket_has_the_mask_that_it_has_alone() -> None:
+def test_merging_buckets_does_not_change_their_masks() -> None:
     first, second = row(512, 1), row(512, 2)
     together = masker()(torch.cat([first, second]), at(3, 11))
     alone = [masker()(first, at(3)), masker()(second, at(11))]

@@ -47,8 +47,8 @@ def test_steps_are_adamw_on_normalized_clipped_gradients_and_bad_steps_are_skipp
 ) -> None:
     """Compare with AdamW in float64.
 
-    The tolerance allows for a rounding of each parameter in each of four steps, and for a relative
-    error of an update of 1e-3.
+    The tolerance allows one rounding of each parameter per step, and a relative error of 1e-3 in
+    each update.
     """
     built, masters = initialized(dtype)
     rate, steps = 1e-3, 4
@@ -72,7 +72,7 @@ def test_steps_are_adamw_on_normalized_clipped_gradients_and_bad_steps_are_skipp
         for i in range(2):
             for name, parameter in built.named_weights():
                 if dtype == torch.float32 and i:
-                    parameter.grad += halves[name][i]  # autograd accumulates in the same way
+                    parameter.grad += halves[name][i]  # autograd adds to an existing gradient too
                 else:
                     parameter.grad = halves[name][i].clone()
             ours.gradients.add()

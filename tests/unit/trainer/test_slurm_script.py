@@ -16,7 +16,7 @@ SBATCH = Path(__file__).parents[3] / "deploy" / "slurm" / "train.sbatch"
 
 
 def submitted(folder: Path, stubs: dict[str, str], **values: str) -> int:
-    """Run the script in a job of two nodes, with stubs for Slurm's commands; return its code."""
+    """Run the script in a job of two nodes, with stubs of Slurm's commands; return its status."""
     (folder / "bin").mkdir(exist_ok=True)
     for name, body in {"scontrol": "echo node1", **stubs}.items():
         (folder / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -33,7 +33,7 @@ def submitted(folder: Path, stubs: dict[str, str], **values: str) -> int:
 
 
 def started(folder: Path, **values: str) -> TrainOptions:
-    """Return the options of the run that the script starts."""
+    """Return the options of `thdpack train` in the script's command."""
     assert submitted(folder, {"srun": f'printf "%q " "$@" > {folder}/words'}, **values) == 0
     words = shlex.split((folder / "words").read_text())
     assert words[:2] == ["--kill-on-bad-exit=1", "torchrun"]

@@ -1,5 +1,6 @@
-"""One training step, eager or captured as a CUDA graph: captures that are refused or fail, static
-memory, and the number of autocast regions.
+"""One training step, eager or captured as a CUDA graph.
+
+The tests cover captures that are refused or fail, static memory, and the number of autocasts.
 """
 
 from __future__ import annotations

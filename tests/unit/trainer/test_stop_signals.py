@@ -23,5 +23,5 @@ from trainer.distributed.stop_signals import explained
         (signal.SIGUSR1, 8, "SIGUSR1 received: stopping after the next step"),
     ],
 )
-def test_only_ctrl_c_is_answered_as_a_key_press(number: int, ranks: int, said: str) -> None:
+def test_only_the_message_after_ctrl_c_mentions_ctrl_c(number: int, ranks: int, said: str) -> None:
     assert explained(number, ranks=ranks) == said

@@ -146,7 +146,7 @@ def test_flags_have_the_names_that_other_trainers_use() -> None:
 
 def test_without_torch_the_trainer_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    importlib.reload(trainer)  # a mere import prints nothing and does not fail
-    monkeypatch.setattr(sys, "argv", ["-m"])  # its value under `python -m trainer.train`
+    importlib.reload(trainer)  # an import alone prints nothing and does not fail
+    monkeypatch.setattr(sys, "argv", ["-m"])  # sys.argv while `python -m` imports the package
     with pytest.raises(SystemExit, match=r"needs torch: .*`make train` or pip install -e"):
         importlib.reload(trainer)

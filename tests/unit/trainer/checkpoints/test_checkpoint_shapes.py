@@ -1,4 +1,4 @@
-"""A checkpoint with tensors of other shapes is refused with a reason, and not loaded."""
+"""A checkpoint whose tensors have other shapes is refused, and the error gives the reason."""
 
 from __future__ import annotations
 

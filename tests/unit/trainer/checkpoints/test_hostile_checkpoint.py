@@ -1,4 +1,4 @@
-"""Checkpoints whose files were changed at random: loading returns the values that were written, or
+"""Checkpoints whose files were changed at random. Loading returns the values that were written, or
 raises one of our errors."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trainer.resume_options import changes, resumed
 
 LONG = "THDPACK_LONG" in os.environ
 TEXTS = 12_000 if LONG else 300
-"""Number of changed versions of state.json to try. Equally many of hashes.json are tried."""
+"""Number of changed versions to try, for each of state.json and hashes.json."""
 FILES = 12_000 if LONG else 100
 """Number of changed versions of each file to try. The original hash must reveal every change."""
 FORGED = 12_000 if LONG else 50
@@ -77,7 +77,7 @@ def tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 def checkpoints(
     tmp_path: Path, topology: Topology, options: TrainOptions, tensors: dict[str, Tensor]
 ) -> Checkpoints:
-    """Start a run that writes one checkpoint."""
+    """Write one checkpoint."""
     with ShardReader(options.data.data[0], prefetch=0) as reader:
         position = reader.state_dict()
     best = BestValidation(loss=2.75, checkpoint=NAME)
@@ -105,8 +105,7 @@ def texts(content: bytes, rng: random.Random) -> Iterator[bytes]:
 def test_a_changed_state_loads_or_gives_our_own_error(
     folder: Path, options: TrainOptions, optimizer: Optimizer, topology: Topology
 ) -> None:
-    """If a state is accepted, the test uses its options, reader position and the rest, as a resumed
-    run does."""
+    """Use each accepted state as a resumed run does: its options, reader position and the rest."""
     refused = 0
     for text in texts((folder / STATE).read_bytes(), random.Random(SEED)):
         (folder / STATE).write_bytes(text)
@@ -118,7 +117,7 @@ def test_a_changed_state_loads_or_gives_our_own_error(
             continue
         assert msgspec.json.decode(state.to_json(), type=RunState) == state
         optimizer.restored(state.applied)
-        # the state may now belong to another run; then the reader raises one of our errors
+        # If the changed state belongs to another run, one of our errors is raised.
         with (
             ExitStack() as stack,
             suppress(ValueError, ThdpackError),
@@ -156,7 +155,7 @@ def test_a_state_of_version_1_is_read(folder: Path) -> None:
     ],
 )
 def test_a_number_that_is_larger_than_int64_is_refused(folder: Path, name: str) -> None:
-    """A larger number would fail later: `applied` becomes an int64 tensor, `steps` a float."""
+    """The number would fail later: `applied` becomes an int64 tensor, `steps` a float."""
     raw = json.loads((folder / STATE).read_bytes())
     section, _, option = name.rpartition(".")
     place = raw["options"][section] if section else raw
@@ -242,8 +241,10 @@ def test_incomplete_metadata_is_our_own_error(
 
 @contextmanager
 def bounded_memory(more: int) -> Iterator[None]:
-    """Limit the address space to `more` bytes above its present size. A changed file may contain
-    any number as a size, and must not make the process allocate that much memory."""
+    """Limit the address space to `more` bytes above its present size.
+
+    A changed file may contain a huge size. The process must not allocate that much memory.
+    """
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))

@@ -57,7 +57,7 @@ def test_models_other_than_esm2_are_refused_with_a_remedy(
 
 def test_the_umask_decides_who_may_read_an_export(tmp_path: Path) -> None:
     (tmp_path / "esm").mkdir()
-    # as a killed run would leave it
+    # a killed run leaves such a file
     (tmp_path / "esm" / "model.safetensors.partial").touch(0o600)
     before = os.umask(0o027)
     try:
@@ -154,7 +154,7 @@ def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
 def test_the_pretrained_model_computes_on_the_device_of_its_inputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """During the call, the input's device is current, because Triton launches on that device."""
+    """Triton launches kernels on the current device, so this must be the device of the inputs."""
     from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
     built = ThdpackEsmForMaskedLM(

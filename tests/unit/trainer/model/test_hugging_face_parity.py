@@ -2,9 +2,9 @@
 
 Weights are random.
 
-Results are compared in float64, where both agree to the last digits on any CPU. Precision is
-compared in float32: our error against float64 is at most 1.5 × Hugging Face's own. Two correct
-float32 models differ by their roundings, which depend on the CPU.
+Results are compared in float64, in which both models agree to the last digits on any CPU.
+Precision is compared in float32: our error against float64 is at most 1.5 × Hugging Face's.
+Float32 results themselves are not compared, because their roundings depend on the CPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ LOGITS, GRADIENTS = 1e-9, 1e-8
 """Largest difference of logits, and of a gradient relative to its norm, in float64.
 
 Rounding causes differences of about 1e-13: some hundred additions of numbers up to 30, each with a
-relative error of 2e-16. A constant that is wrong in float32's last digit causes 1e-7.
+relative error of 2e-16. A constant that is wrong in float32's last digit causes
+a difference of 1e-7.
 """
 FP32_ERROR = 1.5
 """Limit of our rms error in float32 divided by Hugging Face's (geometric mean over examples).
@@ -67,9 +68,9 @@ def shape_of(preset: str) -> ModelOptions:
 class Computed:
     """Results of a model.
 
-    logits: [tokens, 33] of real tokens.
-    loss: mean over labels.
-    gradients: by our names; empty without a backward pass.
+    logits: float[tokens, 33], real tokens only.
+    loss: float[], mean over labels.
+    gradients: gradient of each parameter, by our names. Empty without a backward pass.
     """
 
     logits: Tensor
@@ -81,8 +82,8 @@ class Computed:
 class Example:
     """Inputs of a model.
 
-    rows: int64[length] each, masked.
-    labels: int64[length] each, IGNORED where there is nothing to predict.
+    rows: token ids of each sequence, int64[length], some of them masked.
+    labels: labels of each sequence, int64[length]. Tokens that are not masked have label IGNORED.
     """
 
     rows: list[Tensor]
@@ -140,7 +141,7 @@ def by_us(model: Esm2, example: Example, *, backward: bool) -> Computed:
 
 
 def by_us_padded(model: Esm2, example: Example) -> Tensor:
-    """Compute the same logits from padded rows (BSHD)."""
+    """Compute the logits of padded rows (BSHD)."""
     batch = padded(example.rows)
     lengths = torch.tensor([row.numel() for row in example.rows])
     with torch.no_grad():
@@ -200,8 +201,8 @@ def compare(
     theirs_off, ours_off = (float(torch.dist(each.logits, expected.logits)) for each in single)
     ratios = {"logits": ours_off / theirs_off}
     if backward:
-        # Left out: the bias of keys. It adds the same number to all scores of a query, which
-        # softmax ignores, so that its true gradient is zero.
+        # The bias of keys is left out, because its true gradient is zero: it adds the same number
+        # to all scores of a query, and softmax ignores such a number.
         true = {
             name: g
             for name, g in expected.gradients.items()
@@ -238,7 +239,7 @@ def test_backend_torch_computes_what_hugging_face_computes(preset: str, numerics
 
 
 def test_a_difference_of_one_part_in_ten_million_is_detected(numerics: None) -> None:
-    """The float64 comparison detects small errors: if softmax is scaled by 1 + 1e-7, it fails."""
+    """If softmax is scaled by 1 + 1e-7, the comparison in float64 fails."""
     shape = shape_of("esm2-8m")
     theirs = esm(shape)
     model = ours(shape, theirs)

@@ -1,4 +1,4 @@
-"""Weights from Hugging Face that this trainer would ignore or compute differently are refused."""
+"""Hugging Face models are refused if this trainer would ignore weights or compute differently."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 
 
 def configured(**changes: object) -> Callable[[Path], None]:
-    """Return a function that changes keys of config.json. A key whose value is `...` is removed."""
+    """Return a function that changes keys of config.json, and removes keys with the value `...`."""
 
     def edit(folder: Path) -> None:
         config = {**json.loads((folder / "config.json").read_text()), **changes}
@@ -165,8 +165,9 @@ def test_weights_that_would_be_lost_or_computed_differently_are_refused(
 
 
 def older(tensors: dict[str, Tensor]) -> None:
-    """Name parameters of norms gamma and beta, like some versions of transformers, and add tensors
-    that transformers ignores.
+    """Rename parameters of norms to gamma and beta, as in some versions of transformers.
+
+    Also add tensors that transformers ignores.
     """
     for name in [name for name in tensors if "LayerNorm" in name or "layer_norm" in name]:
         tensors[name.replace(".weight", ".gamma").replace(".bias", ".beta")] = tensors.pop(name)
@@ -176,7 +177,7 @@ def older(tensors: dict[str, Tensor]) -> None:
 
 
 def newer(tensors: dict[str, Tensor]) -> None:
-    """Name parameters of norms weight and bias, like other versions of transformers."""
+    """Rename parameters of norms to weight and bias, as in other versions of transformers."""
     for name in list(tensors):
         tensors[name.replace(".gamma", ".weight").replace(".beta", ".bias")] = tensors.pop(name)
 

@@ -1,6 +1,6 @@
 """Backend te on a CPU: names of parameters, and the choice of attention.
 
-Stand-ins take the place of Transformer Engine and Triton.
+Stand-ins replace Transformer Engine and Triton.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_both_backends_have_the_same_keys_and_shapes(layer_te: ModuleType) -> No
 def test_a_saved_model_loads_with_the_other_backend(
     layer_te: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: str, loaded: str
 ) -> None:
-    # slow to import, and only one worker needs it
+    # imported here because it is slow to import
     from trainer.model.hf_model import ThdpackEsmConfig, ThdpackEsmForMaskedLM
 
     # the real function refuses backend te on a machine without a GPU

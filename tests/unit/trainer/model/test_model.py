@@ -138,7 +138,7 @@ def test_presets_have_the_published_sizes() -> None:
 
 
 def test_attention_scores_of_long_sequences_are_never_all_in_memory() -> None:
-    """For 4,096 tokens, each head has 64 MiB of scores. Every allocation is below half of that."""
+    """Scores of 4,096 tokens take 64 MiB per head. Every allocation is below half of that."""
     tokens = 4096
     sequences = SequenceLayout(torch.tensor([0, tokens], dtype=torch.int32), tokens)
     context = Context(sequences, torch.zeros(tokens, 4), Slices())

@@ -1,4 +1,4 @@
-"""Statistics of the layers: configuration, refusals and lines written."""
+"""Statistics of layers: configuration, refused options and the lines of the file."""
 
 from __future__ import annotations
 

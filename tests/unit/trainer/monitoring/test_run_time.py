@@ -1,4 +1,4 @@
-"""The time of a run is estimated once, from whole steps, and long runs come with a remedy."""
+"""The time of a run is estimated once, from whole steps. For a long run, a remedy is added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def said(clock: list[float], device: str, seconds: list[float]) -> list[str]:
-    """Return what is said after each step of a run of 500,000 steps."""
+    """Return the message after each step of a run of 500,000 steps."""
     found, run_time = [], RunTime(torch.device(device), step=0, steps=500_000)
     for step, each in enumerate(seconds, start=1):
         clock[0] += each
@@ -39,7 +39,7 @@ def test_a_fast_run_is_estimated_after_ten_seconds_of_steps(clock: list[float]) 
     assert "at 4 s a step" in found[2]
 
 
-def test_the_first_step_on_a_gpu_which_compiles_does_not_count(clock: list[float]) -> None:
+def test_the_first_step_on_a_gpu_does_not_count_because_it_compiles(clock: list[float]) -> None:
     found = said(clock, "cuda", [90.0, 6.0, 6.0, 6.0])
     assert [bool(text) for text in found] == [False, False, True, False]
     assert "at 6 s a step" in found[2]

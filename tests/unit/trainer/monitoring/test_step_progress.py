@@ -1,4 +1,4 @@
-"""Progress inside a step is shown only in slow steps, and counted without reading the rows."""
+"""Progress inside a step is shown only if the step is slow."""
 
 from __future__ import annotations
 

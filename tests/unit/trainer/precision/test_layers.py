@@ -1,4 +1,4 @@
-"""`--precision-layers`: which layers compute in a low precision."""
+"""`--precision-layers`, which selects the layers that compute in a low precision."""
 
 from __future__ import annotations
 
@@ -93,6 +93,6 @@ def test_a_bf16_run_has_no_low_precision_layer() -> None:
 def test_layers_outside_precision_layers_stay_in_bf16(
     numbers: str, text: str, expected: list[bool]
 ) -> None:
-    """Only layers that stay in bf16 open an autocast of their own, because each costs host time."""
+    """Only layers that stay in bf16 open an autocast, because each autocast costs host time."""
     model = build(SMALL, ComputeOptions(backend="torch", precision=numbers, precision_layers=text))
     assert [layer.stays_bf16 for layer in model.layers] == expected

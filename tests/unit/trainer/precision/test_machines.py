@@ -1,4 +1,4 @@
-"""Precisions: the GPUs that support each, and the multiples that each requires of model sizes."""
+"""Precisions: the GPUs that support each precision, and its requirements on model sizes."""
 
 from __future__ import annotations
 

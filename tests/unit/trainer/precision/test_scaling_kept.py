@@ -44,7 +44,7 @@ def test_validation_adds_nothing_to_the_amax_history() -> None:
     with torch.no_grad(), preserve_scaling(model):
         model(torch.full((1, 2), 100.0))
     history = model[0].fp8_meta["scaling_fwd"].amax_history
-    assert not history.any()  # created inside of preserve_scaling, therefore reset at its end
+    assert not history.any()  # preserve_scaling also resets state that was created inside it
     model(torch.full((1, 2), 3.0))
     with torch.no_grad(), preserve_scaling(model):
         model(torch.full((1, 2), 100.0))
@@ -55,7 +55,7 @@ def test_validation_adds_nothing_to_the_amax_history() -> None:
 
 
 def test_a_run_that_validates_keeps_its_history(many_shards: Path, tmp_path: Path) -> None:
-    """Make one layer of a model record its largest values, as Transformer Engine's modules do."""
+    """One layer of the model records its largest values, as Transformer Engine's modules do."""
     options = parse(arguments(many_shards, tmp_path / "run"))
     noted = []
     with process_group() as topology, ExitStack() as stack:
