@@ -45,7 +45,7 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Run all tasks of a build without a commit, and write an unrelated file beside its folder."""
+    """Run all tasks of a build without a commit, and write an unrelated file beside the folder."""
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(200)))
     out = tmp_path / "deep" / "out"

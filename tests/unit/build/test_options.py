@@ -66,7 +66,7 @@ def test_invalid_sizes_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("most", "slots"), [(0, 32), (1, 32), (32, 32), (33, 64), (64, 64), (65, 128), (128, 128)]
 )
-def test_slots_are_a_power_of_two_from_32_on(most: int, slots: int) -> None:
+def test_slots_are_a_power_of_two_of_at_least_32(most: int, slots: int) -> None:
     assert slots_for(most) == slots
 
 

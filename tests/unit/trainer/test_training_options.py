@@ -1,4 +1,4 @@
-"""Options of a training run: what the command line accepts and what it refuses."""
+"""Options of a training run that the command line accepts or refuses."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         ([], "presets: esm2-tiny"),
     ],
 )
-def test_wrong_usage_names_the_option_that_was_meant_and_no_class(
+def test_wrong_usage_names_the_option_that_was_meant_but_no_python_class(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:

@@ -194,11 +194,11 @@ def test_norms_have_either_name_and_unused_tensors_are_ignored(
     from transformers import EsmForMaskedLM
 
     model = EsmForMaskedLM.from_pretrained(folder)
-    # transformers has tied the decoder to the embedding
+    # transformers ties the decoder to the embedding
     assert torch.equal(model.lm_head.decoder.weight, model.esm.embeddings.word_embeddings.weight)
 
 
-def test_the_folder_of_a_run_is_refused_with_the_folder_of_its_model(
+def test_the_error_for_the_folder_of_a_run_names_the_folder_of_its_model(
     folder: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"

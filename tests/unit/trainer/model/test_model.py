@@ -62,7 +62,7 @@ def test_half_precision_leaves_frequencies_exact() -> None:
     assert torch.equal(model.inv_freq, before)
 
 
-def test_sequences_of_a_bucket_do_not_see_each_other_bit_for_bit() -> None:
+def test_a_sequence_does_not_change_any_bit_of_its_neighbours_results() -> None:
     model = ours(SMALL, esm(SMALL))
     rows = sequences(30, 1, 57, 12)
     masker = Masker(ESM2, seed=3, probability=0.3, epoch_buckets=100, device=CPU)

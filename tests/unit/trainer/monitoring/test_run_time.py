@@ -1,4 +1,4 @@
-"""The time of a run is estimated once, from whole steps. For a long run, a remedy is added."""
+"""The time of a run is estimated once, from whole steps. For a long run, --steps is suggested."""
 
 from __future__ import annotations
 

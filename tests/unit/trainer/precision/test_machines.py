@@ -1,4 +1,4 @@
-"""Precisions: the GPUs that support each precision, and its requirements on model sizes."""
+"""Precisions: the GPUs that support each precision, and the model sizes that it requires."""
 
 from __future__ import annotations
 
