@@ -47,7 +47,7 @@ def test_hashes_match_the_xxhash_library(values: list[list[int]]) -> None:
 
 
 def test_hashes_match_the_xxhash_library_for_each_length_class_of_xxh3() -> None:
-    # XXH3 uses another algorithm from 17, 129 and 241 bytes on, and works in blocks of 1,024 bytes
+    # XXH3 changes its algorithm at 17, 129 and 241 bytes, and works in blocks of 1,024 bytes
     lengths = np.array([*range(600), 1023, 1024, 1025, 16_384, 100_000])
     ends = np.cumsum(lengths)
     tokens = np.random.default_rng(5).integers(0, 256, int(ends[-1]), dtype=np.uint8)
@@ -63,7 +63,7 @@ def random_hashes(count: int) -> np.ndarray:
 
 
 def six_sigma(share: float, count: int) -> float:
-    """Return six standard deviations of the observed share in `count` draws with chance `share`."""
+    """Return six standard deviations of a share that is measured in `count` independent draws."""
     return 6 * float(np.sqrt(share * (1 - share) / count))
 
 

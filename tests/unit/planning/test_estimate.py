@@ -1,5 +1,8 @@
-"""The estimate of memory and time agrees with measured steps, and every option changes
-it in the right direction."""
+"""The estimate of memory and time agrees with measured steps, and each option changes the
+estimate in the right direction.
+
+Held-out settings were not used to fit the estimate.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Return a list that grows by each requested range, (begin, end)."""
+    """Record each requested range as (begin, end)."""
     found: list[tuple[int, int]] = []
     fetch = RangedFile._fetch
 

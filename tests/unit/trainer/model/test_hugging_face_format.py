@@ -107,7 +107,8 @@ def test_the_pretrained_model_equals_esm_and_loads_through_the_auto_classes(
         plain(input_ids=ids, attention_mask=mask, labels=labels),
         ours(input_ids=ids, attention_mask=mask, labels=labels),
     )
-    # Measured: at most 5 roundings (2^-24) of the largest logit. A wrong scale changes it by 1e-3.
+    # Measured differences are at most 5 roundings (2^-24) of the largest logit. A wrong scale
+    # causes a difference of 1e-3.
     rounding = 100 * 2**-24 * float(expected.logits[mask.bool()].detach().abs().max())
     torch.testing.assert_close(
         found.logits[mask.bool()], expected.logits[mask.bool()], rtol=0, atol=rounding
