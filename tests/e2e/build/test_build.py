@@ -94,7 +94,12 @@ def test_every_record_has_one_fate_and_every_kept_residue_is_in_one_bucket(
 def fate(
     residues: str, ordinal: int, seen: dict[str, int], options: tuple[str, ...]
 ) -> tuple[str, list[tuple[int, str]], int | None]:
-    """Return a record's expected status, its expected pieces, and the record that it duplicates."""
+    """Return the expected fate of a record.
+
+    Returns:
+        Status, (start, residues) of each sequence cut from the record, and the ordinal of the
+        record that it duplicates.
+    """
     most = 510
     shortest = 30 if "--min-residues" in options else 1
     if "skip" in options and "?" in residues:
@@ -129,7 +134,7 @@ def test_buckets_follow_the_format(run: Run, tmp_path: Path, corpus: Path) -> No
         )
         assert set(bucket["input_ids"][edges[count] :]) <= {1}
         free[bucket["split"]] += 2048 - edges[count]
-    # the fewest possible buckets leave less space than one bucket; a packer may use one more
+    # With the fewest possible buckets, less than one bucket is free. A packer may use one more.
     assert all(tokens < 2 * 2048 for tokens in free.values()), free
 
 
@@ -179,7 +184,7 @@ def test_the_layout_of_spills_does_not_change_the_bytes(
     corpus: Path,
     task_bytes: int,
 ) -> None:
-    """A spill of at least GROUPED_FROM partitions groups its records by partition.
+    """A spill (file of a map task) of at least GROUPED_FROM partitions groups records by partition.
 
     The inputs are so small that some partitions of a spill are empty.
     """
@@ -260,7 +265,7 @@ def test_a_finished_dataset_is_recognized_and_a_different_one_is_refused(
     after = digest(out)
     assert after != before
     assert not set(after) & set(before) - {"manifest.json"}, (
-        "shards of the earlier generation are gone"
+        "no shard of the replaced dataset may remain"
     )
 
 

@@ -1,4 +1,8 @@
-"""Records that are equal after cropping are all in one split; --dedup cropped keeps only one."""
+"""Records that are equal after cropping are all in one split; --dedup cropped keeps only one.
+
+A piece is one of the sequences into which `--long split` cuts a record. A run is a group of
+consecutive records that a reduce task reads at once.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +113,7 @@ def test_dedup_cropped_keeps_the_first_of_records_that_are_equal_after_cropping(
     assert verify_dataset(tmp_path / "out", deep=True) == []
 
 
-def test_dedup_cropped_gives_the_same_bytes_with_one_spill_run_and_with_many(
+def test_dedup_cropped_gives_the_same_bytes_with_one_run_and_with_many(
     build_here: BuildHere, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_here(corpus, tmp_path / "whole", dedup="cropped", **SHAPE)

@@ -1,4 +1,4 @@
-"""Damage of a work file never reaches a dataset: the task that wrote the file runs again.
+"""A damaged work file never damages a dataset: the task that wrote the file runs again.
 
 A spill is the file of a map task. A rest holds sequences that did not fill a bucket.
 """
@@ -89,7 +89,7 @@ def before(
     *,
     always: bool = False,
 ) -> None:
-    """Call `then` before the next task of a kind, or (`always`) before each task of this kind."""
+    """Call `then` before the next task of a kind; with `always`, before each task of this kind."""
     name = "pack_rests" if owner is RestTask else "reduce_partition"
     run = getattr(run_task, name)
 
@@ -132,7 +132,7 @@ def test_a_flipped_bit_in_a_work_file_does_not_change_the_dataset(
         found += "is not what was written" in capsys.readouterr().err
         clear(place)
     assert found >= FLIPS // 2, (
-        "most flipped bits must be found; the others are padding, or in partitions already reduced"
+        "too few flipped bits were found; some may be in padding or in partitions already reduced"
     )
 
 
@@ -203,7 +203,7 @@ def test_a_disk_that_damages_every_spill_ends_the_build_with_an_error(
     assert build_here(corpus, place, **SMALL) == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_tasks_of_a_list_write_damaged_files_again(
+def test_a_task_list_replaces_damaged_files(
     build_here: BuildHere, corpus: Path, place: str, tmp_path: Path
 ) -> None:
     with reporter(as_json=False) as report:
@@ -229,7 +229,7 @@ def test_tasks_of_a_list_write_damaged_files_again(
     assert made == build_here(corpus, tmp_path / "whole", **SMALL)
 
 
-def test_worker_processes_write_damaged_spills_again(
+def test_worker_processes_replace_damaged_spills(
     run_process: Any, corpus: Path, tmp_path: Path
 ) -> None:
     """Run the command with worker processes, and damage a spill between the two stages."""

@@ -24,7 +24,7 @@ SIZES = {"task_bytes": 400_000, "partition_bytes": 500_000}
 SHAPE = ("--capacity", "2048", "--max-seq-len", "512")
 OPTIONS = (*SHAPE, "--workers", "2")
 END_SECONDS = 60.0
-"""Time limit in seconds of steps that normally take a second. It ends tests that hang."""
+"""Time limit in seconds for steps that normally take a second."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def start(corpus: Path, out: Path, *more: str, stop_after: int = 0) -> Started:
 
 
 def start_and_stop(corpus: Path, out: Path, *more: str, after: int) -> Started:
-    """Start a build, and wait until it has stopped itself, when `after` tasks have ended."""
+    """Start a build, and wait until it stops itself. It does so when `after` tasks have ended."""
     process = start(corpus, out, *more, stop_after=after)
     process.wait_until_stopped()
     return process
@@ -86,7 +86,7 @@ MOMENTS = {
     "driver": (1, 3, 6, 9, 11) if LONG else (1, 6, 11),
     "worker": (1, 4, 7, 10) if LONG else (1, 7),
 }
-"""For each victim, the numbers of tasks after which it is killed in successive runs."""
+"""Numbers of finished tasks at which the test kills each victim, one number per build."""
 
 
 @pytest.mark.parametrize("victim", MOMENTS)
@@ -123,7 +123,7 @@ def test_a_build_killed_repeatedly_gives_the_same_bytes(
 
 
 def workers_of(process: Started) -> list[int]:
-    """Return the workers of a driver: children of the server that forks them."""
+    """Return the ids of a driver's workers. Their parent is a fork server, not the driver."""
     found = [pid for pid in processes_of(process.pid)[1:] if parent_of(pid) != process.pid]
     assert found
     return found
@@ -134,7 +134,7 @@ def parent_of(process: int) -> int:
 
 
 def test_kills_at_any_moment_of_a_build_give_the_same_bytes(tmp_path: Path) -> None:
-    """One process is driver and worker. It is killed many times, from planning to clean-up."""
+    """The killed process is both driver and worker. Kills happen from planning to clean-up."""
     (tmp_path / "made.fasta").write_bytes(fasta(made_records(450)))
     count = 500 if os.environ.get("THDPACK_LONG") else 25
     words = [str(tmp_path / "made.fasta"), str(tmp_path), str(count)]

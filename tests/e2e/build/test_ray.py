@@ -1,6 +1,6 @@
 """Builds on a Ray cluster give the same bytes, whichever processes are killed.
 
-The cluster runs on this machine. For each job, Ray starts a Python process on each core, which
+The cluster runs on this machine. For each job, Ray starts a Python process on each core. Each start
 takes a second of CPU time. THDPACK_LONG adds a node and many kills.
 """
 
@@ -101,7 +101,7 @@ def start(corpus: object, out: object, address: str | None) -> Started:
     ]
     return started.start(
         *("preprocess", paths[0], "--out", paths[1], *OPTIONS, "--executor", "ray", *where),
-        # the installed command does not search the current folder for modules either
+        # like the installed command, do not search the current folder for modules
         setup=f"import os, sys; os.chdir({str(here)!r}); sys.path.remove('')",
         imported=("ray",),
         **SIZES,
@@ -134,7 +134,7 @@ def test_killing_workers_a_node_and_the_driver_does_not_change_the_bytes(
     for victim in VICTIMS:
         done += 3
         while not (await_tasks(process, out, done) and strike(victim, process, cluster, rng)):
-            finish(process)  # it ended before the kill, so build again
+            finish(process)  # the build ended before the kill, so build again
             assert digest(out) == whole
             shutil.rmtree(out)
             process, done = start(corpus, out, cluster.address), 3
@@ -173,7 +173,7 @@ def test_nodes_that_share_only_an_object_store_give_the_same_bytes(
     assert not any(name.startswith(".build") for name in objects("s3://bucket/out"))
 
 
-def test_a_broken_input_is_the_same_error_on_ray(
+def test_a_broken_input_gives_the_same_error_on_ray(
     cluster: Any,
     tmp_path: Path,
     short: Path,
@@ -212,7 +212,7 @@ def test_ctrl_c_stops_the_ray_cluster_and_a_build_in_processes_resumes(
 
 
 def test_an_address_without_a_cluster_is_an_error(run: Run, tmp_path: Path, corpus: Path) -> None:
-    with socket.socket() as silent:  # reserves a port on which nothing listens
+    with socket.socket() as silent:  # reserves a port, but does not listen
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         where = ("--executor", "ray", "--ray-address", address)

@@ -12,7 +12,7 @@ from tests.helpers.processes.command_line import Run, use_few_small_tasks
 
 
 def left_out(printed: str) -> tuple[int, int, dict[str, int]]:
-    """Parse a summary; return the residues read, those in buckets, and those left out by reason."""
+    """Return a summary's numbers of residues: read, in buckets, and left out for each reason."""
     total = re.search(r"residues  ([\d,]+) in, ([\d,]+) in buckets", printed)
     assert total is not None, printed
     lines = re.findall(r"^ *([a-z ]+?)  (?:.*: )?([\d,]+) residues left out", printed, re.MULTILINE)

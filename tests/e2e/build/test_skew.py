@@ -1,6 +1,7 @@
 """Inputs with many copies of one sequence. A reduce task holds only unique sequences in memory.
 
-The bytes of the dataset do not depend on how often a reduce task spills to the disk.
+A reduce task reads its partition in runs: groups of consecutive records that fit into memory. The
+number of runs does not change the bytes of the dataset.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ LONGEST_SECONDS = 1200
 
 
 def peak_memory(source: Path, out: Path, size: int = 0) -> int:
-    """Run a build in one process, driver and worker; return its peak memory in bytes.
+    """Run a build whose driver is also the worker; return the process's peak memory in bytes.
 
-    size: size in bytes of map tasks and of sorted runs; 0 means the default
+    size: size in bytes of map tasks and of runs; 0 means the default
     """
     words = [sys.executable, "-c", PROGRAM, str(source), str(out), str(size)]
     done = subprocess.run(
@@ -103,7 +104,7 @@ def test_ten_million_copies_and_four_gigabytes_of_ids_fit_into_a_workers_memory(
 ) -> None:
     source, out = tmp_path / "copies.fasta", tmp_path / "out"
     write_copies(source, copies, id_bytes=id_bytes)
-    assert peak_memory(source, out) < 1.25 * WORKER_BYTES  # the process is driver and worker
+    assert peak_memory(source, out) < 1.25 * WORKER_BYTES  # the process is both driver and worker
     manifest = read_manifest(out)
     assert manifest.records_by_status["duplicate"] >= copies - 1
     assert sum(shard.buckets for shards in manifest.shards.values() for shard in shards) < 10

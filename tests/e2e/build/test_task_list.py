@@ -115,7 +115,7 @@ def kill_at_changes(
     *commands: tuple[object, ...],
     **sizes: int,
 ) -> None:
-    """Start all commands; kill command i right before its change number `moments[i]` of `out`."""
+    """Start all commands; kill command i right before it makes change `moments[i]` of `out`."""
     setups = [stopping_at_change(moment, out) for moment in moments]
     paired = zip(commands, setups, strict=True)
     processes = [start(*words, setup=setup, **sizes) for words, setup in paired]

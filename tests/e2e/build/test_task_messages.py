@@ -35,7 +35,7 @@ def test_a_task_that_has_finished_is_reported_as_skipped(
     assert '{"event": "tasks", "run": 0, "skipped": 1}' in run(*task, "--log-json").stdout
 
 
-def test_commands_that_plan_tasks_prints_build_the_dataset(
+def test_the_commands_printed_by_plan_tasks_build_the_dataset(
     run: Run, tmp_path: Path, corpus: Path
 ) -> None:
     out = tmp_path / "a folder"
