@@ -62,8 +62,8 @@ def imported(*arguments: str) -> set[str]:
 
 
 def test_help_imports_the_option_parser_and_little_else() -> None:
-    """`--help` spends nearly all its time on imports. The test counts imported modules, because the
-    time would depend on the load of the machine.
+    """Imports take nearly all the time of `--help`. The test counts imported modules, because the
+    time depends on the load of the machine.
     """
     parser = imported("-c", "import dataclasses, json, tyro")
     more = imported("-m", "pipeline", "--help") - parser
@@ -106,7 +106,7 @@ def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(run: Run) -> None:
+def test_the_error_for_a_misspelt_command_suggests_the_right_one(run: Run) -> None:
     done = run("prepocess", "x.fasta")
     assert done.returncode == 2
     assert done.stderr == "thdpack: no command prepocess: did you mean preprocess?\n"
@@ -123,7 +123,7 @@ def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(run: Run) ->
         (("plan", "--dataset", "d"), "no option --dataset: use --data"),
     ],
 )
-def test_options_of_other_programs_are_answered_with_ours(
+def test_the_error_for_an_option_of_another_program_names_ours(
     run: Run, words: tuple[str, ...], said: str
 ) -> None:
     done = run(*words)
@@ -264,7 +264,7 @@ def test_a_closed_pipe_ends_the_command_quietly(dataset: Path) -> None:
     assert end_with_closed_output("inspect", str(dataset)) == (141, "")
 
 
-def test_a_closed_pipe_costs_no_file_of_a_report(sample: Path, tmp_path: Path) -> None:
+def test_stats_writes_all_files_even_if_its_output_is_closed(sample: Path, tmp_path: Path) -> None:
     page, tables = tmp_path / "r.html", tmp_path / "csv"
     words = ("stats", str(sample), "--html", str(page), "--csv", str(tables))
     code, said = end_with_closed_output(*words)

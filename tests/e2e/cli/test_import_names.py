@@ -1,4 +1,4 @@
-"""Packages of other projects may have our packages' names, in the current folder or installed."""
+"""Packages of other projects, installed or in the current folder, may have our packages' names."""
 
 from __future__ import annotations
 

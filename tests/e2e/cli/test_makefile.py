@@ -22,7 +22,7 @@ def test_an_installation_prints_the_last_step_of_pip_while_it_waits(tmp_path: Pa
         assert line.endswith(" s: Downloading pyarrow\n")
         began = time.monotonic()
         (tmp_path / "seen").touch()
-        making.stdout.read()  # returns only when no process holds the output open
+        making.stdout.read()  # returns when every process has closed the output
         assert making.wait() == 0
         assert time.monotonic() - began < 60
 

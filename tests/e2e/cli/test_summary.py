@@ -1,4 +1,4 @@
-"""The summary of a build gives hints."""
+"""Lines of a build's summary: empty validation split, counts of one, gap characters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_empty_validation_split_is_explained(
         assert line.strip() == f"valid  {said}"
 
 
-def test_one_of_a_thing_is_singular(run: Run, tmp_path: Path) -> None:
+def test_a_count_of_one_has_a_singular_noun(run: Run, tmp_path: Path) -> None:
     path, out = tmp_path / "x.fasta", tmp_path / "out"
     path.write_bytes(b">a\n" + b"MK" * 700 + b"\n")
     built = run("preprocess", path, "--out", out).stdout

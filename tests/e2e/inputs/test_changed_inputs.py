@@ -1,4 +1,4 @@
-"""Old and new content of an input that is rewritten during a build are never mixed."""
+"""A build never mixes old and new content of an input that is rewritten meanwhile."""
 
 from __future__ import annotations
 

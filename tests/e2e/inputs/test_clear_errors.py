@@ -1,4 +1,4 @@
-"""Errors about damaged files, links and limits name the remedy. A build spares unknown files."""
+"""Errors about damaged files, links and limits name the remedy. Unknown files are left alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def damage(out: Path) -> Path:
-    """Flip a bit of a shard, but leave its size and the manifest."""
+    """Flip a bit of a shard. Neither its size nor the manifest changes."""
     shard = out / read_manifest(out).shards["train"][0].name
     content = bytearray(shard.read_bytes())
     content[-600] ^= 1
@@ -121,7 +121,7 @@ def test_a_lock_that_is_a_link_is_refused(
 
 
 @pytest.mark.parametrize("typed", ["proteins.fasta", "protein.fasta.gz", "Proteins.fasta.gz"])
-def test_a_missing_file_is_answered_with_a_similar_one(
+def test_the_error_for_a_missing_file_suggests_a_similar_one(
     run: Run, tmp_path: Path, typed: str
 ) -> None:
     (tmp_path / "proteins.fasta.gz").touch()
@@ -159,7 +159,9 @@ def test_a_refused_build_leaves_the_work_of_an_earlier_one(
 
 
 @pytest.mark.parametrize("limit", [9, 16])
-def test_too_few_open_files_are_a_one_line_error(corpus: Path, tmp_path: Path, limit: int) -> None:
+def test_a_limit_of_open_files_is_a_one_line_error(
+    corpus: Path, tmp_path: Path, limit: int
+) -> None:
     done = subprocess.run(
         command("preprocess", str(corpus), "--out", str(tmp_path / "out"), "--workers", "2"),
         cwd=REPO,

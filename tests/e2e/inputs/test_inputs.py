@@ -54,7 +54,7 @@ ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def held(out: Path) -> list[tuple[str, str]]:
-    """Return (id, residues) of each record; residues are joined from the pieces in the buckets."""
+    """Return (id, residues) of each record. Sequences cut from one record are joined again."""
     rows = read_records(out)
     pieces: dict[int, list[tuple[int, str]]] = {}
     for bucket in read_buckets(out):

@@ -66,9 +66,7 @@ def test_a_list_of_globs_on_several_stores_gives_the_dataset_of_local_files(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     put("s3://bucket/in/a/notes.txt", b"not sequences")
-    (tmp_path / "files.txt").write_text(
-        "# what there is\n\ns3://bucket/in/a/*.fa*\ns3://bucket/in/b\n"
-    )
+    (tmp_path / "files.txt").write_text("# inputs\n\ns3://bucket/in/a/*.fa*\ns3://bucket/in/b\n")
     far = run("preprocess", f"@{tmp_path / 'files.txt'}", "--out", tmp_path / "far", *OPTIONS)
     assert far.returncode == 0, far.stderr
     near = run(
@@ -130,7 +128,7 @@ def test_many_inputs_are_found_in_few_requests(
             name.removeprefix("in/") for name in sorted(content)
         ]
         assert len(faults.requests) <= 1.1 * count, (
-            "more requests than one for each object and the listing"
+            "expected one request per object, and few for the listing"
         )
 
 
@@ -157,11 +155,11 @@ def test_an_object_written_again_with_the_same_content_counts_as_unchanged() -> 
         for text in ("s3://bucket/in/a/*", url)
     )
     assert listed == asked
-    # as for standard input, which a resumed build uploads again
+    # a resumed build writes standard input again in this way
     put(url, b">a\nMKV\n")
     assert unchanged(listed)
     put(url, b">a\nMKL\n")
-    assert not unchanged(listed), "the same size, and listed before"
+    assert not unchanged(listed), "a changed object of the same size, listed before the change"
     client().rm_file(url)
     with pytest.raises(InputError, match="no such file"):
         unchanged(listed)

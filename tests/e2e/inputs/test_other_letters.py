@@ -100,7 +100,7 @@ def test_proteins_of_few_letters_are_accepted(tmp_path: Path) -> None:
         (made(LETTERS + "---", [70] * 9), "like an alignment (9 of the first 9", "alignment"),
     ],
 )
-def test_statistics_warn_of_what_a_build_refuses(
+def test_stats_warns_about_inputs_that_a_build_refuses(
     run: Run, tmp_path: Path, content: bytes, looks: str, option: str
 ) -> None:
     path = tmp_path / "x.fasta"

@@ -35,7 +35,7 @@ getattr(test_forked_reader, sys.argv[1])(Path(sys.argv[2]), *sys.argv[3:])
 
 
 class Positions(IterableDataset[int]):
-    """A reader that this process opened and DataLoader workers read, which is a common mistake."""
+    """Dataset with a common mistake: the reader is opened before DataLoader forks its workers."""
 
     def __init__(self, reader: ShardReader | Mixture) -> None:
         self.reader = reader
@@ -121,7 +121,7 @@ def loaders_refuse(dataset: Path) -> None:
 
 
 class OpenedInWorkers(IterableDataset[int]):
-    """Reader that each worker opens for itself. `counted`: each worker counts as a rank."""
+    """Reader that each worker opens for itself. With `counted`, each worker is a rank."""
 
     def __init__(self, dataset: Path, counted: bool) -> None:
         self.dataset, self.counted = dataset, counted

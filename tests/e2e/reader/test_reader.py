@@ -251,7 +251,7 @@ print(*sys.modules)
     assert not {name for name in loaded if name.endswith("_kernel")}
 
 
-def test_a_folder_that_does_not_exist_is_said_not_to_exist(
+def test_a_missing_folder_and_a_missing_manifest_have_different_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -111,7 +111,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(chromium: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, bool], Watched]]:
-    """Return a function that loads a page, with scripts or without, once for all tests."""
+    """Return a function that loads a page, with or without scripts. All tests share the page."""
     contexts: list[BrowserContext] = []
 
     @cache

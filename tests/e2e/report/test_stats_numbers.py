@@ -1,6 +1,7 @@
 """Every number of a report equals the result of a slow, simple script that uses Biopython.
 
-Only the first records of the real corpora are used by default, and all with THDPACK_LONG.
+By default, the tests use only the first records of the real corpora. With THDPACK_LONG, they use
+all records.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def check_counts(
 
 
 def approximately(value: Any) -> Any:
-    """Return an expected value: floats match up to rounding, everything else exactly."""
+    """Return a value for comparison: floats match up to rounding, everything else exactly."""
     if isinstance(value, float):
         return pytest.approx(value, rel=1e-12)
     if isinstance(value, dict):

@@ -38,8 +38,14 @@ CONDITIONS = {
     "501 NotImplemented": True,
     "400 InvalidArgument Header If-None-Match is not supported": True,
 }
-"""True if the build writes the object unconditionally after this answer of the store; False if
-another build has won; None if the answer is an error."""
+"""Reaction of a build to each answer of the store to a conditional write.
+
+| value | reaction |
+|---|---|
+| True | write the object unconditionally |
+| False | report that another build has won |
+| None | fail with the store's error |
+"""
 
 
 def test_a_write_is_unconditional_only_on_stores_without_conditional_writes(
@@ -79,7 +85,7 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # without a timeout nothing is retried, so the two requests are from the two builds
+    # no timeout: nothing is retried, so each build sends one of the two requests
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release
@@ -104,7 +110,7 @@ def test_two_identical_concurrent_builds_end_in_one_dataset(
     proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
-    # without a timeout nothing is retried, so the two requests are from the two builds
+    # no timeout: nothing is retried, so each build sends one of the two requests
     monkeypatch.delenv("FSSPEC_S3")
     release = threading.Event()
     proxied.hold["PUT manifest.json"] = release

@@ -44,7 +44,7 @@ def refused(run: Run, *words: object) -> str:
     began = time.monotonic()
     done = run(*words)
     assert done.returncode == 1
-    assert time.monotonic() - began < 20, "it was retried"
+    assert time.monotonic() - began < 20, "the command retried"
     [line] = done.stderr.splitlines()
     return line.removeprefix("thdpack: ")
 
@@ -55,13 +55,13 @@ def training_refused(data: str, out: Path) -> str:
     began = time.monotonic()
     done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, timeout=500)
     assert done.returncode == 1
-    assert time.monotonic() - began < 60, "it was retried"
+    assert time.monotonic() - began < 60, "the command retried"
     [line] = done.stderr.decode().splitlines()
     return line
 
 
 def readers_of(url: str, tmp_path: Path) -> list[tuple[object, ...]]:
-    """For each command that reads a dataset or inputs from a store, return a command line."""
+    """Return a command line of each command that reads a dataset or inputs from a store."""
     return [
         ("stats", url),
         ("stats", f"{url}/in.fasta"),

@@ -19,7 +19,7 @@ DIVERGES = (
     "--validate-every",
     "2",
 )
-"""Options of a run whose first step makes weights of about 1e30, and that skips all later steps."""
+"""Options of a run whose first step makes weights of about 1e30. The run skips all later steps."""
 
 
 def test_a_run_whose_last_validation_is_not_finite_fails(

@@ -1,4 +1,4 @@
-"""Hugging Face's library `datasets`: builds read its datasets, and it loads our shards."""
+"""Builds read datasets of Hugging Face's library `datasets`, and the library loads our shards."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.helpers.processes.ranks import Job
 from tests.helpers.processes.runs import await_step, start
 
 HANGS = "0.25" if "THDPACK_LONG" in os.environ else "0.1"
-"""Minutes without an answer after which a rank counts as lost; longer with THDPACK_LONG."""
+"""Time in minutes after which a rank that does not answer counts as lost."""
 ARRANGEMENTS = (
     (),
     ("--shard", "full"),
@@ -29,12 +29,12 @@ ARRANGEMENTS = (
     ("--reshard", "step"),
 )
 SAVING = ("--checkpoint-every", "1", "--validate-every", "0")
-"""Options to write checkpoints nearly all the time, so that their collectives fail too."""
+"""Options that write a checkpoint at every step, so that ranks are also lost during a save."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Loss of a rank: the rank, the signal, and the step after which it is sent."""
+    """Loss of a rank: the test sends signal `number` to rank `victim` after step `step`."""
 
     victim: int
     number: signal.Signals

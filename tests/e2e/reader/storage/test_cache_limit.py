@@ -1,4 +1,7 @@
-"""The cache stays within its limit and keeps the shards that are needed next."""
+"""The cache stays within its limit and keeps the shards that are needed next.
+
+A window is a group of consecutive shards whose buckets the reader shuffles together.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,8 @@ def fetched_by(
     The cache never evicts a mapped shard.
 
     limit: size of the cache in bytes
-    by_next_use: True: evict the shard whose next use is farthest away (Belady 1966). False: evict
-        the shard whose last use is longest ago.
+    by_next_use: policy. If True, evict the shard whose next use is farthest away (Belady 1966). If
+        False, evict the shard whose last use is longest ago.
     """
     flat = [shard for window in windows for shard in window]
     cached: dict[str, int] = {}  # shard → time of its last use
@@ -88,7 +91,7 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
             url, cache_dir=cache, cache_bytes=1000, prefetch=0, world_size=4, buckets_per_step=20
         )
     needed = int(str(raised.value).partition("needs ")[2].partition(" ")[0])
-    # the four shards of a window, and the shards of the buckets of a step
+    # room for the four shards of a window, and for the shards of one step's buckets
     assert needed == sum(largest[: 4 + -(-20 // min(entry.buckets for entry in entries))])
     needed = sum(largest[:5])
     for limit in (needed, (needed + total) // 2, total):
@@ -106,7 +109,7 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
         if limit < total:
             # the two policies differ, so this test can tell them apart
             assert best < fetched_by(windows, count, sizes, limit, by_next_use=False)
-        # Belady's policy is optimal only for shards of equal size, so the cache may fetch less
+        # Belady's policy is optimal only for shards of equal size, so fewer bytes are possible
         assert fetched <= best
 
 

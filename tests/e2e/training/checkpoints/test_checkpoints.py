@@ -183,7 +183,7 @@ def test_a_renamed_checkpoint_is_refused(
 
 
 def edited(**changes: object) -> Callable[[Path], None]:
-    """Return a function that changes fields of state.json. `a__b` is the field b of a."""
+    """Return a function that changes fields of state.json. `a__b` names field b of field a."""
 
     def edit(checkpoint: Path) -> None:
         state = json.loads((checkpoint / "state.json").read_text())
