@@ -1,4 +1,7 @@
-"""Models with random weights and one random THD row, run forwards and backwards on the GPU."""
+"""Models with random weights, run forwards and backwards on the GPU.
+
+Their input is one random THD row: the sequences are concatenated without padding.
+"""
 
 from __future__ import annotations
 

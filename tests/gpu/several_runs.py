@@ -1,4 +1,4 @@
-"""Several training runs in the same ranks, one after another, so that ranks are started only once.
+"""Program that trains several runs, one after another, in the same ranks.
 
 The argument is a JSON list of command lines: `torchrun -m tests.gpu.several_runs '[["esm2-8m"]]'`.
 """

@@ -120,8 +120,8 @@ def test_fp8_weights_follow_their_masters() -> None:
 
 
 def test_fp8_weights_take_less_memory_in_a_step() -> None:
-    """A bf16 weight takes 2 bytes, and its FP8 copy comes on top. An FP8 weight with its transpose
-    takes only 2 bytes.
+    """A bf16 weight takes 2 bytes, and a step adds its FP8 copy. An FP8 weight and its
+    transpose together take only 2 bytes.
     """
     shape, inputs = replace(SHAPES["650m"], layers=8), row(seed=16)
     weights = 8 * (4 * 1280 * 1280 + 2 * 1280 * 5120)
@@ -137,7 +137,7 @@ def test_fp8_weights_take_less_memory_in_a_step() -> None:
             run_quietly(built, compute, inputs)
         peaks.append((torch.cuda.max_memory_allocated() - before) / weights)
         del built
-    print("peak, bytes a weight:", peaks)
+    print("peak memory in bytes per weight:", peaks)
     assert peaks[1] < peaks[0] - 0.5
 
 

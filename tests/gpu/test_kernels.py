@@ -1,4 +1,4 @@
-"""Comparison of our kernels with plain torch in fp32 on random inputs. Unwritten values are NaN."""
+"""Comparison of our kernels with plain torch in fp32 on random inputs. Unwritten memory is NaN."""
 
 from __future__ import annotations
 

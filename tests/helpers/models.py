@@ -44,7 +44,7 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
     Args:
         fp16_frequencies: round inv_freq to fp16, as published checkpoints do.
     """
-    from transformers import (  # lazy: slow to import, and only one worker needs it
+    from transformers import (  # slow to import, and only one worker needs it
         EsmConfig,
         EsmForMaskedLM,
     )
@@ -64,7 +64,7 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
         layer_norm_eps=1e-5,
         emb_layer_norm_before=False,
     )
-    with torch.device("meta"):  # allocate later: drawing initial values takes up to a minute
+    with torch.device("meta"):  # allocate later: to draw initial values takes a minute
         model = EsmForMaskedLM(config).eval()
     model.to_empty(device=CPU)
     model.tie_weights()
@@ -108,7 +108,7 @@ def sequences(*residues: int) -> list[Tensor]:
 
 
 def packed(rows: list[Tensor], *, slots: int = 8, tail: int = 3) -> tuple[Tensor, SequenceLayout]:
-    """Return the sequences as one THD row with `tail` tokens of padding at the end."""
+    """Return the sequences as one THD row: concatenated, then `tail` tokens of padding."""
     ids = torch.cat([*rows, torch.full((tail,), ESM2.pad)])
     ends = np.cumsum([0, *(row.numel() for row in rows), tail])
     cu_seqlens = torch.full((slots + 1,), ids.numel(), dtype=torch.int32)

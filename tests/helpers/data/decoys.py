@@ -1,4 +1,4 @@
-"""Decoys: modules with the names of our packages and of numpy, whose import is an error."""
+"""Decoys: modules that raise an error when imported, named like our packages and numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random damage, as by a bad disk or an attacker: JSON with a changed value, or changed bytes."""
+"""Random damage that a bad disk or an attacker may cause: changed JSON values, changed bytes."""
 
 from __future__ import annotations
 

@@ -137,8 +137,8 @@ def made_report(
 
 
 def made_comparison() -> Comparison:
-    """Return a comparison of two reports with different lengths, of which the second is a child of
-    the first.
+    """Return a comparison of two reports with different lengths. The second dataset was
+    made from the first.
     """
     a, b = made_report(), made_report(records=90_000, seed=1)
     return Comparison(

@@ -24,7 +24,7 @@ def biopython(data: bytes) -> list[Record] | None:
 
 
 def first_word(title: str) -> str:
-    """Return the first word of a title, which is the id, as Biopython's SeqIO does. Here only ASCII
+    """Return the first word of a title, which is the id, as Biopython's SeqIO does. Only ASCII
     blanks end the word.
     """
     blanks = " \t\v\f\x1c\x1d\x1e\x1f"

@@ -194,7 +194,7 @@ def run_here(
             for module in _EXECUTORS:
                 patch.setattr(f"{module}.ProcessExecutor", InThisProcess)
         code = run_command(words)
-    if code == 130:  # the user has pressed Ctrl-C, because no test interrupts itself
+    if code == 130:  # only the user's Ctrl-C interrupts this process; no test does
         raise KeyboardInterrupt
     said = [file.buffer.getvalue().decode() for file in (out, errors)]
     return subprocess.CompletedProcess(["thdpack", *words], code, *said)
@@ -259,7 +259,7 @@ def _forget_stores() -> None:
 
 @contextmanager
 def _threads_ended() -> Iterator[None]:
-    """Wait at the end until the threads that the command started have ended."""
+    """When the context ends, wait for the threads that the command started."""
     before = set(threading.enumerate())
     yield
     for thread in threading.enumerate():

@@ -236,8 +236,8 @@ def _run(question: dict[str, Any], output: int) -> NoReturn:
 
 
 def serve() -> None:
-    """Run the server process. sys.argv[1:] is the descriptor of its socket, then the modules."""
-    # Ctrl-C is ignored during the imports: this process ends when its client ends.
+    """Run the server process. sys.argv[1:] is its socket's descriptor and the modules to import."""
+    # Ignore Ctrl-C during the imports. This process ends when its client ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in sys.argv[2:]:
         importlib.import_module(module)

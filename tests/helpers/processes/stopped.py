@@ -57,8 +57,8 @@ def stop_at_change(count: int, folder: str) -> None:
 def at_change(count: int, folder: str, then: Callable[[], None]) -> itertools.count[int]:
     """Call `then` right before this process makes change number `count` of a folder.
 
-    These are changes: to open a file for writing, to rename, truncate or remove a file, and to
-    create or remove a subfolder.
+    A change opens a file for writing, renames, truncates or removes a file, or creates or removes
+    a subfolder.
 
     Returns:
         Counter of changes. Its next value is the number of the next change, counted from 1.

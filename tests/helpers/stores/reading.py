@@ -27,7 +27,7 @@ def assert_cache_is_sound(cache: Path) -> None:
 def bytes_in(cache: Path) -> int:
     sizes = {}
     with (cache / "lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # nobody may add or remove files during the sum
+        fcntl.flock(lock, fcntl.LOCK_EX)  # no reader adds or removes files during the sum
         for path in cache.iterdir():
             with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
                 stat = path.stat()
