@@ -65,7 +65,9 @@ def test_layers_that_stay_in_bf16_compute_as_in_a_bf16_run(numbers: str, recompu
 
 @pytest.mark.parametrize("gelu", ["erf", "tanh"])
 @pytest.mark.parametrize("numbers", ["fp8-delayed", "fp8-current", "fp8-block"])
-def test_fp8_weights_compute_as_weights_that_are_cast_in_each_pass(numbers: str, gelu: str) -> None:
+def test_fp8_weights_compute_like_weights_that_are_cast_in_each_pass(
+    numbers: str, gelu: str
+) -> None:
     inputs, shape = row(seed=14), replace(SHAPES["650m"], gelu=gelu)
     results = []
     for quantized in (False, True):

@@ -97,7 +97,7 @@ def test_a_captured_step_equals_an_eager_one(
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])
-def test_recomputation_updates_histories_once_a_micro_batch(
+def test_recomputation_updates_histories_once_per_micro_batch(
     dataset: Path, tmp_path: Path, recompute: str
 ) -> None:
     found = []

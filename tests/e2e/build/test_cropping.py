@@ -66,7 +66,7 @@ def sides(out: Path, *, first_pieces: bool) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("dedup", ["exact", "none", "cropped"])
-def test_no_sequence_is_in_train_and_valid_after_cropping(
+def test_no_sequence_is_in_both_train_and_valid_after_cropping(
     build_here: BuildHere, corpus: Path, tmp_path: Path, dedup: str
 ) -> None:
     build_here(corpus, tmp_path / "out", dedup=dedup, **SHAPE)

@@ -60,7 +60,7 @@ def kill_all(process: Started) -> None:
     """
     family = processes_of(process.pid)
     for target in family:
-        with contextlib.suppress(ProcessLookupError):  # it has already ended
+        with contextlib.suppress(ProcessLookupError):  # the process has already ended
             os.kill(target, signal.SIGKILL)
     process.communicate(timeout=END_SECONDS)
     await_end(family)
@@ -155,7 +155,7 @@ def test_a_resumed_build_reports_what_it_skips_and_runs_only_the_rest(
     first = [*markers.glob("map-*.json"), *markers.glob("hash-*.json")]
     finished = {path: path.stat().st_mtime_ns for path in first}
     assert len(finished) >= 3
-    again = start_and_stop(corpus, out, after=7)  # it runs a few more tasks, then stops
+    again = start_and_stop(corpus, out, after=7)  # runs a few more tasks, then stops
     assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a task was run again"
     again.send_signal(signal.SIGCONT)
     printed = again.communicate(timeout=END_SECONDS)

@@ -274,7 +274,7 @@ def test_stats_writes_all_files_even_if_its_output_is_closed(sample: Path, tmp_p
     assert (tables / "summary.csv").exists()
 
 
-def test_log_json_prints_one_object_a_line(run: Run, sample: Path, tmp_path: Path) -> None:
+def test_log_json_prints_one_object_per_line(run: Run, sample: Path, tmp_path: Path) -> None:
     done = run("preprocess", sample, "--out", tmp_path / "out", "--log-json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [e["event"] for e in events][-1] == "summary"

@@ -88,7 +88,7 @@ def test_the_pre_training_quickstart_runs_from_s3_to_an_export(
         for words in shell_commands(page, "thdpack", "torchrun"):
             words = [word.replace("/tmp/thdpack-", f"{tmp_path}/") for word in words]
             if words[0] == "thdpack":
-                for _ in range(2):  # each command can be repeated
+                for _ in range(2):  # a repeated command must succeed, too
                     done = run(*words[1:])
                     assert done.returncode == 0, done.stderr
             else:

@@ -1,4 +1,4 @@
-"""Options that would have no effect are refused, and files that were written are named."""
+"""Options without effect are refused, and `stats` prints the names of the files that it writes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_memory_below_that_of_a_task_is_refused(run: Run, corpus: Path, tmp_path
     assert "give at least 256M" in " ".join(done.stderr.split())
 
 
-def test_stats_names_what_it_wrote_on_standard_error(
+def test_stats_prints_the_names_of_written_files_to_standard_error(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("jinja2")

@@ -66,14 +66,14 @@ def test_torchrun_works_in_a_folder_that_has_packages_of_the_same_names(
     assert (tmp_path / "run" / "export" / "model.safetensors").exists()
 
 
-def test_training_without_torch_is_one_line_that_names_the_extra(tmp_path: Path) -> None:
+def test_training_without_torch_prints_one_line_that_names_the_extra(tmp_path: Path) -> None:
     program = "import sys; sys.modules['torch'] = None; import thdpack; thdpack.main()"
     done = python("-c", program, "train", "esm2-8m", where=tmp_path)
     assert done.returncode == 1
     assert done.stderr == f"thdpack train: training needs torch: pip install -e '{REPO}[train]'\n"
 
 
-def test_another_package_that_was_imported_first_is_an_error_that_names_both(
+def test_the_error_for_another_package_imported_before_ours_names_both(
     tmp_path: Path,
 ) -> None:
     theirs = tmp_path / "schemas" / "__init__.py"

@@ -130,7 +130,7 @@ def test_the_error_for_a_missing_file_suggests_a_similar_one(
     assert said == f"thdpack: {tmp_path / typed}: no such file; did you mean {meant}?\n"
 
 
-def test_a_refused_build_leaves_nothing(run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_a_refused_build_leaves_no_files(run: Run, corpus: Path, tmp_path: Path) -> None:
     odd = tmp_path / "dna.fasta"
     odd.write_text(">a\n" + "ACGT" * 50 + "\n")
     out = tmp_path / "new" / "deep" / "out"
@@ -148,7 +148,7 @@ def test_a_refused_build_leaves_nothing(run: Run, corpus: Path, tmp_path: Path) 
     assert [path.name for path in out.iterdir()] == ["note.txt"]
 
 
-def test_a_refused_build_leaves_the_work_of_an_earlier_one(
+def test_a_refused_build_does_not_change_the_files_of_an_earlier_one(
     run: Run, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -159,7 +159,7 @@ def test_a_refused_build_leaves_the_work_of_an_earlier_one(
 
 
 @pytest.mark.parametrize("limit", [9, 16])
-def test_a_limit_of_open_files_is_a_one_line_error(
+def test_a_low_limit_of_open_files_gives_a_one_line_error(
     corpus: Path, tmp_path: Path, limit: int
 ) -> None:
     done = subprocess.run(

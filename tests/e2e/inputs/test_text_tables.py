@@ -123,7 +123,7 @@ def test_errors_in_csv_name_the_line(run: Run, tmp_path: Path, content: bytes, s
         (b"Entry Name,Protein names,Length\nA,B,3\n", "CSV, a table of text"),
     ],
 )
-def test_kinds_of_text_are_named_with_the_option_that_reads_them(head: bytes, kind: str) -> None:
+def test_errors_name_the_kind_of_text_and_the_option_that_reads_it(head: bytes, kind: str) -> None:
     assert kind in (foreign(head, packed=False) or "")
 
 

@@ -68,8 +68,8 @@ def workers_refuse(dataset: Path) -> None:
         positions = iter(loader)
         with pytest.raises(RuntimeError, match="opened in another process"):
             next(positions)
-        # Without the kill, torch waits at least 5 s for workers that failed. torch's handler of
-        # SIGCHLD would raise an error for each killed worker.
+        # Kill the failed workers, because torch would wait at least 5 s for them. Disable torch's
+        # SIGCHLD handler before, because it would raise an error for each killed worker.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for worker in multiprocessing.active_children():
             worker.kill()

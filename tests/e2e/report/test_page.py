@@ -203,7 +203,7 @@ _PLOTS_SHOWN = """
 
 
 @pytest.mark.parametrize("kind", PLOTS)
-def test_names_from_files_show_as_text(opened: Any, kind: str) -> None:
+def test_markup_in_names_is_shown_as_text(opened: Any, kind: str) -> None:
     page = opened(kind)
     active = "script, img, iframe, object, embed, link, base, form"
     assert page.evaluate(f"document.querySelectorAll('{active}').length") == 0

@@ -159,7 +159,7 @@ def test_every_command_names_wrong_keys_at_once(
         assert said in refused(run, *words), words
 
 
-def test_https_against_an_http_server_is_named_at_once(
+def test_the_error_for_https_to_an_http_server_is_printed_at_once(
     run: Run, own_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = own_store.endpoint.replace("http://", "https://")

@@ -30,7 +30,7 @@ from tests.helpers.stores.store_builds import OPTIONS, OUT, SIZES, asked, quick_
 from tests.helpers.stores.stores import http_store
 
 
-def test_a_dataset_on_a_store_has_the_bytes_of_one_on_a_disk_and_is_read_back(
+def test_a_dataset_on_a_store_has_the_same_bytes_as_on_a_disk_and_can_be_read(
     run: Run,
     run_process: Run,
     store: ObjectStore,
@@ -54,7 +54,7 @@ def test_a_dataset_on_a_store_has_the_bytes_of_one_on_a_disk_and_is_read_back(
     assert all(there.input_ids.tobytes() == here.input_ids.tobytes() for there, here in pairs)
 
 
-def test_a_store_that_fails_stalls_and_cuts_gives_the_same_bytes(
+def test_errors_stalls_and_cut_answers_of_a_store_do_not_change_the_bytes(
     proxied: Faults,
     corpus: Path,
     near: Path,

@@ -67,7 +67,7 @@ def test_files_of_an_unfinished_save_are_removed_and_the_last_checkpoint_is_used
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_saves_and_exits_0(
+def test_a_run_that_gets_a_signal_saves_a_checkpoint_and_exits_with_0(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
     out = tmp_path / "run"

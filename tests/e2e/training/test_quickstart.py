@@ -36,7 +36,7 @@ def test_the_fine_tuning_quickstart_runs_from_fasta_to_embeddings(
         for name in ("preprocess", "train")
     )
     here = [str(tmp_path / word) if word.startswith("data/") else word for word in build]
-    assert run(*here).returncode == 0  # `run` works in the root of the repository
+    assert run(*here).returncode == 0  # `run` starts commands in the root of the repository
     esm(SMALL).save_pretrained("esm2_8m")
     short = {"20": "2", "2": "1", "10": "1"}
     main([short.get(word, word) for word in train[1:]])

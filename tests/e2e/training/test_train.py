@@ -183,7 +183,7 @@ def test_validation_covers_the_split_exactly(many_shards: Path, whole: Path) -> 
     assert found["accuracy"] == pytest.approx(correct / tokens, rel=1e-9)
 
 
-def test_without_a_gpu_a_demanded_cuda_graph_is_an_error_with_the_reason(
+def test_cuda_graph_on_without_a_gpu_is_an_error_with_the_reason(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -191,7 +191,7 @@ def test_without_a_gpu_a_demanded_cuda_graph_is_an_error_with_the_reason(
     assert "--cuda-graph on is impossible: there is no NVIDIA GPU" in capsys.readouterr().err
 
 
-def test_choices_of_auto_are_in_options_json_and_a_short_run_announces_its_warm_up(
+def test_values_chosen_for_auto_are_in_options_json_and_a_short_run_announces_its_warm_up(
     many_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = train(many_shards, tmp_path / "run", steps=20)

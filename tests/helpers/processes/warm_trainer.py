@@ -1,8 +1,8 @@
 """Import the trainer, and parse a command line once.
 
-The process that forks ranks imports this module. The first parsing in a process imports
-modules and reads source files for the help texts, which takes a tenth of a CPU second. The ranks
-need not repeat this.
+The process that forks ranks imports this module. The first parsing in a process takes a tenth of a
+CPU second, because it imports modules and reads source files for the help texts. Forked ranks need
+not repeat it.
 """
 
 from __future__ import annotations

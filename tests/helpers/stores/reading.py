@@ -31,5 +31,5 @@ def bytes_in(cache: Path) -> int:
         for path in cache.iterdir():
             with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
                 stat = path.stat()
-                sizes[stat.st_ino] = stat.st_size  # by inode: a file may appear under two names
+                sizes[stat.st_ino] = stat.st_size  # by inode, because a file may have two names
     return sum(sizes.values())

@@ -148,7 +148,7 @@ def test_shards_of_other_datasets_are_evicted_first_and_partial_files_are_remove
     assert_cache_is_sound(cache)
 
 
-def test_partial_files_of_a_killed_job_are_removed_for_new_shards(
+def test_partial_files_of_a_killed_job_are_removed_to_make_room_for_new_shards(
     dataset: Path, truth: list[bytes], tmp_path: Path
 ) -> None:
     cache, url = tmp_path / "cache", f"troubled://{dataset}"

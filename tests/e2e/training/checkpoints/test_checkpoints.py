@@ -67,7 +67,7 @@ def test_a_flipped_bit_in_any_file_is_found_before_anything_is_loaded(
     assert losses(train(many_shards, out)) == losses(whole)  # all bits have their old values again
 
 
-def test_the_error_names_the_newest_whole_checkpoint_and_its_remedy_resumes(
+def test_the_error_names_the_newest_whole_checkpoint_and_a_command_that_selects_it(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = shutil.copytree(whole, tmp_path / "run")
@@ -147,7 +147,7 @@ def test_all_ranks_refuse_a_checkpoint_that_one_rank_finds_damaged(
     many_shards: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = cut(whole, tmp_path / "run", 8)
-    # the second of three files, which rank 1 hashes
+    # rank 1 hashes this file, the second of three
     flip(out / "checkpoints" / "step-00000008" / "__0_0.distcp", 100_000)
     with start(many_shards, out, ranks=2) as job:
         job.wait()
