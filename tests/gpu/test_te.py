@@ -199,7 +199,7 @@ def test_te_equals_hugging_face(fp16_frequencies: bool) -> None:
             assert error(found[begin:end], expected) < 2e-3
 
 
-def test_masks_are_the_same_on_the_cpu() -> None:
+def test_masks_are_the_same_on_the_cpu_and_the_gpu() -> None:
     tokens = torch.randint(0, 33, (4096,), dtype=torch.uint8)
     positions = torch.tensor([123_456_789, 3])
     there, here = (

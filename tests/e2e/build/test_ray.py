@@ -188,7 +188,7 @@ def test_a_broken_input_gives_the_same_error_on_ray(
     assert "Traceback" not in printed
 
 
-def test_ctrl_c_stops_the_ray_cluster_and_a_build_in_processes_resumes(
+def test_ctrl_c_stops_the_ray_cluster_and_a_build_without_ray_resumes(
     run: Run, tmp_path: Path, corpus: Path, whole: dict[str, str]
 ) -> None:
     out = tmp_path / "out"

@@ -30,7 +30,7 @@ def left_out(printed: str) -> tuple[int, int, dict[str, int]]:
         (("--dedup", "cropped"), {"in duplicates", "cropped"}),
     ],
 )
-def test_residues_left_out_add_up(
+def test_residues_in_buckets_and_residues_left_out_add_up_to_the_input(
     run: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -131,7 +131,7 @@ def test_the_error_for_an_option_of_another_program_names_ours(
     assert done.stderr.startswith(f"thdpack: {said}")
 
 
-def test_an_input_may_be_named_like_a_setting(run: Run, sample: Path, tmp_path: Path) -> None:
+def test_an_input_name_may_contain_an_equals_sign(run: Run, sample: Path, tmp_path: Path) -> None:
     path = tmp_path / "date=2024.fasta"
     path.symlink_to(sample)
     with pytest.MonkeyPatch.context() as patch:
@@ -147,7 +147,7 @@ def test_a_sequence_file_given_as_dataset_is_an_error_that_says_how_to_build_one
         assert run(*words).stderr.startswith(said)
 
 
-def test_the_bare_command_explains_itself(run: Run) -> None:
+def test_the_command_without_arguments_prints_its_usage(run: Run) -> None:
     done = run()
     assert done.returncode == 2
     assert done.stdout == ""

@@ -88,7 +88,7 @@ def test_standard_input_is_read_like_a_file(run_process: Run, tmp_path: Path) ->
     check(run_process, tmp_path / "out", "-", stdin=gzip.compress(TEXT))
 
 
-def test_folders_and_globs_expand_in_byte_order_and_name_skipped_files(
+def test_folders_and_globs_expand_in_byte_order_and_skipped_files_are_named(
     run: Run, tmp_path: Path
 ) -> None:
     folder = tmp_path / "in"

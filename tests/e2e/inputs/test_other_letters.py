@@ -39,7 +39,9 @@ def said_of(path: Path, content: bytes) -> str:
     return ""
 
 
-def test_nucleotides_are_refused_in_one_line_and_read_on_demand(run: Run, tmp_path: Path) -> None:
+def test_nucleotides_give_a_one_line_error_unless_an_option_allows_them(
+    run: Run, tmp_path: Path
+) -> None:
     path, out = tmp_path / "x.fasta", tmp_path / "out"
     path.write_bytes(made("ACGT", [500] * 4))
     done = run("preprocess", path, "--out", out)
@@ -76,7 +78,7 @@ def test_genomes_genes_and_alignments_are_recognised_in_any_archive(
     assert "all have 7 columns" in said_of(path, pack(a3m))
 
 
-def test_proteins_of_few_letters_are_accepted(tmp_path: Path) -> None:
+def test_proteins_with_few_different_letters_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     proteins = fasta(made_records(50))
     repeats = b"".join(f">a{i}\n{'A' * 200}\n>b{i}\n{'GA' * 90}\n".encode() for i in range(40))

@@ -67,7 +67,7 @@ def test_the_error_for_records_without_ids_names_the_option(run: Run, tmp_path: 
     assert "its records have no ids; for tables, --id-column of `thdpack preprocess` names" in said
 
 
-def test_blocks_of_a_csv_file_do_not_change_the_dataset(
+def test_the_block_size_of_a_csv_file_does_not_change_the_dataset(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = "".join(f"r{i},{'MKTAYIVLW'[i % 5 :] * (i % 7 + 1)}\n" for i in range(300))

@@ -44,7 +44,7 @@ def test_sequences_of_a_bucket_are_the_residues_of_its_records(dataset: Path) ->
     assert seen == len([text for text in residues if len(text) <= 510])
 
 
-def test_a_reader_prints_what_it_reads_and_where_it_is(dataset: Path) -> None:
+def test_the_repr_of_a_reader_shows_its_dataset_and_position(dataset: Path) -> None:
     with ShardReader(dataset, rank=1, world_size=2) as reader:
         next(reader)
         start = f"ShardReader({str(dataset)!r}, split='train', buckets={len(reader)}, rank=1, "

@@ -222,7 +222,7 @@ def test_markup_in_names_is_shown_as_text(opened: Any, kind: str) -> None:
         assert "\\u202egnp.exe\\x1b[31m" in text
 
 
-def test_a_bin_shows_its_counts_under_the_pointer(opened: Any) -> None:
+def test_a_bin_under_the_pointer_shows_its_counts(opened: Any) -> None:
     page = opened("dataset", 400)
     said = page.locator("#plot-lengths .said")
     shown = (

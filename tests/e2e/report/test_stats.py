@@ -51,7 +51,7 @@ def test_the_terminal_report_has_every_part(run: Run, dataset: Path) -> None:
     assert {"first.fasta", "second.fasta", "train", "valid", "esm2-650m", "next-fit"} <= set(
         re.split(r"\s+", done.stdout)
     )
-    # COLUMNS is 120, but lines of text are not wrapped
+    # lines of text are not wrapped, so they may be longer than COLUMNS (120)
     assert max(map(len, done.stdout.splitlines())) <= 170
 
 
@@ -201,7 +201,7 @@ def test_a_large_file_read_by_several_threads_gives_the_same_report(
     assert json.loads(cut.stdout) == json.loads(whole.stdout)
 
 
-def test_memory_hardly_grows_with_the_rows_of_records(tmp_path: Path) -> None:
+def test_memory_hardly_grows_with_the_number_of_records(tmp_path: Path) -> None:
     """Compare the peak memory of a report of 400,000 rows with that of 100,000 rows."""
     rows = (100_000, 400_000)
     folders = [tmp_path / str(count) for count in rows]

@@ -62,7 +62,7 @@ def test_a_dataset_is_compared_with_raw_sequences_and_with_itself(run: Run, buil
     assert "no change" in text
 
 
-def test_parent_and_child_generations_are_recognized_by_their_manifests(
+def test_parent_and_child_datasets_are_recognized_by_their_manifests(
     run: Run, dataset: Path, tmp_path: Path
 ) -> None:
     child = Path(shutil.copytree(dataset, tmp_path / "child"))

@@ -107,7 +107,7 @@ def test_a_damaged_dataset_gives_one_error_line_and_no_partial_report(
     assert not (tmp_path / "csv").exists()
 
 
-def test_read_tokens_counts_the_shards_and_compares_the_manifest(
+def test_read_tokens_compares_the_tokens_of_the_shards_with_the_manifest(
     run: Run, dataset: Path, sample: Path, tmp_path: Path
 ) -> None:
     assert (

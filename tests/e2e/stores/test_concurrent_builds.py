@@ -106,7 +106,7 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     assert run("verify", OUT).returncode == 0
 
 
-def test_two_identical_concurrent_builds_end_in_one_dataset(
+def test_two_identical_concurrent_builds_produce_one_dataset(
     proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("s3://bucket/in/made.fasta", corpus.read_bytes())

@@ -91,7 +91,7 @@ def test_a_web_address_is_no_destination(run: Run, small: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["s3:/bucket/x", "S3://bucket/x", "S3:/bucket/x"])
-def test_a_misspelt_url_is_corrected_and_creates_no_folder(
+def test_the_error_for_a_misspelt_url_corrects_it_and_no_folder_is_created(
     run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setattr("tests.helpers.processes.command_line.REPO", tmp_path)
@@ -148,7 +148,7 @@ def test_every_command_names_a_closed_endpoint_at_once(
         assert f"{said}: start the server there, or correct the address" in refused(run, *words)
 
 
-def test_every_command_names_wrong_keys_at_once(
+def test_every_command_reports_wrong_credentials_at_once(
     run: Run, own_store: ObjectStore, tmp_path: Path
 ) -> None:
     address, kind = f"{own_store.endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
@@ -193,7 +193,7 @@ def test_an_endpoint_without_a_scheme_is_explained(
         ("SlowDown", None),
     ],
 )
-def test_answers_of_a_store_are_explained(code: str, said: str | None) -> None:
+def test_error_answers_of_a_store_are_explained(code: str, said: str | None) -> None:
     answer = OSError("answer")
     answer.__cause__ = cause = ValueError()
     cause.response = {"Error": {"Code": code}}  # type: ignore[attr-defined]
@@ -201,7 +201,7 @@ def test_answers_of_a_store_are_explained(code: str, said: str | None) -> None:
     assert found == said or (said is not None and found is not None and found.startswith(said))
 
 
-def test_checksum_settings_are_for_other_endpoints_and_users_may_override_them(
+def test_checksum_settings_apply_to_endpoints_other_than_aws_and_users_may_override_them(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def settings() -> tuple[object, ...]:

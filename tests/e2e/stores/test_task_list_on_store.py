@@ -13,7 +13,7 @@ from tests.helpers.stores.object_store import ObjectStore, digests, objects, put
 from tests.helpers.stores.store_builds import OPTIONS, OUT, SIZES, STOP
 
 
-def test_a_list_on_a_store_is_run_by_processes_that_share_no_disk(
+def test_a_task_list_on_a_store_runs_in_processes_that_share_no_disk(
     run: Run,
     store: ObjectStore,
     tmp_path: Path,

@@ -87,7 +87,7 @@ def test_a_warm_up_that_the_run_chose_is_not_shortened_by_a_resume(
     assert "or change the warm-up with --warmup-steps 0" in said
 
 
-def test_the_documentation_lists_the_options_of_the_module() -> None:
+def test_the_documentation_has_the_table_of_options_of_the_module() -> None:
     assert table is not None
     documented = (Path(__file__).parents[3] / "docs" / "guides" / "training.md").read_text()
     for row in table.splitlines():

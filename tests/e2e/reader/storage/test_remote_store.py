@@ -50,7 +50,7 @@ def test_the_default_cache_is_in_xdg_cache_home(
     assert list((tmp_path / "home" / "thdpack").glob("*.arrow"))
 
 
-def test_a_local_dataset_is_cached_only_when_asked_for(
+def test_a_local_dataset_is_cached_only_on_request(
     dataset: Path, tmp_path: Path, truth: list[bytes]
 ) -> None:
     for url in (str(dataset), f"file://{dataset}"):
