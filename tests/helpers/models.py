@@ -44,7 +44,7 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
     Args:
         fp16_frequencies: round inv_freq to fp16, as published checkpoints do.
     """
-    from transformers import (  # slow to import, and only one worker needs it
+    from transformers import (  # slow to import, and few tests need it
         EsmConfig,
         EsmForMaskedLM,
     )
@@ -64,7 +64,7 @@ def esm(shape: ModelOptions, *, fp16_frequencies: bool = False) -> EsmForMaskedL
         layer_norm_eps=1e-5,
         emb_layer_norm_before=False,
     )
-    with torch.device("meta"):  # allocate later: to draw initial values takes a minute
+    with torch.device("meta"):  # skips initial values, which take a minute to draw
         model = EsmForMaskedLM(config).eval()
     model.to_empty(device=CPU)
     model.tie_weights()

@@ -1,4 +1,4 @@
-"""Builds that are killed and resumed give the same dataset and never publish an unfinished one."""
+"""Killed and resumed builds give the same dataset. An unfinished dataset is never published."""
 
 from __future__ import annotations
 

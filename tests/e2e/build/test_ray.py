@@ -52,7 +52,7 @@ OPTIONS = ("--capacity", "2048", "--max-seq-len", "512")
 LONG = bool(os.environ.get("THDPACK_LONG"))
 NODES = 3 if LONG else 2
 VICTIMS = "wwdnwdw" * 3 if LONG else "wnd"
-"""Processes to kill, in this order: w is a worker, n a node, d the driver."""
+"""Processes to kill, one after another. w: a worker, n: a node, d: the driver."""
 PATIENCE = 800.0
 """Time limit of a build in seconds, which only a hanging build reaches."""
 

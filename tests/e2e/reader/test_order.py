@@ -49,8 +49,8 @@ def test_the_order_is_the_same_for_any_number_of_ranks_and_any_prefetch(
 
 @pytest.fixture(scope="module")
 def stopped(many_shards: Path, uninterrupted: list[Seen]) -> list[dict[str, Any]]:
-    """For each step, return the state of a run that stopped there. The runs have different numbers
-    of ranks."""
+    """Return, for each step, the state of a run that stopped at this step. The runs have different
+    numbers of ranks."""
     total = len(uninterrupted) // STEP
     return [
         steps(many_shards, WORLDS[stop % len(WORLDS)], stop, prefetch=0)[1] for stop in range(total)

@@ -1,4 +1,4 @@
-"""Two concurrent builds into one destination on an object store: conditional writes let one win."""
+"""Two concurrent builds into one destination on an object store: only one wins."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def test_a_task_list_on_a_store_runs_in_processes_that_share_no_disk(
     near: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each process has its own temporary folder; one is killed between two tasks."""
+    """Each process has its own temporary folder; one process is killed between two tasks."""
     put("s3://bucket/in/made.fasta", corpus.read_bytes())
     done = run("plan-tasks", "s3://bucket/in/*.fasta", "--out", OUT, *OPTIONS, **SIZES)
     assert done.returncode == 0, done.stderr

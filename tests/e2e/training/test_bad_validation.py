@@ -1,4 +1,4 @@
-"""A non-finite validation loss is never the best. If the last one is not finite, the run fails."""
+"""The best validation loss is finite. A run fails if its last validation loss is not finite."""
 
 from __future__ import annotations
 

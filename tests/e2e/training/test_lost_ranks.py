@@ -1,4 +1,4 @@
-"""If a rank is killed or hangs, all other ranks name this rank and no other."""
+"""If a rank is killed or hangs, all other ranks name this rank and no other rank."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Loss:
 
 
 def lose(data: Path, out: Path, loss: Loss) -> None:
-    """Run ranks, kill or stop one, wait until the others end, and check their messages."""
+    """Run ranks, kill or stop one rank, wait for the others to end, and check their messages."""
     # a timeout detects a rank that hangs; closed connections reveal a dead rank
     minutes = HANGS if loss.hangs else "10"
     options = ("--buckets-per-step", str(loss.ranks), "--timeout-minutes", minutes, *loss.flags)

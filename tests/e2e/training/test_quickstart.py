@@ -1,4 +1,4 @@
-"""The fine-tuning quickstart's commands run, with a random model instead of the downloaded one."""
+"""The fine-tuning quickstart's commands run, with a random model instead of a downloaded model."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def read_records(dataset: Path) -> list[dict[str, Any]]:
 
 
 def read_buckets(dataset: Path) -> list[dict[str, Any]]:
-    """Return all buckets. Each is a dictionary of its columns, its split, its shard and its row."""
+    """Return each bucket as a dictionary of its columns, its split, its shard and its row."""
     found = []
     for split, entries in read_manifest(dataset).shards.items():
         for entry in entries:

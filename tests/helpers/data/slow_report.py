@@ -95,7 +95,7 @@ def pieces(record: Record, options: dict[str, Any]) -> list[bytes]:
 def expected(
     records: list[Record], inputs: list[Path], options: dict[str, Any], *, over: str
 ) -> dict[str, Any]:
-    """Return the numbers that appear both in a dataset's report and in a raw FASTA file's."""
+    """Return the numbers that the report of a dataset and that of a raw FASTA file share."""
     kept = [record for record in records if record.status == "kept"]
     cut = [(record, piece) for record in kept for piece in pieces(record, options)]
     letters = (

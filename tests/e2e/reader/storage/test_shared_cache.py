@@ -94,7 +94,7 @@ for i, bucket in enumerate(reader):
 
 
 def test_a_job_survives_kills_of_other_jobs_on_its_cache(dataset: Path, tmp_path: Path) -> None:
-    """One job reads six epochs while two others on its cache are killed repeatedly.
+    """One job reads six epochs while two other jobs on its cache are killed repeatedly.
 
     The store fails from time to time, and shards are deleted from the cache.
     """
