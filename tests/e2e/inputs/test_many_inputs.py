@@ -57,7 +57,7 @@ FILES = {
 }
 
 
-def test_a_list_of_globs_on_several_stores_gives_the_dataset_of_local_files(
+def test_a_list_of_globs_on_several_stores_gives_the_same_dataset_as_local_files(
     run: Run, tmp_path: Path
 ) -> None:
     for name, content in FILES.items():
@@ -159,7 +159,7 @@ def test_an_object_written_again_with_the_same_content_counts_as_unchanged() -> 
     put(url, b">a\nMKV\n")
     assert unchanged(listed)
     put(url, b">a\nMKL\n")
-    assert not unchanged(listed), "a changed object of the same size, listed before the change"
+    assert not unchanged(listed), "the object has changed, although its size has not"
     client().rm_file(url)
     with pytest.raises(InputError, match="no such file"):
         unchanged(listed)

@@ -83,7 +83,7 @@ class Printed:
         self._reader = threading.Thread(target=self._read, daemon=True)
 
     def begin(self) -> None:
-        """Begin to read. Call this when the processes have the descriptor."""
+        """Begin to read. Call this after the processes have inherited the descriptor."""
         os.close(self.descriptor)
         self._reader.start()
 

@@ -1,8 +1,9 @@
 """Ranks of a training job, forked from a process that has already imported torch.
 
 A fork takes 10 ms, but a rank that torchrun starts takes five seconds of CPU. Forked ranks have the
-environment variables that torchrun sets, and the process that starts them holds the store, as under
-torchrun. To test torchrun itself (restarts, forwarded signals), use `torchrun` of runs.py.
+environment variables that torchrun sets. As under torchrun, the process that starts the ranks holds
+their rendezvous store. To test torchrun itself (restarts, forwarded signals), use `torchrun` of
+runs.py.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ OPTIONS = (
 STEPS = 16
 EVERY = 4
 ROUNDING = 1e-5
-"""Tolerance for the losses of the same run on another number of ranks.
+"""Tolerance for differences of losses between runs on different numbers of ranks.
 
 | reason of a difference | size |
 |---|---|
