@@ -3,9 +3,10 @@
     git worktree add ../before COMMIT && (cd ../before && python setup.py build_ext --inplace)
     python -m benchmarks.checkouts ../before . --fasta swissprot.fasta --rounds 6
 
-The same interpreter runs both checkouts; each needs its own compiled kernels. The checkouts build
-alternately, so a slow phase of the machine affects both. The ratio of the two times of a round is
-therefore more reliable than the ratio of the medians. CPU time includes all processes of a build.
+The same interpreter runs both checkouts. Each checkout needs its own compiled kernels. In each
+round, one checkout builds after the other, so a slow phase of the machine affects both times. The
+ratio of the two times of a round is therefore more reliable than the ratio of the medians. CPU time
+includes all processes of a build.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Time the same build alternately with two checkouts."""
+    """Time the same build with two checkouts, in alternation."""
 
     before: Annotated[Path, tyro.conf.Positional]
     """Folder of the older checkout."""
@@ -49,7 +50,7 @@ class Options:
 
 
 def environment(checkout: Path) -> dict[str, str]:
-    """Return environment variables with which Python imports the packages of this checkout.
+    """Return environment variables that make Python import the packages of this checkout.
 
     Raises:
         SystemExit: Python imports packages from elsewhere, or the kernels are not compiled.
@@ -149,7 +150,7 @@ def main(options: Options) -> None:
         statistics.median(after[kind] / before[kind] for before, after in rounds) for kind in (0, 1)
     )
     said = f"time {wall - 1:+.1%}, CPU time {cpu - 1:+.1%} (medians of the ratios within a round)"
-    console.print(f"{options.after} against {options.before}: {said}", highlight=False)
+    console.print(f"{options.after} relative to {options.before}: {said}", highlight=False)
 
 
 if __name__ == "__main__":

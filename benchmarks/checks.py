@@ -1,10 +1,11 @@
-"""Measure the time of integrity checks: hashes of a checkpoint, hash and buckets of a shard.
+"""Measure the time to verify the hashes of checkpoints, and the hash and buckets of a shard.
 
     python -m benchmarks.checks
 
 All files are created in a temporary folder and read from the page cache. One rank compares a
 checkpoint with its hashes, as a resumed run does. A reader computes a shard's hash each time that
-it maps the shard into memory. It checks the shard's buckets only the first time in a process.
+the reader maps the shard into memory, but checks the shard's buckets only the first time in a
+process.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Options:
     shard_bytes: int = 48_000_000
     """Approximate size of the shard, in bytes."""
     rounds: int = 9
-    """Number of rounds. Each round times each check once. The medians are printed."""
+    """Number of rounds. Each round times each check once. The benchmark prints the medians."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary files."""
 
@@ -91,7 +92,7 @@ def dataset(folder: Path, size: int) -> Path:
 
 
 def measured(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Time each function once a round, after a warm-up round; return its sorted times in s."""
+    """Time each function once a round, after a warm-up round; return sorted times in s by name."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
@@ -103,7 +104,7 @@ def measured(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, li
 
 
 def main(options: Options) -> None:
-    table = Table("what", "MB", "ms (lowest to highest)", "GB/s", title="medians")
+    table = Table("check", "MB", "ms (lowest to highest)", "GB/s", title="medians")
     with (
         tempfile.TemporaryDirectory(dir=options.folder, prefix="thdpack-checks-") as made,
         process_group() as topology,

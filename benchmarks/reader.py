@@ -1,16 +1,16 @@
-"""Measure the reader: speed (beside other loaders), memory, time to open and resume 10,000 shards.
+"""Measure the reader: speed, memory, and the time to open and to resume a dataset of 10,000 shards.
 
     thdpack preprocess swissprot.fasta --out data/swissprot
     python -m benchmarks.reader data/swissprot
     python -m benchmarks.reader data/swissprot --fasta swissprot.fasta \\
         --peers litdata litdata-tokens datasets datasets-streaming mosaicml online
 
-Peers are loaders of other libraries. They need `pip install torch litdata datasets
-mosaicml-streaming transformers` in a separate environment. In each round the loaders run one after
-the other, each for the same time. Two results are printed for each loader: its median speed, and
-the ratio of our speed to its speed, as the median over rounds. Each loader shuffles the same packed
-rows, and serves them in one process without workers. Files are in the page cache, and each row's
-tokens are copied into one buffer.
+Peers are loaders of other libraries. To compare peers, run this in a separate environment with
+`pip install torch litdata datasets mosaicml-streaming transformers`. In each round the loaders run
+one after the other, each for the same time. The benchmark prints the median speed of each loader,
+and the median over rounds of thdpack's speed divided by the loader's speed. Each loader shuffles
+the same packed rows, and serves them in one process without workers. Files are in the page cache.
+The benchmark copies each row's tokens into the same buffer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from schemas.manifest import Manifest
 @dataclass(frozen=True, kw_only=True)
 class Options:
     dataset: Annotated[Path, tyro.conf.Positional]
-    """Dataset of thdpack. The peers read copies of it."""
+    """Dataset of thdpack. The peers read copies of this dataset."""
     peers: tuple[Peer, ...] = ()
     """Names of the peers to measure."""
     fasta: Path | None = None
@@ -54,9 +54,9 @@ class Options:
     folder: Path = Path(tempfile.gettempdir())
     """Folder for the peers' temporary copies of the dataset."""
     shards: int = 10_000
-    """Number of shards in the dataset to open and resume. All are hard links to one file."""
+    """Number of shards in the dataset to open and resume. All shards are hard links to one file."""
     buckets: int = 4_000
-    """Number of buckets in each of these shards."""
+    """Number of buckets in each shard of the dataset to open and resume."""
 
 
 def ours(options: Options) -> Rows:
@@ -78,7 +78,7 @@ def speed(rows: Callable[[], Rows], seconds: float, buffer: np.ndarray[Any, Any]
 
 
 def compare(options: Options) -> None:
-    """Measure all loaders in turn; print a table."""
+    """Measure the speed of all loaders in turn; print a line for each loader."""
     work = Path(tempfile.mkdtemp(dir=options.folder, prefix="thdpack-reader-"))
     buffer = np.empty(read_manifest(options.dataset).capacity, dtype=np.uint8)
     loaders: dict[str, Callable[[], Rows]] = {"thdpack": lambda: ours(options)}
@@ -145,11 +145,11 @@ def many_shards(options: Options) -> None:
         size = (work / "manifest.json").stat().st_size
         print(
             f"{len(manifest.shards['train']):,} shards, {figures[4]:,.0f} buckets, "
-            f"manifest of {size / 1e6:.1f} MB; fresh processes:"
+            f"manifest of {size / 1e6:.1f} MB; medians over fresh processes:"
         )
-        print(f"  import pipeline.reader        {figures[0]:.3f} s")
-        print(f"  open to first bucket          {figures[1]:.3f} s")
-        print(f"  resume at 10⁹, first bucket   {figures[2]:.3f} s")
+        print(f"  import pipeline.reader                    {figures[0]:.3f} s")
+        print(f"  open, to first bucket                     {figures[1]:.3f} s")
+        print(f"  resume at position 10⁹, to first bucket   {figures[2]:.3f} s")
         print(
             f"  RssAnon after reading as many buckets as 20 shards hold: {figures[3] / 1e6:.0f} MB"
         )

@@ -6,8 +6,8 @@
 Numerical tests (unit, golden, property) run with several instruction sets, numbers of threads and
 seeds. The whole suite runs three times under normal conditions, and once under each special
 condition: in shuffled order, beside busy loops, on one pytest worker, as a user who is not root,
-with a small temporary disk, without ../shared, without a network, on other versions of Python, and
-so on. Each way to run the tests is a row of the table; all rows together take hours. If this
+with a small temporary disk, without the folder ../shared, without a network, on other versions of
+Python, and so on. Each condition is a row of the table. All rows together take hours. If this
 machine cannot run a row, the table gives the reason. docs/soak.md has results.
 """
 
@@ -50,9 +50,9 @@ class Options:
     tmp_bytes: int = 3 << 30
     """Size of the small temporary disk, in bytes."""
     pythons: tuple[str, ...] = ("python3.12", "python3.13", "python3.14")
-    """Names or paths of Python interpreters. Setting up an environment for each takes minutes."""
+    """Names or paths of Python interpreters. Each needs minutes to set up its environment."""
     out: Path | None = None
-    """Markdown file. Each row of the table is appended to it as soon as the row's tests end."""
+    """Markdown file. Each row of the table is appended to this file when the row's tests end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,8 @@ class Row:
     why_not: str = ""
     busy: int = 0
     prepare: Callable[[Path], tuple[str, ...]] | None = None
-    """Function that fills an empty folder in which the tests then run. It returns the command, or
-    () to use the field `command`."""
+    """Function that prepares an empty folder, in which the command then runs. The function returns
+    the command, or () to use the field `command`."""
 
 
 def pytest_command(*arguments: str) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def whole_rows(options: Options) -> Iterator[Row]:
         "without a network": 'exec "$0" "$@"',
     }.items():
         if name == "without ../shared" and not (REPO.parent / "shared").is_dir():
-            continue  # the folder does not exist, so every row already runs without it
+            continue  # ../shared does not exist, so every row runs without it
         command = (*IN_A_NAMESPACE, f"ip link set lo up; {script}", *pytest_command())
         yield Row(name=f"whole suite, {name}", command=command, why_not=root)
     yield Row(
@@ -151,7 +151,7 @@ def whole_rows(options: Options) -> Iterator[Row]:
 
 
 def clone(folder: Path) -> tuple[str, ...]:
-    """Copy all files that git does not ignore, including uncommitted changes; return ()."""
+    """Copy all files that git does not ignore, with uncommitted changes, to `folder`; return ()."""
     names = subprocess.check_output(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=REPO
     ).decode()
@@ -163,10 +163,10 @@ def clone(folder: Path) -> tuple[str, ...]:
 
 
 def as_nobody(folder: Path) -> tuple[str, ...]:
-    """Copy the tree and its kernels for a user who is not root; return the command for that user.
+    """Copy the repository and its kernels for a user who is not root; return that user's command.
 
     Python may be installed under /root, which other users usually cannot enter. The command then
-    replaces /root by an empty folder that contains only Python.
+    replaces /root by a folder that contains only Python.
     """
     clone(folder)
     for package in ("packers", "pipeline"):
@@ -200,7 +200,13 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def run(row: Row) -> tuple[str, str, float]:
-    """Run a row; return its outcome, pytest's last line and failed tests, and the seconds."""
+    """Run a row.
+
+    Returns:
+        outcome: `passed`, `FAILED` or `not run`
+        pytest's last line and the failed tests; or the reason why the row was not run
+        duration in seconds
+    """
     if row.why_not:
         return "not run", row.why_not, 0.0
     with tempfile.TemporaryDirectory(prefix="soak-") as made, busy_loops(row.busy):

@@ -6,11 +6,13 @@
     python -m benchmarks.offline.balance data/balanced data/best-fit data/next-fit \\
         --preset esm2-650m
 
-A bucket is one row of packed sequences; its attention cost is Σ length² over its sequences. On one
-GPU, a step on each bucket is replayed from a CUDA graph and timed. The time of a bucket is the
-median over three passes. With N ranks, a micro-batch takes as long as the slowest of N buckets. To
-simulate a micro-batch, the benchmark draws N of these times at random and takes their maximum. It
-repeats this many times, and divides the mean maximum by the mean time of a bucket.
+A bucket is one row of packed sequences. The attention cost of a bucket is Σ length² over its
+sequences. On one GPU, the benchmark captures a step in a CUDA graph, and times this step on each
+bucket. The time of a bucket is the median over three passes.
+
+With N ranks, a micro-batch takes as long as the slowest of N buckets. To simulate a micro-batch,
+the benchmark draws the times of N buckets at random and takes their maximum. The result is the
+mean maximum of many micro-batches, divided by the mean time of a bucket.
 """
 
 from __future__ import annotations
@@ -80,8 +82,8 @@ def spread(run: TrainingRun, buckets: int) -> dict[str, Any]:
     """
     if run.not_captured:
         raise SystemExit(
-            f"balance: the step cannot be captured in a CUDA graph ({run.not_captured}), and the "
-            "time of an eager step would depend on the host"
+            f"balance: the step cannot be captured in a CUDA graph ({run.not_captured}). Without a "
+            "graph, times would depend on the host"
         )
     passes, squares = [], []
     state = run.reader.state_dict()

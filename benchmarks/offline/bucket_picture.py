@@ -61,8 +61,9 @@ def text(x: float, y: float, words: str, colour: str, *, size: int = 13, extra: 
 
 
 def box(x: float, y: float, tokens: float, height: float, colour: str) -> str:
-    """Return the SVG of a box for `tokens` tokens. It is half a pixel narrower than the tokens, so
-    that neighbouring boxes have a gap.
+    """Return the SVG of a box for `tokens` tokens.
+
+    The box is half a pixel narrower than the tokens, to leave a gap between neighbouring boxes.
     """
     width = max(1.0, tokens * TOKEN - 0.5)
     return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{colour}"/>'

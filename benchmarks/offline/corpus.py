@@ -1,4 +1,4 @@
-"""Write ten copies of a FASTA file; in all but the first, one residue in fifty is substituted.
+"""Write ten copies of a FASTA file into one file. All but the first have 2 % random residues.
 
 python -m benchmarks.offline.corpus swissprot.fasta swissprot_x10.fasta
 """

@@ -1,12 +1,11 @@
-"""Compare times of a whole build: two workers against one, then Ray against two workers.
+"""Compare times of a whole build: one worker with two workers, then two workers with Ray.
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 
-The variants alternate, so a slow phase of the machine affects all of them. Ray uses a cluster
-of two cores, which this benchmark starts with `ray start` before timing begins. With --own-cluster,
-the benchmark also times a build that starts and stops Ray itself. The input is read before each
-build, so that it is in the page cache. One worker and two workers are compared before Ray's cluster
-is started.
+The variants alternate, so a slow phase of the machine affects all of them. Before each build, the
+input is read into the page cache. One worker is compared with two workers before Ray is started.
+Then the benchmark starts a Ray cluster of two cores (`ray start`), before it times builds on Ray.
+With --own-cluster, the benchmark also times a build that starts and stops Ray itself.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Options:
     fasta: Path
     """Input of the build."""
     runs: int = 3
-    """Number of rounds. Each round times each variant once. The medians are printed."""
+    """Number of rounds. Each round times each variant once. The benchmark prints the medians."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
     ray: bool = True
@@ -62,7 +61,7 @@ def job(options: Options, *arguments: str) -> float:
 
 
 def compared(options: Options, ways: dict[str, tuple[str, ...]]) -> None:
-    """Time the variants alternately; print each one's speed relative to the first variant."""
+    """Time the variants alternately; print the speed of each variant relative to the first."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.runs):
         for name, arguments in ways.items():

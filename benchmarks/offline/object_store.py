@@ -8,10 +8,10 @@
     export AWS_ENDPOINT_URL=http://127.0.0.1:9000 AWS_DEFAULT_REGION=us-east-1
     python -m benchmarks.offline.object_store --fasta swissprot.fasta --workers 2 --runs 3
 
-The S3 server runs on this machine, so it competes with the build for the cores. Without
-AWS_ENDPOINT_URL, the benchmark starts moto's server, which the tests use. That server needs more
-CPU time than the build. Request bodies are not signed, as is usual over https. The input is in the
-page cache.
+The S3 server runs on this machine and competes with the build for the cores. Without
+AWS_ENDPOINT_URL, the benchmark starts the server of moto, which the tests use. Moto's server needs
+more CPU time than the build. Request bodies are not signed, as is usual over https. The input is in
+the page cache.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ class Options:
     workers: int = 2
     """Number of worker processes."""
     runs: int = 3
-    """Number of builds on each storage. Builds on both storages alternate. Medians are
-    printed."""
+    """Number of builds on the disk and of builds on S3. The benchmark prints medians."""
     scratch: bool = False
-    """For builds on S3, store the intermediate files in a local folder."""
+    """Store the intermediate files of builds on S3 in a local folder."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
 
@@ -108,7 +107,7 @@ def compare(options: Options) -> None:
     here, there = statistics.median(near), statistics.median(far)
     print(
         f"local disk: median {size / here / 1e6:.0f} MB/s of FASTA ({here:.2f} s); "
-        f"S3 in and out: {size / there / 1e6:.0f} MB/s ({there:.2f} s)"
+        f"S3 for input and output: {size / there / 1e6:.0f} MB/s ({there:.2f} s)"
     )
     print(f"speed on S3 / speed on the local disk: {here / there:.2f}")
 

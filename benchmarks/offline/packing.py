@@ -2,10 +2,10 @@
 
     python -m benchmarks.offline.packing --fasta swissprot.fasta --plot docs/images/packing.png
 
-Lengths are capped at 1,024 tokens and shuffled. A packer gets all of them as one stream. The
-figures include the partly filled buckets at the end of the stream. Fill is the share
-of a bucket's tokens that are not padding. Spread is the coefficient of variation of Σ length² (the
-attention cost) over buckets.
+Lengths are capped at 1,024 tokens and shuffled. A packer gets all lengths as one stream. The
+figures include the partly filled buckets at the end of the stream. Fill is the share of a bucket's
+tokens that are not padding. Spread is the coefficient of variation of Σ length² (the attention
+cost) over buckets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Options:
     capacities: tuple[int, ...] = (4_096, 16_384, 65_536)
     """Tokens per bucket."""
     runs: int = 5
-    """Number of runs of each packer. The median speed is printed."""
+    """Number of runs of each packer. The benchmark prints the median speed."""
     seed: int = 0
     """Seed of the shuffle."""
     plot: Path | None = None

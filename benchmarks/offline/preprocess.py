@@ -4,8 +4,8 @@
     python -m benchmarks.offline.preprocess --fasta swissprot.fasta.gz --fasta-bytes 222498452
     python -m benchmarks.offline.preprocess --fasta swissprot.fasta --tokenizer tokenizer.json
 
-The last command also times the Hugging Face tokenizer. The input is read once before the builds, so
-that it is in the page cache.
+The last command also times the Hugging Face tokenizer. Before the builds, the input is read into
+the page cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Options:
     workers: int = 2
     """Number of worker processes."""
     runs: int = 5
-    """Number of timed builds; the median is printed."""
+    """Number of timed builds. The benchmark prints the median."""
     folder: Path = Path(tempfile.gettempdir())
     """Folder for temporary datasets."""
     tokenizer: Path | None = None
@@ -90,8 +90,7 @@ def pss(process: int) -> int:
 def run_job(options: Options, out: Path, *, watch: bool) -> tuple[float, int]:
     """Run a build; return the seconds from its start to its exit, and its peak memory in bytes.
 
-    watch: measure peak memory, which makes the build slower. Without `watch`, the second result
-        is 0.
+    watch: measure peak memory, which makes the build slower. If False, the peak memory is 0.
     """
     command = [
         sys.executable,

@@ -42,8 +42,8 @@ def main() -> None:
         "--interval",
         type=int,
         default=500,
-        help="assumed number of steps between checkpoints; the share of time that checkpoints take "
-        "is computed from it",
+        help="assumed number of steps between checkpoints, to compute the share of time that "
+        "checkpoints take",
     )
     parser.add_argument(
         "--out",

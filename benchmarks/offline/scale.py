@@ -2,18 +2,17 @@
 
     python -m benchmarks.offline.scale
 
-No records are created or read. A partition is the share of the records that one reduce task packs;
-hashes assign records to partitions. For each number of records, this benchmark does the following:
+No records are created or read. A partition is the share of the records that one reduce task packs.
+A record's hash determines its partition. For each number of records, the benchmark takes these
+steps in a new process, and prints the peak memory of that process:
 
-- divide input files of 10 GB each into tasks, write the task list, and pickle each task (for the
-  workers);
-- make up a result of realistic size for each map task and each reduce task. The result of a reduce
+- Divide input files of 10 GB each into tasks, write the task list, and pickle each task, as for a
+  worker.
+- Make up a result of realistic size for each map task and each reduce task. The result of a reduce
   task has histograms, counts, and the manifest entries of one shard per split and of one records/
-  file. The sizes of partitions have the multinomial distribution that hashing would produce;
-- write, read and check the manifest;
-- open a reader on the manifest, and compute which bucket it reads in the middle of the third epoch.
-
-Each size runs in its own process, whose peak memory is printed.
+  file. The sizes of partitions have the multinomial distribution that hashing would produce.
+- Write, read and check the manifest.
+- Open a reader on the manifest, and compute its bucket in the middle of the third epoch.
 """
 
 from __future__ import annotations

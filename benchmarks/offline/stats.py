@@ -3,8 +3,8 @@
     python -m benchmarks.offline.stats data/swissprot --fasta swissprot.fasta
     python -m benchmarks.offline.stats --rows 60000000 --scratch /tmp/many
 
-The time is that of the whole process; the median of --rounds runs is printed. Memory is the peak
-resident set size, which includes pages of mapped files.
+The time is the wall-clock time of the whole process, as the median of --rounds runs. Memory is the
+peak resident set size, which includes pages of mapped files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Options:
     fasta: str = ""
     """FASTA to report on."""
     rows: int = 0
-    """Report on a made-up dataset with this number of rows in records/."""
+    """Number of rows in records/ of a made-up dataset. 0: do not report on a made-up dataset."""
     scratch: Path = Path("/tmp/thdpack-many-records")
     """Folder for the made-up dataset, which takes about 40 bytes per row."""
     rounds: int = 5
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _report(name: str, arguments: list[str], rounds: int) -> float:
-    """Run `thdpack stats` and print its costs; return the median in seconds."""
+    """Run `thdpack stats`; print time and memory; return the median time in seconds."""
     taken, peaks = [], []
     for _ in range(rounds):
         started = time.perf_counter()
@@ -107,7 +107,7 @@ def _report(name: str, arguments: list[str], rounds: int) -> float:
 
 
 def make_records(out: Path, rows: int) -> Manifest:
-    """Write a dataset without shards, with log-normal lengths and one duplicate in four records."""
+    """Write a dataset without shards. Lengths are log-normal; one record in four is a duplicate."""
     options = PreprocessOptions(inputs=("made",), out=str(out))
     rng = np.random.default_rng(0)
     names = tuple(f"made{i:02d}.fasta.gz" for i in range(_INPUTS))

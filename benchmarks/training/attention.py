@@ -3,8 +3,8 @@ and backward of one layer, with the rotary embedding.
 
     python -m benchmarks.training.attention DATASET
 
-A row of 16,384 tokens is a bucket of the dataset, or holds sequences of equal length. For each
-shape, the output and gradient of the two implementations are first compared with
+The input is a row of 16,384 tokens: a bucket of the dataset, or sequences of equal length. For each
+shape, the outputs and gradients of the two implementations are first compared with those of
 scaled_dot_product_attention in fp32. An error is ‖difference‖ / ‖reference‖. Then torch's profiler
 measures the device time of all kernels, from the fused QKV tensor to its gradient. The two
 implementations alternate, and results are medians of 5 runs. Sines, cosines and the table of blocks
@@ -76,7 +76,7 @@ def compare(shape: str, name: str, sequences: SequenceLayout, heads: int, size: 
     def attend(ours: bool, leaf: Tensor) -> list[Tensor]:
         """Return output and gradient.
 
-        Each call rotates QKV in place. The next call has other input, but takes the same time.
+        Each call rotates QKV in place, which changes the input of the next call but not its time.
         """
         layer_te.is_ours = lambda *_: ours
         out = context.attend(module, leaf)

@@ -5,10 +5,10 @@ forward and backward.
 
     torchrun --nproc-per-node 4 -m benchmarks.training.context_parallel DATASET --presets esm2-650m
 
-The ranks that share a bucket are called a group. The benchmark tries each group size that divides
-the number of ranks. The trainer's random initial weight matrices are multiplied by 3, because
-attention would otherwise be nearly uniform. Each rank holds all parameters in bf16. Gradients are
-summed over a group in fp32.
+The ranks that share a bucket are called a group. The benchmark measures each group size that
+divides the number of ranks. Initial weights are random, as in a training run. All weight matrices
+are multiplied by 3, because attention would otherwise be nearly uniform. Each rank holds all
+parameters in bf16. Gradients are summed over a group in fp32.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ def compared(found: dict[str, Any], alone: dict[str, Any]) -> dict[str, Any]:
 def measured(
     preset: str, dataset: str, options: ComputeOptions, everyone: Topology, repeats: int
 ) -> dict[str, Any]:
-    """Run forward and backward on the first bucket several times.
+    """Run forward and backward passes on the first bucket.
 
     Returns:
         loss: mean loss over the masked tokens
-        grads: gradients of the summed loss, fp32 on the CPU
-        ms: median time of a pass
+        grads: gradients of the summed loss with respect to each parameter, fp32 on the CPU
+        ms: median time of forward and backward, in ms
         gib: peak of allocated memory in GiB
     """
     topology = everyone.for_options(options)

@@ -1,4 +1,4 @@
-"""Compare the estimates of `thdpack plan` with steps measured in
+"""Compare the estimates of `thdpack plan` with the measured steps in
 benchmarks/training/measured.json, or fit the estimate's coefficients to some of these steps.
 
     # print the errors of the coefficients in pipeline/planning/estimate.py
@@ -6,10 +6,10 @@ benchmarks/training/measured.json, or fit the estimate's coefficients to some of
     # print the coefficients that fit best; copy them to pipeline/planning/estimate.py
     python -m benchmarks.training.fit_estimate --fit
 
-The fit uses the rows of measured.json with "fit": true; the other rows test the result. The fit
-minimizes the squared relative error of the step time, with positive coefficients. The constants of
-the memory formula are not fitted: they were derived by hand, from differences between rows. --fit
-needs scipy.
+The fit uses the rows of measured.json with "fit": true. The other rows test the fitted
+coefficients. The fit minimizes the squared relative error of the step time, with positive
+coefficients. The constants of the memory formula are not fitted. They were derived by hand from
+differences between rows. --fit needs scipy.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def fit(rows: list[dict[str, Any]]) -> None:
-    """Fit COEFFICIENTS to the rows, and print them."""
+    """Fit COEFFICIENTS to the rows, and print the fitted coefficients."""
     import numpy as np
     from scipy.optimize import least_squares
 
@@ -94,7 +94,7 @@ def fit(rows: list[dict[str, Any]]) -> None:
         ]
         return np.array(
             [*found, *(0.02 * (logs - np.log(start)))]
-        )  # without the last terms, a coefficient that the rows do not determine could drift
+        )  # the last terms keep coefficients that the rows do not determine near their start
 
     best = least_squares(errors, np.log(start))
     errors(best.x)

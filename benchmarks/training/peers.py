@@ -18,7 +18,7 @@ from schemas.vocabulary import ESM2
 
 Peer = Literal["litdata", "litdata-tokens", "datasets", "datasets-streaming", "mosaicml", "online"]
 Rows = Iterator[tuple[Any, int]]
-"""For each row, its tokens and the number of real tokens. The iterator may end after an epoch."""
+"""Pairs of a row's tokens and its number of real tokens. The iterator may end after an epoch."""
 
 
 def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
@@ -34,7 +34,10 @@ def stored_rows(dataset: Path) -> Iterator[dict[str, Any]]:
 
 
 def litdata(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """Return a loader that uses litdata's default item loader: rows have tokens and cu_seqlens."""
+    """Return a loader that uses litdata's default item loader.
+
+    Rows have tokens and cu_seqlens.
+    """
     from litdata import StreamingDataset
 
     _litdata_write(folder, list(stored_rows(dataset)))
@@ -74,7 +77,7 @@ def litdata_tokens(dataset: Path, folder: Path) -> Callable[[], Rows]:
 def _litdata_write(folder: Path, rows: list[Any], item_loader: Any = None) -> None:
     """Write rows through litdata's `Cache`.
 
-    `litdata.optimize` would start processes, and delete $TMPDIR/data.
+    `litdata.optimize` would start processes, and would delete $TMPDIR/data.
     """
     from litdata.streaming.cache import Cache
 
@@ -135,7 +138,7 @@ def _hugging_face_table(dataset: Path, folder: Path) -> Any:
 
 
 def mosaicml(dataset: Path, folder: Path) -> Callable[[], Rows]:
-    """Return a loader that uses mosaicml-streaming: MDS shards of arrays, default shuffle."""
+    """Return a loader that streams MDS shards with mosaicml-streaming and its default shuffle."""
     from streaming import MDSWriter, StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
 

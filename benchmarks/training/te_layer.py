@@ -6,13 +6,13 @@ torch to Transformer Engine (TE) in FP8.
 The layer is pre-norm with biases, tanh GELU and residuals, without dropout or mask: each token
 attends to all tokens of its own sequence. A pass is forward and backward, without an optimizer.
 
-1. All rungs get the same weights, the same input and the same gradient of the output. Their results
-are compared with plain torch in fp32. An error is ‖difference‖ / ‖reference‖. For the output error,
-‖reference‖ is the norm of output minus input, because the layer adds its result to its input. The
-gradient error is the largest error among the gradients of the input and of all parameters. A bf16
-rung fails if an error is more than twice the error of plain torch in bf16. An FP8 rung fails if an
-error is above FP8_LIMITS.
-2. In each of several rounds, CUDA events time each rung once. Results are medians.
+1. All rungs get the same weights, the same input and the same gradient of the output. Outputs and
+gradients are compared with those of plain torch in fp32. An error is ‖difference‖ / ‖reference‖.
+For the output error, ‖reference‖ is the norm of output minus input, because the layer adds its
+result to its input. The gradient error is the largest error among the gradients of the input and of
+all parameters. A bf16 rung fails if an error is more than twice the error of plain torch in bf16.
+An FP8 rung fails if an error is above FP8_LIMITS.
+2. In each of several rounds, CUDA events time each rung once. Results are medians over the rounds.
 
 trainer/monitoring/flops.py defines model FLOPs. If a rung fails, the other rungs are still measured
 and the exit code is 1. The benchmark takes about a minute.
@@ -41,16 +41,15 @@ from trainer.monitoring.flops import model_flops
 from trainer.precision import autocast
 
 FP8_LIMITS: Final = (0.25, 0.5)
-"""Largest output error and gradient error that count as correct. FP8 gradients are rounded to two
-bits of mantissa, several times in a row.
-"""
+"""Largest output error and largest gradient error of a correct FP8 rung. In a pass, FP8 gradients
+are rounded to two bits of mantissa several times."""
 SETTLING: Final = 4
 """Number of passes before outputs are compared, because the first scales of delayed scaling are
 arbitrary."""
 
 
 class Problem:
-    """Weights, input, and gradient of the output. They are bit-identical for all rungs."""
+    """Weights, input, and gradient of the output, bit-identical for all rungs."""
 
     def __init__(self, options: Options, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -61,7 +60,7 @@ class Problem:
             shapes = {
                 name: parameter.shape for name, parameter in Plain(options).named_parameters()
             }
-        # biases are not 0 and norm weights are not 1, to detect rungs that omit or swap parameters
+        # random biases and norm weights show whether a rung omits or swaps parameters
         spread = {
             name: 1 / math.sqrt(shape[1]) if len(shape) > 1 else 0.1
             for name, shape in shapes.items()
@@ -76,7 +75,7 @@ class Problem:
     def pass_of(self, layer: nn.Module, number: Precision) -> Callable[[], dict[str, Tensor]]:
         """Copy the weights into a layer, and return a function that runs one pass.
 
-        The function runs forward and backward, and returns output and gradients by name.
+        That function runs forward and backward, and returns the output and all gradients, by name.
         """
         dtype = torch.float32 if number == "fp32" else torch.bfloat16
         parameters = {
@@ -105,8 +104,9 @@ class Problem:
     def errors(self, found: dict[str, Tensor], reference: dict[str, Tensor]) -> tuple[float, float]:
         """Return the error of the output, and the largest error of a gradient.
 
-        The layer computes y = x + f(x). Errors are relative to f's share of each reference: the
-        output without x, and the gradient of the input without the gradient of the output.
+        The layer computes y = x + f(x). The errors of the output and of the gradient of the input
+        are relative to the part that f contributes: the reference output minus x, and the reference
+        gradient of x minus the gradient of y.
         """
         past = {"output": self.x.float(), "input": self.gradient.float()}
         relative = {
@@ -122,7 +122,7 @@ class Problem:
 class Rung:
     """Results of a rung.
 
-    blocks_ms: time of a pass in each timed block
+    blocks_ms: mean time of a pass in each timed block, in ms
     failure: reason why results are missing or wrong; empty if the results are correct
     """
 
@@ -146,7 +146,7 @@ class Rung:
 
 
 def block_ms(once: Callable[[], object], steps: int, device: torch.device) -> float:
-    """Return the mean time of a pass in ms.
+    """Run `steps` passes; return their mean time in ms.
 
     An extra pass runs first, so that the device is busy while the host launches the timed passes.
     """
@@ -215,7 +215,7 @@ def main(options: Options) -> int:
         f"feed-forward {options.ffn:,}, {options.heads} heads\n"
     )
     print(
-        "| rung | ms | model TFLOP | TFLOP/s | × plain | error of output | worst of gradients | |\n"
+        "| rung | ms | model TFLOP | TFLOP/s | × plain | output error | gradient error | fault |\n"
         "|---|---|---|---|---|---|---|---|"
     )
     for rung in rungs:

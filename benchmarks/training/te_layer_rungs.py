@@ -30,7 +30,7 @@ class Options:
 class Plain(nn.Module):
     """The layer in plain torch.
 
-    linear: class of the linear maps.
+    linear: class of the linear layers, called with the sizes of input and output
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Fused(nn.Module):
 
 
 def whole(options: Options) -> nn.Module:
-    """Return Transformer Engine's own layer, with the QKV weights in the same order as in Plain."""
+    """Return Transformer Engine's own layer, with QKV weights in the order of Plain."""
     form = {
         "fuse_qkv_params": True,
         "attn_input_format": "bshd",

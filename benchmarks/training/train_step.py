@@ -1,19 +1,21 @@
-"""Measure the speed of the training step on this machine's GPU, on rows from the reader and on one
-row that stays on the device.
+"""Measure the speed of the training step on this machine's GPU.
 
     python -m benchmarks.training.train_step DATASET --presets esm2-650m \\
         --precisions bf16 fp8-delayed
 
 Each line of the output is one setting. The benchmark times the trainer's own step (masking,
 forward, backward, clipping, update of fp32 masters) after a warm-up. Blocks of steps on rows from
-the reader ("real") alternate with blocks on the row that stays on the device ("resident"). CUDA
-events time all blocks, and results are medians.
+the reader ("real") alternate with blocks of steps on one row that stays on the device ("resident").
+CUDA events time all blocks, and results are medians over blocks. Columns of the output:
 
-- tokens/s: unpadded tokens per second.
+- ms/step, resident: time of a step in real blocks and in resident blocks, in ms.
+- ratio: time of a real block divided by the time of a resident block.
+- tokens/s: unpadded tokens per second and GPU.
 - data wait: share of the real blocks' time in which the device may have waited for a row.
 - on rows: share of the real blocks' time that the host spent on rows, mostly while the device
   computed.
 - host ms: time that the host needs to launch a step, in ms.
+- GiB, estimate: measured peak of allocated memory, and the estimate of `thdpack plan`.
 
 `--json` also writes the results to a file. If a step cannot be captured in a CUDA graph, its line
 has "no" under graph, and standard error has the reason.
@@ -67,19 +69,24 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--backend", default="te")
     parser.add_argument(
-        "--buckets", type=int, nargs="+", default=[1], help="buckets in a micro-batch; 0: auto"
+        "--buckets",
+        type=int,
+        nargs="+",
+        default=[1],
+        help="number of buckets in a micro-batch; 0: auto",
     )
     parser.add_argument(
         "--micro-batches",
         type=int,
         default=1,
-        help="number of micro-batches per step on each rank (or group that shares buckets)",
+        help="number of micro-batches per step on each rank (or group of ranks that share buckets)",
     )
     parser.add_argument(
         "--buckets-per-step",
         type=int,
         default=0,
-        help="buckets per step over all ranks, instead of --micro-batches; most presets use 128",
+        help="number of buckets per step over all ranks, instead of --micro-batches; most presets "
+        "use 128",
     )
     parser.add_argument("--shards", nargs="+", default=["auto"], help="values for --shard")
     parser.add_argument("--reshard", default="auto")
@@ -219,7 +226,7 @@ def shared(folder: str, topology: Topology) -> str:
 
 
 def measured(run: TrainingRun, *, blocks: int, steps: int, profile: str) -> dict[str, Any]:
-    """Time blocks of steps. Return medians over the blocks, with tokens/s per device."""
+    """Time blocks of steps; return medians over the blocks. tokens/s are per device."""
     alone = run.topology.world_size == 1
     resident = itertools.repeat(next(run.feed))
     for rows in (run.feed, resident) if alone else (run.feed,):
@@ -268,7 +275,7 @@ def block(run: TrainingRun, rows: Iterator[Row], steps: int) -> tuple[float, lis
 
     Returns:
         device time of the block, in seconds
-        the four counts of `train_step`, summed over the block
+        the four counts that `train_step` returns, summed over the block
         time that the host needed to launch the block, in seconds
     """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

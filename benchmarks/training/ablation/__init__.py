@@ -1,1 +1,1 @@
-"""Ablation of the training speed; `__main__.py` describes it."""
+"""Ablation of the training speed, described in `__main__.py`."""

@@ -1,31 +1,32 @@
-"""Ablation: measure how each of several changes affects the training speed. The first variant is a
-padded Hugging Face model; the last one trains on packed shards, in a CUDA graph, in FP8.
+"""Ablation: measure how each of several changes affects the training speed.
 
     python -m benchmarks.training.ablation DATASET --json ablation.json
     # the plot needs matplotlib, and no GPU
     python -m benchmarks.training.ablation --from-json ablation.json --plot docs/images/ablation.svg
 
 DATASET has buckets (packed rows) of 16,384 tokens, with sequences of at most 1,024 tokens. All
-variants train on its sequences. In each variant, a step computes as many tokens as one bucket has,
-padding included.
+variants train on the sequences of DATASET. In each variant, a step computes as many tokens as one
+bucket has, padding included.
 
-- hf-padded: EsmForMaskedLM, SDPA, bf16 autocast, fp32 weights, torch's fused AdamW, clipping. 16
-  sequences per step, padded to 1,024. DataLoader workers tokenize (EsmTokenizer), pad, and mask
-  (DataCollatorForLanguageModeling).
+- hf-padded: EsmForMaskedLM with SDPA, bf16 autocast, fp32 weights, torch's fused AdamW and
+  clipping. A step has 16 sequences, padded to 1,024 tokens. DataLoader workers tokenize
+  (EsmTokenizer), pad, and mask (DataCollatorForLanguageModeling).
 - torch-bshd: the same workers and padded sequences, and the trainer's own step with --backend
   torch.
-- te-bshd: as torch-bshd, with --backend te.
-- te-thd-online: as te-bshd, but workers pack sequences (next-fit) into rows without padding
+- te-bshd: like torch-bshd, with --backend te.
+- te-thd-online: like te-bshd, but workers pack sequences (next-fit) into rows without padding
   between sequences (THD).
-- te-thd-shards: the trainer as users run it; its reader provides packed shards, without workers.
-- te-thd-graph: as te-thd-shards, in a CUDA graph.
-- te-thd-graph-fp8: as te-thd-graph, with --precision fp8-delayed.
+- te-thd-shards: the trainer as users run it. Its reader serves packed shards, without workers.
+- te-thd-graph: like te-thd-shards, in a CUDA graph.
+- te-thd-graph-fp8: like te-thd-graph, with --precision fp8-delayed.
 
 The trainer masks all rows itself, on the device. The workers mask too, as in public recipes, but
-the trainer uses the unmasked tokens. Workers prepare batches ahead of time. The warm-up uses up
-these batches before timing begins. Results are tokens/s (padding does not count, special tokens do)
-and the peak of torch's allocated memory in GiB. If a variant fails, its row gives the reason, the
-other variants still run, and the exit code is 1. The benchmark takes about two minutes on an H200.
+the trainer uses the unmasked tokens. Workers prepare batches ahead of time. The warm-up consumes
+these batches before timing begins.
+
+Results are tokens/s (without padding, with special tokens) and the peak of torch's allocated memory
+in GiB. If a variant fails, its row gives the reason, the other variants still run, and the exit
+code is 1. The benchmark takes about two minutes on an H200.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ SAMPLE: Final = 128
 def measure(
     result: Result, step: Step, arguments: argparse.Namespace, *, slots: int, device: torch.device
 ) -> None:
-    """Time blocks of steps for at least `arguments.seconds`. Store the figures in `result`."""
+    """Time blocks of steps for at least `arguments.seconds`. Write the figures to `result`."""
     seconds, steps, total = 0.0, 0, 0.0
     for _ in range(arguments.warmup):
         float(step())
@@ -145,7 +146,8 @@ def parsed() -> argparse.Namespace:
         "--warmup",
         type=int,
         default=20,
-        help="number of steps before timing; must exceed the 2 batches that each worker prepares",
+        help="number of steps before timing; must exceed the number of batches prepared ahead, "
+        "which is 2 per worker",
     )
     parser.add_argument("--workers", type=int, default=8, help="number of DataLoader workers")
     parser.add_argument(
@@ -154,10 +156,10 @@ def parsed() -> argparse.Namespace:
         help="use backend torch instead of te, to try the benchmark without a GPU",
     )
     parser.add_argument(
-        "--json", type=Path, help="file for the results, written after each variant"
+        "--json", type=Path, help="file for the results, rewritten after each variant"
     )
     parser.add_argument("--from-json", type=Path, help="plot this file instead of measuring")
-    parser.add_argument("--plot", type=Path, help="file for the plot of --from-json")
+    parser.add_argument("--plot", type=Path, help="file for the plot of the results")
     arguments = parser.parse_args()
     if (arguments.plot is None) != (arguments.from_json is None) or (arguments.dataset is None) == (
         arguments.plot is None

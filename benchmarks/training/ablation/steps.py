@@ -45,7 +45,7 @@ def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]
 def rows_of(batches: Iterator[Batch], columns: int) -> Iterator[Row]:
     """Convert batches to the trainer's rows.
 
-    The trainer masks rows itself. Therefore masked tokens of the workers are restored from labels.
+    The trainer masks rows itself, so tokens that workers have masked are restored from the labels.
     """
     for batch in batches:
         input_ids = (
@@ -125,8 +125,9 @@ def prepared(
     """Return the step of a variant.
 
     Args:
-        batches: function that forks workers and returns their batches of `padded` or `packed` rows.
-            Because of the fork, `prepared` calls the function before a reader starts threads.
+        batches: function that forks workers and returns their batches. Its argument is the form of
+            the rows, `padded` or `packed`. Forks are unsafe once a reader has started threads, so
+            `prepared` calls this function first.
     """
     device, rows = topology.device, None
     if variant.backend == "hugging face":

@@ -39,7 +39,7 @@ class Result:
     fill: share of computed tokens that are real
     gib: peak of allocated device memory, in GiB
     speedup: tokens/s divided by the tokens/s of the preset's first variant
-    note: reason why there are no figures; empty if there are figures
+    note: reason why the variant has no figures; empty if it has figures
     """
 
     preset: str

@@ -21,12 +21,13 @@ Batch = dict[str, Tensor]
 input_ids, labels: int64[sequences, columns] if padded, int64[1, slots] if packed
 counts: int64[2]: number of real tokens, Σ length²
 attention_mask: int64[sequences, columns], only if padded
-cu_seqlens: int32[sequences + 1], only if packed; has one more entry if the row ends with padding
+cu_seqlens: int32[sequences + 1], or int32[sequences + 2] if the row ends with padding; only if
+    packed
 """
 
 
 def sequences_of(dataset: str, buckets: int) -> list[str]:
-    """Return, as letters, the sequences of the first `buckets` buckets that a run would read."""
+    """Return the residues of all sequences in the first `buckets` buckets that a run would read."""
     with ShardReader(dataset, prefetch=0) as reader:
         return [
             "".join(ESM2.tokens[i] for i in bucket.input_ids[begin + 1 : end - 1].tolist())
@@ -51,7 +52,7 @@ class Texts(IterableDataset[Any]):
 
 
 class Recipe:
-    """Recipe by which DataLoader workers make batches, as in public training code."""
+    """Batches made by DataLoader workers, as in public training code."""
 
     def __init__(self, *, slots: int, columns: int) -> None:
         """Prepare the tokenizer and the collator.
