@@ -25,23 +25,23 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --progress-
 PIP_PINNED := $(PIP) --constraint constraints.txt
 PIP_THDPACK := $(PIP_PINNED) --no-build-isolation --editable
 BUILD_TOOLS := setuptools Cython pyarrow
-# pip's progress is written to a log; its warnings and errors are shown. The only exceptions are
-# warnings that a package is missing from a local folder named in the machine's pip configuration.
+# pip's progress is written to a log. Warnings and errors are shown, except warnings that a local
+# folder named in the machine's pip configuration does not exist.
 LOG := $(VENV)/install.log
 MISSING_FOLDER := ^WARNING: Location 'file:.* is ignored: it is neither a file nor a directory\.
 show_problems = 2>&1 >> $(LOG) | sed $(1) -e "/$(MISSING_FOLDER)$$/d" >&2 \
 	|| { echo 'pip failed: $(LOG) has its whole output' >&2; exit 1; }
 
-# One pip downloads and unpacks on one core, so four processes install a quarter of constraints.txt
-# each.
+# pip downloads and unpacks on one core, so four pip processes each install a quarter of
+# constraints.txt.
 INSTALL_PINS := seq 0 3 | xargs -P 4 -I QUARTER bash -c \
 	"awk 'NR % 4 == QUARTER' constraints.txt > $(VENV)/pins-QUARTER \
 	&& $(PIP) --no-deps --requirement $(VENV)/pins-QUARTER"
-# A process may warn about a package that another process has only partly written. This warning is
-# hidden, because the pip call after these four processes checks every package.
+# One process may warn about a package that another process has only partly written. This warning
+# is hidden, because the next pip call checks every package.
 HALF_INSTALLED := -e '/^WARNING: Skipping .* due to invalid metadata entry/d'
-# Modules that several test processes would otherwise compile at the same time. Failed imports are
-# ignored here, because the tests report them.
+# Importing these modules once compiles them, which otherwise several test processes would do at the
+# same time. Failed imports are ignored here, because the tests report them.
 IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.run, \
 	torch.distributed.tensor, torch.profiler, torch.utils.flop_counter, \
 	transformers.models.auto.modeling_auto, transformers.models.esm.modeling_esm, \
@@ -52,8 +52,8 @@ IMPORTED_BY_TESTS := torch.distributed.checkpoint, torch.distributed.fsdp, torch
 COMPILE_IMPORTED := $(VENV)/bin/python -c "import $(IMPORTED_BY_TESTS)" > /dev/null 2>&1 || true
 COMPILE_THDPACK := $(VENV)/bin/python -m compileall -q thdpack.py schemas packers pipeline trainer
 
-# Shell code that prints the last line of pip's log every few seconds, until the shell ends. The
-# sleeping process must not hold the output open, because `make | tee` would wait for that process.
+# Shell code that prints the last line of pip's log every few seconds, until the shell ends. `sleep`
+# gets another standard output, because `make | tee` would otherwise wait for it.
 SHOW_EVERY := 10
 SHOW_PIP = while sleep $(SHOW_EVERY) > /dev/null 2>&1; do \
 	echo "  $$SECONDS s: $$(tail -n 1 $(LOG) 2> /dev/null | cut -c 1-80)"; done & \
@@ -77,8 +77,8 @@ help: ## list the targets
 	@echo 'variables: FASTA="a.fasta.gz dir/*.faa s3://bucket/x.fa" OUT=data/uniref50'
 	@echo '           OPTS="--capacity 16384" PRESET=esm2-8m RUN=runs/first TESTS=tests/unit'
 
-# venv of Python 3.11 installs an old setuptools. Remove it, so that no pip process replaces it
-# while the others run.
+# The venv module of Python 3.11 installs an old setuptools. It is removed, because otherwise one
+# pip process would replace it while others use it.
 $(VENV)/bin/python:
 	@echo 'making $(VENV) with $(PYTHON) (once; about 7 to 20 s)'
 	@$(PYTHON) -m venv $(VENV)
@@ -92,7 +92,7 @@ $(VENV)/report: $(INSTALLED_FROM) | $(VENV)/bin/python
 	$(call install,thdpack and polars,[report],45 s to 2 minutes)
 	@touch $@ $(VENV)/core
 
-# A local version such as 2.13.0+cpu satisfies constraints.txt, so pip keeps a CPU build.
+# pip keeps a CPU build of torch, because a version such as 2.13.0+cpu satisfies constraints.txt.
 $(VENV)/train: $(INSTALLED_FROM) | $(VENV)/bin/python
 	@if [ "$$(uname)" = Linux ] && ! ls -d $(VENV)/lib/*/site-packages/torch > /dev/null 2>&1; then \
 		echo 'torch with CUDA libraries takes 5.9 GB. To train on a CPU only, press Ctrl-C, install' \
@@ -124,7 +124,7 @@ preprocess: $(VENV)/core ## build the dataset OUT from FASTA; by default from th
 verify: $(VENV)/core ## check the dataset OUT: every file, bucket and record
 	$(VENV)/bin/thdpack verify $(OUT) --deep
 
-stats: $(VENV)/report $(OUT)/manifest.json ## report on the dataset OUT; OPTS="--html report.html" writes a page
+stats: $(VENV)/report $(OUT)/manifest.json ## report on the dataset OUT; with OPTS="--html report.html", also as an HTML page
 	$(VENV)/bin/thdpack stats $(OUT) $(OPTS)
 
 $(OUT)/manifest.json:
@@ -139,18 +139,18 @@ check: $(VENV)/dev ## run ruff, mypy --strict and import-linter
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-test: $(VENV)/dev ## run all tests, or TESTS=tests/unit
+test: $(VENV)/dev ## run all tests, or only some: TESTS=tests/unit
 	@echo 'running $(TESTS) (all tests take about 4 to 8 minutes on 2 cores)'
 	@$(VENV)/bin/pytest $(TESTS)
 
 test-long: $(VENV)/dev ## run the tests with more killed processes and larger inputs
-	@echo 'running $(TESTS), long (all tests take about half an hour on 2 cores)'
+	@echo 'running $(TESTS) with THDPACK_LONG=1 (all tests take about half an hour on 2 cores)'
 	@THDPACK_LONG=1 $(VENV)/bin/pytest $(TESTS) --timeout 1800
 
 soak: $(VENV)/dev ## run the tests with other instruction sets, threads, seeds and users (takes hours)
 	$(VENV)/bin/python -m benchmarks.soak $(OPTS)
 
-bench: $(VENV)/dev ## time the packers and a build of FASTA; docs/benchmarks.md has more
+bench: $(VENV)/dev ## time the packers and a build of FASTA; docs/benchmarks.md lists more benchmarks
 	$(VENV)/bin/python -m benchmarks.offline.packing --fasta $(FASTA)
 	$(VENV)/bin/python -m benchmarks.offline.preprocess --fasta $(FASTA)
 

@@ -1,4 +1,4 @@
-"""Compile the kernels, and install a wheel's packages. pyproject.toml holds all other settings."""
+"""Compile the kernels and install the packages. All other settings are in pyproject.toml."""
 
 from pathlib import Path
 
@@ -16,19 +16,18 @@ KERNELS = (
     "pipeline.build.spill.spill_kernel",
 )
 INCLUDE = [pyarrow.get_include()]  # for xxhash.h; see hash_kernel.pyx
-FOLDER = "thdpack_packages"  # thdpack.py looks for it
+FOLDER = "thdpack_packages"  # thdpack.py looks for this folder
 
 
 class InstallLib(install_lib):
-    """Install the packages into a folder of their own; editable installs do not use this.
+    """Install the packages of a wheel into a separate folder. Editable installs do not use this.
 
-    If our packages were directly in site-packages, another project's `trainer` might overwrite
-    ours, or ours might overwrite it.
-    See docs/decisions/0014-import-names.md.
+    If our packages were directly in site-packages, our `trainer` and another project's `trainer`
+    could overwrite each other. See docs/decisions/0014-import-names.md.
     """
 
     def install(self) -> list[str]:
-        """Copy what was built, and write the .pth file that puts the folder on sys.path."""
+        """Copy the built packages, and write the .pth file that puts their folder on sys.path."""
         built, site = Path(self.build_dir), Path(self.install_dir)
         packages = sorted({name.partition(".")[0] for name in self.distribution.packages})
         copied = [
