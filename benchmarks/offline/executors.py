@@ -1,4 +1,4 @@
-"""Compare times of a whole build: one worker with two workers, then two workers with Ray.
+"""Compare times of a whole build: first one and two workers, then two workers and Ray.
 
     python -m benchmarks.offline.executors --fasta swissprot_x10.fasta --runs 3
 
