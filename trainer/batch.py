@@ -1,8 +1,11 @@
-"""Choose the buckets of a step, over all ranks.
+"""Choose the buckets of a step, over all ranks, and the number of steps.
 
 The preset's batch suits large corpora and GPUs. On a small dataset, a step of that size would be
 several epochs; on a CPU, it would take an hour. In these two cases the default batch is smaller. A
 batch that the user chooses is not reduced. A resumed run keeps its batch.
+
+The preset's number of steps suits large corpora, too. The default number is smaller where the
+preset's number would be more than 100 epochs (see `pipeline.planning.choices.default_steps`).
 """
 
 from __future__ import annotations
@@ -11,10 +14,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pipeline.planning.choices import LARGEST_SHARE, buckets_of_step
+from pipeline.planning.choices import LARGEST_SHARE, buckets_of_step, default_steps
 from schemas.manifest import Manifest
 from schemas.text.phrases import plural
-from trainer.config import AUTO, DataOptions
+from trainer.config import AUTO, DataOptions, TrainOptions
 from trainer.distributed.topology import Topology
 
 CPU_TOKENS: Final = 32_768
@@ -68,6 +71,28 @@ def choose_batch(data: DataOptions, manifest: Manifest, topology: Topology) -> B
             f"using {plural(smaller, 'bucket')} ({tokens:,} tokens) a step; "
             "--tokens-per-step overrides"
         ),
+    )
+
+
+def choose_steps(options: TrainOptions, manifest: Manifest) -> tuple[TrainOptions, str]:
+    """Return the options with the default number of steps, unless the user chose a number. Also
+    return the reason; "" if the user chose.
+
+    Args:
+        options: options of a new run, with `buckets_per_step` set.
+    """
+    data, optimizer = options.data, options.optimizer
+    if optimizer.steps_given:
+        return options, ""
+    if data.reweight:
+        found = optimizer.steps
+        reason = f"steps: {found:,}, as in the preset, because --reweight changes what an epoch is"
+    else:
+        epoch = manifest.splits["train"].buckets
+        default = default_steps(optimizer.steps, epoch=epoch, batch=data.buckets_per_step)
+        found, reason = default.steps, default.reason
+    return replace(options, optimizer=replace(optimizer, steps=found, steps_given=True)), (
+        f"{reason}; --steps overrides"
     )
 
 

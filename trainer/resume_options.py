@@ -62,6 +62,10 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
             f"{out} holds a run of {batch} buckets per step, not {options.data.buckets_per_step}: "
             "choose another --out"
         )
+    if not options.optimizer.steps_given:
+        steps = before.optimizer.steps
+        optimizer = replace(options.optimizer, steps=steps, steps_given=True)
+        options = replace(options, optimizer=optimizer)
     optimizer = _with_warmup_of(before, options)
     output = replace(options.output, init_from=before.output.init_from)
     kept = replace(

@@ -15,6 +15,7 @@ from torch import Tensor
 from schemas.errors import CheckpointError, ThdpackError
 from schemas.vocabulary import ESM2
 from trainer import precision
+from trainer.batch import choose_steps
 from trainer.checkpoints.atomic_write import write
 from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
 from trainer.checkpoints.latest import LATEST
@@ -52,8 +53,8 @@ class TrainingRun:
 
     options: options of the run, with `auto` resolved.
     changes: training options that a resume has changed, in words.
-    notes: messages about the shape of the model of --init-from, and about a batch or warm-up that
-        differs from the preset's.
+    notes: messages about the shape of the model of --init-from, the number of steps, and a batch or
+        warm-up that differs from the preset's.
     memory: estimated and available memory of each GPU, in words.
     not_captured: reason why the step is not captured in a CUDA graph, if --cuda-graph is auto; ""
         if it is captured, or if the user turned graphs off.
@@ -83,8 +84,9 @@ class TrainingRun:
             options, initial, shape_note = from_hugging_face(options, topology)
         readers, options, batch_note = open_readers(options, topology, stack)
         self.reader, self.valid, self.manifest = readers.train, readers.valid, readers.manifest
+        options, steps_note = choose_steps(options, self.manifest)
         options, warmup_note = with_warmup(options)
-        self.notes = [note for note in (shape_note, batch_note, warmup_note) if note]
+        self.notes = [each for each in (shape_note, batch_note, steps_note, warmup_note) if each]
         options, topology, self.not_captured = fitted(options, self.manifest, topology)
         self.options, self.topology = options, topology
         # checked again, because on ranks with other hardware or packages, `auto` may differ

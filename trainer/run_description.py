@@ -16,9 +16,12 @@ def describe(run: TrainingRun) -> str:
     capacity = run.manifest.capacity
     steps = run.options.optimizer.steps
     if run.step >= steps:
-        start = f"nothing is left to train: the run has done {run.step:,} of {steps:,} steps"
+        start = (
+            f"nothing is left to train: the run has done {run.step:,} of {steps:,} steps (a larger "
+            "--steps continues it)"
+        )
     else:
-        start = f"resuming from step {run.step:,}" if run.step else "starting"
+        start = f"resuming from step {run.step:,} of {steps:,}" if run.step else "starting"
     if run.changes:
         start += f", changed from here: {run.changes}"
     memory = f", {run.memory} each" if run.memory else ""
@@ -36,15 +39,15 @@ def describe(run: TrainingRun) -> str:
 
 
 def notes(run: TrainingRun) -> list[str]:
-    """Return messages to print before the first step, such as a batch or a warm-up that differs
-    from the preset's, or a warning about too many epochs.
+    """Return messages to print before the first step, such as the number of steps, a batch that
+    differs from the preset's, or a warning about too many epochs.
     """
     found = list(run.notes)
     buckets, epoch = run.options.data.buckets_per_step, run.epoch_buckets
     steps = run.options.optimizer.steps
     epochs = steps * buckets / epoch
-    if epochs > MOST_EPOCHS:
-        few = math.ceil(FEW_EPOCHS * epoch / buckets)
+    few = math.ceil(FEW_EPOCHS * epoch / buckets)
+    if epochs > MOST_EPOCHS and few < steps:
         remedy = f"--steps {few} is {FEW_EPOCHS} epochs"
         if not run.options.output.init_from:
             remedy += ", and --init-from FOLDER starts from published weights"

@@ -270,7 +270,7 @@ class PlanOptions:
     precision: Literal["bf16", "fp8-delayed"] = "bf16"
     """Number format of matrix products."""
     tokens: int = 0
-    """Number of tokens of the whole run. 0 means the number of the published ESM-2 run: 1.57e12 for
-    the 15B model, 1.05e12 for all others."""
+    """Number of tokens of the whole run. 0: 500,000 steps, as in the published ESM-2 runs, but at
+    most 100 epochs of the dataset. `thdpack train` without --steps does the same."""
     log_json: bool = False
     """Print JSON instead of text."""

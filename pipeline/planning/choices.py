@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pipeline.planning.estimate import ROOM, Reshard, Setting, Shard, memory, seconds
 
 LARGEST_SHARE: Final = 0.1
 """Largest batch that the trainer chooses by itself, as a share of an epoch."""
+MOST_DEFAULT_EPOCHS: Final = 100
+"""Number of epochs of the longest run that the trainer chooses by itself."""
 LARGEST_GATHERED: Final = 0.25
 """Largest share of a GPU's memory that gathered parameters and gradients may take under `--reshard
 step`."""
@@ -39,6 +42,39 @@ def buckets_of_step(published: float, *, unit: int, limit: float) -> int:
     while 2 * smaller <= limit:
         smaller *= 2
     return min(buckets, smaller)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DefaultSteps:
+    """Number of steps of a run without `--steps`, and a sentence that says why."""
+
+    steps: int
+    reason: str
+
+
+def default_steps(preset: int, *, epoch: int, batch: int) -> DefaultSteps:
+    """Choose the number of steps: the preset's, but at most 100 epochs (at least one step).
+
+    Args:
+        preset: number of steps of the preset.
+        epoch: number of buckets in an epoch.
+        batch: number of buckets in a step.
+    """
+    steps = min(preset, math.ceil(MOST_DEFAULT_EPOCHS * epoch / batch))
+    chosen = f"steps: {steps:,}, which is {_epochs(steps * batch / epoch)} of the data"
+    others = _epochs(preset * batch / epoch)
+    reason = (
+        f"{chosen}; the preset's {preset:,} would be {others}"
+        if steps < preset
+        else f"{chosen}, as in the preset"
+    )
+    return DefaultSteps(steps=steps, reason=reason)
+
+
+def _epochs(epochs: float) -> str:
+    """Return a number of epochs in words, with two significant digits below 10."""
+    number = f"{epochs:,.0f}" if epochs >= 9.5 else f"{epochs:.2g}"
+    return f"{number} epoch{'' if number == '1' else 's'}"
 
 
 def choose_shard(setting: Setting, *, available: float) -> Shard:

@@ -59,6 +59,12 @@ class Candidate:
         return self.setting.step_tokens / seconds(self.setting)
 
     @property
+    def buckets_per_step(self) -> int:
+        """Number of buckets in a step, over all ranks."""
+        data_ranks = self.setting.ranks // self.setting.context_parallel
+        return self.buckets * self.setting.micro_batches * data_ranks
+
+    @property
     def gib(self) -> float:
         """Estimated peak memory of one GPU, in GiB."""
         return sum(memory(self.setting).values()) / 2**30
@@ -81,9 +87,7 @@ class Candidate:
     def flags(self) -> list[str]:
         """Return the flags of `thdpack train`; default values are left out."""
         setting = self.setting
-        data_ranks = setting.ranks // setting.context_parallel
-        buckets_per_step = self.buckets * setting.micro_batches * data_ranks
-        flags = ["--buckets-per-step", str(buckets_per_step)]
+        flags = ["--buckets-per-step", str(self.buckets_per_step)]
         if not self.is_default:
             flags += ["--buckets-per-micro-batch", str(self.buckets)]
             flags += ["--shard", setting.shard] if setting.ranks > 1 else []

@@ -11,6 +11,7 @@ import shlex
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from pipeline.planning.choices import default_steps
 from pipeline.planning.cluster import MEASURED, Cluster
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.search_settings import BATCH_TOLERANCE, Candidate, search_settings
@@ -32,6 +33,8 @@ class TrainingPlan:
     """Plan of a training run, with the settings that fit into memory.
 
     tokens:       number of tokens of the whole run
+    steps:        number of steps of the whole run
+    why_steps:    why the run has this number of steps; "" if the user chose the number of tokens
     epoch_tokens: number of tokens of one epoch
     candidates:   settings in order, beginning with the best
     """
@@ -41,17 +44,14 @@ class TrainingPlan:
     cluster: Cluster
     precision: str
     tokens: int
+    steps: int
+    why_steps: str
     epoch_tokens: int
     candidates: tuple[Candidate, ...]
 
     @property
     def best(self) -> Candidate:
         return self.candidates[0]
-
-    @property
-    def steps(self) -> int:
-        """Number of steps of the run."""
-        return math.ceil(self.tokens / self.best.setting.step_tokens)
 
     @property
     def has_smaller_batch(self) -> bool:
@@ -131,7 +131,8 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
     Args:
         data: path or URL of the dataset.
         gpus: number and kind of GPUs, such as 8xH200.
-        tokens: number of tokens of the whole run. 0 means as many as the published run has.
+        tokens: number of tokens of the whole run. 0 means as many as in a run of the trainer
+            without --steps.
     Raises:
         ValueError: the model or kind of GPU is unknown, the trainer would refuse the dataset, or no
             setting fits. The message names a remedy.
@@ -153,13 +154,19 @@ def plan_training(data: str, model: str, gpus: str, *, precision: str, tokens: i
     fp8 = precision != "bf16"
     _check_dataset(data, manifest, fp8=fp8)
     candidates = search_settings(manifest, model, cluster, fp8=fp8)
-    published = PUBLISHED_RUNS[model]
+    best = candidates[0]
+    default = default_steps(
+        PUBLISHED_RUNS[model].steps, epoch=train.buckets, batch=best.buckets_per_step
+    )
+    step_tokens = best.setting.step_tokens
     return TrainingPlan(
         model=model,
         data=data,
         cluster=cluster,
         precision=precision,
-        tokens=tokens or published.steps * published.tokens_per_step,
+        tokens=tokens or round(default.steps * step_tokens),
+        steps=math.ceil(tokens / step_tokens) if tokens else default.steps,
+        why_steps="" if tokens else default.reason,
         epoch_tokens=train.tokens,
         candidates=tuple(candidates[:_SHOWN]),
     )

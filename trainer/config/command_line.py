@@ -67,6 +67,7 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
     if preset not in PRESETS:
         _show_presets(preset)
     flags = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
+    flags = [ALIASES.get(flag, flag) for flag in flags]
     _check_flags(words, flags)
     for section in _SECTIONS:
         with_flowing_help(section)
@@ -88,8 +89,11 @@ def parse(arguments: Sequence[str]) -> TrainOptions:
             "--data is missing: add --data DATASET, the folder or URL that `thdpack preprocess` "
             "wrote"
         )
-    given = "--tokens-per-step" in flags
-    return replace(options, data=replace(options.data, tokens_given=given))
+    return replace(
+        options,
+        data=replace(options.data, tokens_given="--tokens-per-step" in flags),
+        optimizer=replace(options.optimizer, steps_given="--steps" in flags),
+    )
 
 
 def _show_presets(word: str) -> NoReturn:
@@ -121,7 +125,7 @@ def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
         refuse_foreign_options(words, _OTHERS, takes_files=False)
     except InvalidOptionError as error:
         _refuse(str(error))
-    names = [ALIASES.get(flag, flag) for flag in flags if flag not in _REPEATABLE]
+    names = [flag for flag in flags if flag not in _REPEATABLE]
     repeated = next((name for number, name in enumerate(names) if name in names[:number]), "")
     if repeated:
         _refuse(f"{repeated} is given more than once: remove all but one")

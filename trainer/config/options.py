@@ -98,7 +98,11 @@ class OptimizerOptions:
     """AdamW and the learning rate."""
 
     steps: Annotated[int, tyro.conf.arg(aliases=("--max-steps",))] = 500_000
-    """Number of optimizer steps in the run."""
+    """Number of optimizer steps in the run. The default is reduced where it would be more than 100
+    epochs of the dataset. A resumed run keeps its number of steps."""
+    steps_given: tyro.conf.Suppress[bool] = True
+    """True if the user chose --steps, or if the number is that of the run. If False, a new run may
+    have fewer steps, and a resumed run keeps its number of steps."""
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-4
     """Peak learning rate."""
     schedule: Schedule = "linear"

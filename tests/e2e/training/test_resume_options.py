@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.processes.runs import cut, train
+from tests.helpers.processes.runs import arguments, cut, losses, train
 from trainer.config import OptimizerOptions
 from trainer.resume_options import __doc__ as table
+from trainer.train import main
 
 CHANGED = {
     "steps": "9",
@@ -32,7 +33,7 @@ CHANGED = {
 def test_every_changed_option_of_the_optimizer_is_announced(
     many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert set(CHANGED) == {field.name for field in fields(OptimizerOptions)}
+    assert {*CHANGED, "steps_given"} == {field.name for field in fields(OptimizerOptions)}
     out = cut(whole, tmp_path / "run", 8)
     before = json.loads((out / "options.json").read_text())["optimizer"]
     flags = [
@@ -85,6 +86,17 @@ def test_a_warm_up_that_the_run_chose_is_not_shortened_by_a_resume(
         f"{out} holds a run with a warm-up of 1 steps, chosen for --steps 16 and too long" in said
     )
     assert "or change the warm-up with --warmup-steps 0" in said
+
+
+def test_a_resume_without_steps_trains_until_the_last_step_of_the_run(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = cut(whole, tmp_path / "run", 12)
+    words = arguments(many_shards, out)
+    at = words.index("--steps")
+    main([*words[:at], *words[at + 2 :]])
+    assert "resuming from step 12 of 16:" in capsys.readouterr().err
+    assert max(losses(out)) == json.loads((out / "options.json").read_text())["optimizer"]["steps"]
 
 
 def test_the_documentation_has_the_table_of_options_of_the_module() -> None:

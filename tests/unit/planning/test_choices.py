@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipeline.planning.choices import GAIN, ROOM_OF_MERGED, choose_buckets, choose_shard
+from pipeline.planning.choices import (
+    GAIN,
+    MOST_DEFAULT_EPOCHS,
+    ROOM_OF_MERGED,
+    choose_buckets,
+    choose_shard,
+    default_steps,
+)
 from pipeline.planning.estimate import ROOM, Setting, Shard, memory, seconds
 from schemas.models import ESM2_MODELS
 
@@ -83,3 +92,46 @@ def test_merging_buckets_keeps_the_tokens_of_a_step() -> None:
     asked = setting("esm2-8m", ranks=4, micro_batches=32)
     assert asked.merged(8).step_tokens == asked.step_tokens
     assert asked.merged(8).micro_batches == 4
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(1, 1_000))
+def test_default_steps_are_the_presets_or_the_fewest_that_reach_100_epochs(
+    preset: int, epoch: int, batch: int
+) -> None:
+    steps = default_steps(preset, epoch=epoch, batch=batch).steps
+    assert 1 <= steps <= preset
+    assert (steps - 1) * batch < MOST_DEFAULT_EPOCHS * epoch
+    assert steps == preset or steps * batch >= MOST_DEFAULT_EPOCHS * epoch
+
+
+@pytest.mark.parametrize(
+    ("preset", "epoch", "batch", "reason"),
+    [
+        (
+            500_000,
+            24,
+            1,
+            "steps: 2,400, which is 100 epochs of the data; the preset's 500,000 would be 20,833 "
+            "epochs",
+        ),
+        (
+            500_000,
+            1,
+            8,
+            "steps: 13, which is 104 epochs of the data; the preset's 500,000 would be 4,000,000 "
+            "epochs",
+        ),
+        (
+            500_000,
+            1_000_000,
+            128,
+            "steps: 500,000, which is 64 epochs of the data, as in the preset",
+        ),
+        (100, 24, 1, "steps: 100, which is 4.2 epochs of the data, as in the preset"),
+        (1, 4, 4, "steps: 1, which is 1 epoch of the data, as in the preset"),
+    ],
+)
+def test_the_reason_of_the_default_steps_counts_epochs(
+    preset: int, epoch: int, batch: int, reason: str
+) -> None:
+    assert default_steps(preset, epoch=epoch, batch=batch).reason == reason

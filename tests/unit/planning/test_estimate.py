@@ -26,7 +26,7 @@ from schemas.models import ESM2_MODELS
 from tests.helpers.data.corpus import read_manifest
 from tests.helpers.pages import shell_commands
 from tests.helpers.processes.command_line import Run, preprocess
-from trainer.batch import choose_batch
+from trainer.batch import choose_batch, choose_steps
 from trainer.config import PRESETS, DataOptions, parse
 from trainer.distributed.topology import single_process
 from trainer.fit import check_memory
@@ -156,11 +156,14 @@ def test_a_plan_names_flags_that_the_trainer_accepts(
     assert len(rates) > 1
     text = run(*words).stdout
     assert "GPU-hours" in text
+    assert "which is 100 epochs of the data; the preset's 500,000 would be" in text
+    assert "warning" not in text
     assert said["command"] in text
     assert rates[1] > rates[0]
     assert "the trainer chooses these settings by itself; another setting replaces them" in text
     epoch = said["epoch"]["tokens"]
-    assert f"warning: this run is {said['run']['tokens'] / epoch:,.0f} epochs" in text
+    text = run(*words, "--tokens", str(300 * epoch)).stdout
+    assert "warning: this run is 300 epochs" in text
     assert f"--tokens {20 * epoch} plans 20 epochs" in text
     assert "warning" not in run(*words, "--tokens", str(20 * epoch)).stdout
 
@@ -257,15 +260,20 @@ def test_the_quickstart_shows_the_command_of_its_plan(
 
 
 @pytest.mark.parametrize("gpus", [1, 3, 8])
-def test_a_plan_on_small_data_has_the_batch_that_the_trainer_chooses(
+def test_a_plan_on_small_data_has_the_batch_and_steps_that_the_trainer_chooses(
     dataset: Path, large: Path, run: Run, gpus: int
 ) -> None:
-    plan = plan_training(str(dataset), "esm2-150m", f"{gpus}xH200", precision="bf16", tokens=10**8)
+    plan = plan_training(str(dataset), "esm2-150m", f"{gpus}xH200", precision="bf16", tokens=0)
     options = parse(shlex.split(plan.command.partition(" train ")[2]))
     topology = replace(single_process(torch.device("cuda")), world_size=gpus)
     default = DataOptions(tokens_per_step=2_097_152, tokens_given=False)
     chosen = choose_batch(default, read_manifest(dataset), topology).data.buckets_per_step
     assert options.data.buckets_per_step == chosen < 20
+    without_steps = replace(
+        options, optimizer=replace(PRESETS["esm2-150m"][1].optimizer, steps_given=False)
+    )
+    trained, _ = choose_steps(without_steps, read_manifest(dataset))
+    assert options.optimizer.steps == trained.optimizer.steps < 10_000
     words = ("plan", "--model", "esm2-150m", "--gpus", f"{gpus}xH200", "--data")
     assert "epochs of this dataset: the plan has a smaller batch" in run(*words, dataset).stdout
     assert "smaller batch" not in run(*words, large).stdout

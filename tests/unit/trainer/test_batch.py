@@ -1,4 +1,4 @@
-"""The default batch of a run, and the number of its epochs."""
+"""The default batch of a run, its number of steps, and the number of its epochs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from schemas.text.phrases import plural
-from trainer.batch import choose_batch
+from trainer.batch import choose_batch, choose_steps
 from trainer.config import DataOptions, OptimizerOptions, OutputOptions, parse
 from trainer.distributed.topology import single_process
 from trainer.resume_options import resumed
@@ -81,6 +81,34 @@ def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:
     assert resumed(now, before).data == chosen
     with pytest.raises(ValueError, match="which --tokens-per-step 2097152 cannot change"):
         resumed(parse(["esm2-8m", "--data", "d", "--tokens-per-step", "2097152"]), before)
+
+
+def test_without_steps_a_run_is_at_most_100_epochs_and_a_resume_keeps_its_number() -> None:
+    asked = parse(["esm2-8m", "--data", "d"])
+    batched = replace(asked, data=replace(asked.data, buckets_per_step=2))
+    chosen, reason = choose_steps(batched, manifest(24))
+    assert chosen.optimizer.steps == 1_200
+    assert chosen.optimizer.warmup == 120
+    assert reason == (
+        "steps: 1,200, which is 100 epochs of the data; the preset's 500,000 would be 41,667 "
+        "epochs; --steps overrides"
+    )
+    assert resumed(asked, chosen).optimizer.steps == 1_200
+    longer = parse(["esm2-8m", "--data", "d", "--max-steps", "3000"])
+    assert resumed(longer, chosen).optimizer.steps == 3_000
+
+
+def test_steps_that_the_user_chose_are_obeyed() -> None:
+    for flag in ("--steps", "--max-steps"):
+        asked = parse(["esm2-8m", "--data", "d", flag, "9000000", "--buckets-per-step", "2"])
+        assert choose_steps(asked, manifest(24)) == (asked, "")
+
+
+def test_weights_that_change_keep_the_steps_of_the_preset() -> None:
+    words = ["--data", "a=1", "--data", "b=1", "--reweight", "9=1,2", "--buckets-per-step", "2"]
+    chosen, reason = choose_steps(parse(["esm2-8m", *words]), manifest(24))
+    assert chosen.optimizer.steps == 500_000
+    assert "because --reweight changes what an epoch is" in reason
 
 
 def test_many_epochs_are_announced_with_a_remedy() -> None:

@@ -43,7 +43,7 @@ def test_a_run_killed_at_any_point_of_its_first_publication_resumes(
     assert Job(KILLED_AFTER, [renamed, *arguments(many_shards, out)]).wait() == -9
     train(many_shards, out)
     said = capsys.readouterr().err
-    assert (f"resuming from step {resumed}:" if resumed else "starting:") in said
+    assert (f"resuming from step {resumed} of " if resumed else "starting:") in said
     assert losses(out) == losses(whole)
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == sorted(
         path.name for path in (whole / "checkpoints").iterdir()
@@ -93,6 +93,6 @@ def test_an_interrupted_publication_is_finished_unless_latest_was_edited(
         "2",
         steps=9,
     )
-    assert f"resuming from step {resumed}," in capsys.readouterr().err
+    assert f"resuming from step {resumed} of " in capsys.readouterr().err
     assert not (folder / "latest.next").exists()
     assert (folder / "step-00000008").exists() == (resumed == 8)
