@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from pipeline.planning.choices import choose_buckets, choose_reshard, choose_shard
-from pipeline.planning.estimate import ROOM, Setting, Shard, memory
+from pipeline.planning.estimate import ROOM, Setting, Shard, memory, seconds
 from schemas.manifest import Manifest
 from schemas.models import longest_of_our_attention
 from trainer.config import AUTO, ComputeOptions, TrainOptions
@@ -189,6 +189,15 @@ def memory_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> 
     return check_memory(
         setting_of(options, manifest, topology), available=available_memory(topology.device)
     )
+
+
+def seconds_of(options: TrainOptions, manifest: Manifest, topology: Topology) -> float:
+    """Return the estimated time of a step in seconds; NaN if no such run was measured for the
+    estimate.
+    """
+    if not _is_measured(options.compute, topology):
+        return math.nan
+    return seconds(setting_of(options, manifest, topology))
 
 
 def available_memory(device: torch.device) -> float:

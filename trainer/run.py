@@ -12,32 +12,27 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from schemas.errors import CheckpointError, ThdpackError
+from schemas.errors import ThdpackError
 from schemas.vocabulary import ESM2
 from trainer import precision
-from trainer.batch import choose_steps
 from trainer.checkpoints.atomic_write import write
 from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
 from trainer.checkpoints.latest import LATEST
-from trainer.checkpoints.run_lock import run_lock
 from trainer.checkpoints.run_state import BestValidation, RunState
 from trainer.config import TrainOptions
-from trainer.distributed.agreement import check_same, options_of, versions
 from trainer.distributed.fsdp import full_tensor, shard_parameters
 from trainer.distributed.gradients import Gradients, ReplicatedGradients
 from trainer.distributed.topology import Topology
 from trainer.feed import Feed
-from trainer.fit import fitted, memory_of
 from trainer.masking import Masker
 from trainer.model import huggingface
 from trainer.model.initialize import build, fill
 from trainer.monitoring.layer_statistics import layer_statistics
 from trainer.monitoring.run_log import RunLog
-from trainer.open_readers import Buckets, open_readers
-from trainer.optimizer import Optimizer, with_warmup
+from trainer.open_readers import Buckets
+from trainer.optimizer import Optimizer
 from trainer.precision import preserve_scaling
-from trainer.resume_options import changes, resumed
-from trainer.starting_point import from_hugging_face, last_state
+from trainer.starting_point import prepare
 from trainer.step import Step
 from trainer.validate import MASK_PROBABILITY, MASK_SEED, Validation, no_model, validate
 
@@ -51,13 +46,7 @@ class TrainingError(ThdpackError):
 class TrainingRun:
     """State of a run after `step` steps, and the objects that the next step needs.
 
-    options: options of the run, with `auto` resolved.
-    changes: training options that a resume has changed, in words.
-    notes: messages about the shape of the model of --init-from, the number of steps, and a batch or
-        warm-up that differs from the preset's.
-    memory: estimated and available memory of each GPU, in words.
-    not_captured: reason why the step is not captured in a CUDA graph, if --cuda-graph is auto; ""
-        if it is captured, or if the user turned graphs off.
+    start: the starting point of the run, with its options.
     best: the best validation so far.
     sound: False if the loss of the last validation was not finite.
     """
@@ -70,46 +59,29 @@ class TrainingRun:
         Raises:
             ValueError, ThdpackError: see `train`.
         """
-        # checked before the first collective that depends on the options
-        check_same(topology, {**versions(), **options_of(options)})
-        topology = topology.for_options(options.compute)
-        self.topology, self.out = topology, Path(options.output.out)
-        options = replace(options, compute=precision.resolve(options.compute, topology.device))
-        self.lock = stack.enter_context(run_lock(self.out, topology))
-        before = last_state(options, topology)
-        initial, shape_note = dict[str, Tensor](), ""
-        if before:
-            options = resumed(options, before.options)
-        elif options.output.init_from:
-            options, initial, shape_note = from_hugging_face(options, topology)
-        readers, options, batch_note = open_readers(options, topology, stack)
-        self.reader, self.valid, self.manifest = readers.train, readers.valid, readers.manifest
-        options, steps_note = choose_steps(options, self.manifest)
-        options, warmup_note = with_warmup(options)
-        self.notes = [each for each in (shape_note, batch_note, steps_note, warmup_note) if each]
-        options, topology, self.not_captured = fitted(options, self.manifest, topology)
-        self.options, self.topology = options, topology
-        # checked again, because on ranks with other hardware or packages, `auto` may differ
-        check_same(topology, options_of(options))
-        self.changes = changes(options, before.options) if before else ""
-        self.memory = memory_of(options, self.manifest, topology)
+        start = prepare(options, topology, stack)
+        self.start = replace(start, initial={})  # a run does not keep the initial parameters
+        self.options, self.topology, self.lock = start.options, start.topology, start.lock
+        self.out = Path(options.output.out)
+        self.reader, self.valid = start.readers.train, start.readers.valid
+        self.manifest = start.readers.manifest
 
         # Created before the model: Transformer Engine's modules look up the debug configuration
         # when they are constructed.
-        self.statistics = stack.enter_context(layer_statistics(options, topology))
-        self._build_model(initial)
+        self.statistics = stack.enter_context(layer_statistics(self.options, self.topology))
+        self._build_model(start.initial)
         self.step, self.tokens = 0, 0
         self.best, self.sound = BestValidation(), True
         self.checkpoints = Checkpoints(
-            self.out / CHECKPOINTS, topology, self.lock, keep_last=options.output.keep_last
+            self.out / CHECKPOINTS, self.topology, self.lock, keep_last=options.output.keep_last
         )
-        if before:
-            self._load(before)
+        if start.before:
+            self._load(start.before)
         self.checkpoints.set_aside_after(self.step)
         self.statistics.begin(self.model, self.step)
-        if topology.is_main:
+        if self.topology.is_main:
             # This file is for people. A resumed run reads its options from the checkpoint.
-            write(self.out / "options.json", options.to_json())
+            write(self.out / "options.json", self.options.to_json())
         self._build_step()
 
     def _build_model(self, initial: Mapping[str, Tensor]) -> None:
@@ -157,7 +129,9 @@ class TrainingRun:
             device=topology.device,
         )
         train_masker = masker(
-            seed=data.seed, probability=data.mask_probability, epoch_buckets=self.epoch_buckets
+            seed=data.seed,
+            probability=data.mask_probability,
+            epoch_buckets=self.start.epoch_buckets,
         )
         self.step_once = Step(
             self.model,
@@ -174,7 +148,7 @@ class TrainingRun:
     @property
     def micro_batches(self) -> int:
         """Number of micro-batches of this rank in a step."""
-        return self.options.data.micro_batches(self.topology.data_ranks)
+        return self.start.micro_batches
 
     @property
     def tokens_per_micro_batch(self) -> float:
@@ -182,11 +156,6 @@ class TrainingRun:
         train = self.manifest.splits["train"]
         buckets = self.options.data.buckets_per_micro_batch * self.topology.data_ranks
         return train.tokens / train.buckets * buckets
-
-    @property
-    def epoch_buckets(self) -> int:
-        """Number of buckets in an epoch. After an epoch, a dataset repeats for the first time."""
-        return self.manifest.splits["train"].buckets
 
     def is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
@@ -277,13 +246,6 @@ class TrainingRun:
         return tensors
 
     def _load(self, state: RunState) -> None:
-        data, digest = " ".join(state.options.data.data), self.reader.state_dict()["manifest"]
-        if state.reader.get("manifest", digest) != digest:
-            raise CheckpointError(
-                f"{self.out} holds the state of a run on another dataset, {data}: use the --data "
-                "of that run, or choose another --out"
-            )
-        self.reader.load_state_dict(state.reader)
         precision.prepare_scaling(self.model, self.options.compute)
         optional = self._optional_tensors()
         self.checkpoints.load(Checkpoints.name(state.step), self._tensors(), optional=optional)

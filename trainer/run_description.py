@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
-from schemas.text.phrases import plural
+from schemas.text.phrases import duration, plural
+from trainer.fit import seconds_of
 from trainer.precision import low_layers
-from trainer.run import TrainingRun
+from trainer.starting_point import StartingPoint
 
 
-def describe(run: TrainingRun) -> str:
+def describe(run: StartingPoint) -> str:
     """Return one sentence about the run: first step, model, devices, batch, data and folder."""
     model, data, compute = run.options.model, run.options.data, run.options.compute
     capacity = run.manifest.capacity
@@ -25,8 +26,8 @@ def describe(run: TrainingRun) -> str:
     if run.changes:
         start += f", changed from here: {run.changes}"
     memory = f", {run.memory} each" if run.memory else ""
-    if run.valid:
-        valid = f"{len(run.valid):,} for validation"
+    if run.readers.valid:
+        valid = f"{len(run.readers.valid):,} for validation"
     else:
         valid = "none for validation: thdpack preprocess --valid-fraction 0.01 creates some"
     return (
@@ -34,11 +35,11 @@ def describe(run: TrainingRun) -> str:
         f"{_precision(run)}, {_arrangement(run)}{memory} · {_graph(run)}"
         f"{plural(data.buckets_per_step, 'bucket')} of {capacity:,} tokens per step, "
         f"{plural(run.micro_batches, 'micro-batch', 'es')} per rank{_merged(run)} · "
-        f"{plural(run.epoch_buckets, 'bucket')} per epoch, {valid} · {run.out}"
+        f"{plural(run.epoch_buckets, 'bucket')} per epoch, {valid} · {run.options.output.out}"
     )
 
 
-def notes(run: TrainingRun) -> list[str]:
+def notes(run: StartingPoint) -> list[str]:
     """Return messages to print before the first step, such as the number of steps, a batch that
     differs from the preset's, or a warning about too many epochs.
     """
@@ -58,24 +59,39 @@ def notes(run: TrainingRun) -> list[str]:
     return found
 
 
-def _precision(run: TrainingRun) -> str:
+def time_left(run: StartingPoint) -> str:
+    """Return a sentence about the estimated time of the steps that are left."""
+    steps = run.options.optimizer.steps - run.step
+    step = seconds_of(run.options, run.manifest, run.topology)
+    if math.isnan(step):
+        return (
+            "time and memory: not estimated for this device, backend and precision; a run "
+            "estimates its time after the first steps"
+        )
+    return (
+        f"{plural(steps, 'step')}: about {duration(steps * step)} by the estimate of `thdpack "
+        "plan`, which was fitted to steps on H200s"
+    )
+
+
+def _precision(run: StartingPoint) -> str:
     low = low_layers(run.options.compute, run.options.model.layers)
     name = run.options.compute.precision
     return f"{name} in {sum(low)} of {len(low)} layers" if 0 < sum(low) < len(low) else name
 
 
-def _graph(run: TrainingRun) -> str:
+def _graph(run: StartingPoint) -> str:
     if run.not_captured:
         return f"no CUDA graph, because {run.not_captured} · "
     return "CUDA graph · " if run.options.compute.cuda_graph == "on" else ""
 
 
-def _merged(run: TrainingRun) -> str:
+def _merged(run: StartingPoint) -> str:
     number = run.options.data.buckets_per_micro_batch
     return f" of {number} buckets each" if number > 1 else ""
 
 
-def _arrangement(run: TrainingRun) -> str:
+def _arrangement(run: StartingPoint) -> str:
     """Return the number of devices and the parallelism, in words."""
     topology = run.topology
     found = f"{topology.world_size} × {topology.device.type.upper()}"

@@ -1,8 +1,12 @@
-"""Starting point of a run: the last checkpoint in its folder, or a Hugging Face model."""
+"""Prepare a run: find its starting point (the last checkpoint in its folder, or a Hugging Face
+model), open its readers, and resolve options. Nothing is trained or allocated on the device.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -10,15 +14,143 @@ import torch
 from torch import Tensor
 
 from schemas.errors import CheckpointError
+from schemas.manifest import Manifest
 from schemas.models import ModelOptions
 from schemas.text.phrases import plural
+from trainer import precision
+from trainer.batch import choose_steps
 from trainer.checkpoints.checkpoint import CHECKPOINTS, Checkpoints
 from trainer.checkpoints.latest import KEPT, LATEST, check_latest, names, read_latest
+from trainer.checkpoints.new_folder import exists_or_creatable
+from trainer.checkpoints.run_lock import LOCK, RunLock, run_lock
 from trainer.checkpoints.run_state import RunState, read_state
 from trainer.config import PRESETS, TrainOptions
-from trainer.distributed.agreement import run_on_main
+from trainer.distributed.agreement import check_same, options_of, run_on_main, versions
 from trainer.distributed.topology import Topology
+from trainer.fit import fitted, memory_of
 from trainer.model import huggingface
+from trainer.monitoring.layer_statistics import check_statistics
+from trainer.monitoring.trackers import check_trackers
+from trainer.open_readers import Readers, open_readers
+from trainer.optimizer import with_warmup
+from trainer.resume_options import changes, resumed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartingPoint:
+    """A run that is ready to start or to resume.
+
+    options: options of the run, with `auto` resolved.
+    before: state of the last checkpoint; None for a new run.
+    initial: initial parameters by name, from --init-from. Others are drawn at random.
+    changes: training options that a resume has changed, in words.
+    notes: messages about the shape of the model of --init-from, the number of steps, and a batch or
+        warm-up that differs from the preset's.
+    memory: estimated and available memory of each GPU, in words.
+    not_captured: reason why the step is not captured in a CUDA graph, if --cuda-graph is auto; ""
+        if it is captured, or if the user turned graphs off.
+    lock: lock of the run's folder.
+    """
+
+    options: TrainOptions
+    topology: Topology
+    before: RunState | None
+    initial: Mapping[str, Tensor]
+    readers: Readers
+    changes: str
+    notes: list[str]
+    memory: str
+    not_captured: str
+    lock: RunLock
+
+    @property
+    def step(self) -> int:
+        """Number of steps that the run has done."""
+        return self.before.step if self.before else 0
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.readers.manifest
+
+    @property
+    def micro_batches(self) -> int:
+        """Number of micro-batches of this rank in a step."""
+        return self.options.data.micro_batches(self.topology.data_ranks)
+
+    @property
+    def epoch_buckets(self) -> int:
+        """Number of buckets in an epoch. After an epoch, a dataset repeats for the first time."""
+        return self.manifest.splits["train"].buckets
+
+
+def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> StartingPoint:
+    """Check the options and the files of a run, and choose what the user left open.
+
+    A dry run does not create the run's folder. If the folder exists, its lock is taken.
+
+    Args:
+        stack: ExitStack that will close the run's lock and readers.
+    Raises:
+        ValueError, ThdpackError: see `train.train`.
+    """
+    # checked before the first collective that depends on the options
+    check_same(topology, {**versions(), **options_of(options)})
+    topology = topology.for_options(options.compute)
+    options = replace(options, compute=precision.resolve(options.compute, topology.device))
+    check_trackers(options)
+    check_statistics(options)
+    lock = stack.enter_context(_lock(options, topology))
+    before = last_state(options, topology)
+    initial, shape_note = dict[str, Tensor](), ""
+    if before:
+        options = resumed(options, before.options)
+    elif options.output.init_from:
+        options, initial, shape_note = from_hugging_face(options, topology)
+    readers, options, batch_note = open_readers(options, topology, stack)
+    if before:
+        _load_position(readers, before, options.output.out)
+    options, steps_note = choose_steps(options, readers.manifest)
+    options, warmup_note = with_warmup(options)
+    options, topology, not_captured = fitted(options, readers.manifest, topology)
+    # checked again, because on ranks with other hardware or packages, `auto` may differ
+    check_same(topology, options_of(options))
+    return StartingPoint(
+        options=options,
+        topology=topology,
+        before=before,
+        initial=initial,
+        readers=readers,
+        changes=changes(options, before.options) if before else "",
+        notes=[each for each in (shape_note, batch_note, steps_note, warmup_note) if each],
+        memory=memory_of(options, readers.manifest, topology),
+        not_captured=not_captured,
+        lock=lock,
+    )
+
+
+def _lock(options: TrainOptions, topology: Topology) -> AbstractContextManager[RunLock]:
+    """Return the lock of the run's folder. In a dry run, a folder that does not exist is not
+    created, and its lock does nothing.
+    """
+    out = Path(options.output.out)
+    if options.output.dry_run and not run_on_main(topology, lambda: exists_or_creatable(out)):
+        return nullcontext(RunLock(out / LOCK))
+    return run_lock(out, topology)
+
+
+def _load_position(readers: Readers, before: RunState, out: str) -> None:
+    """Move the reader to the position of the checkpoint.
+
+    Raises:
+        CheckpointError: the run has read another dataset.
+    """
+    data, digest = " ".join(before.options.data.data), readers.train.state_dict()["manifest"]
+    if before.reader.get("manifest", digest) != digest:
+        raise CheckpointError(
+            f"{out} holds the state of a run on another dataset, {data}: use the --data of that "
+            "run, or choose another --out"
+        )
+    readers.train.load_state_dict(before.reader)
 
 
 def last_state(options: TrainOptions, topology: Topology) -> RunState | None:

@@ -36,7 +36,8 @@ from trainer.monitoring.step_progress import StepProgress
 from trainer.monitoring.trace import profiler
 from trainer.optimizer import learning_rate
 from trainer.run import TrainingError, TrainingRun
-from trainer.run_description import describe, notes
+from trainer.run_description import describe, notes, time_left
+from trainer.starting_point import prepare
 
 
 def train(options: TrainOptions, topology: Topology) -> None:
@@ -55,8 +56,8 @@ def train(options: TrainOptions, topology: Topology) -> None:
         run = TrainingRun(options, topology, stack)
         options = run.options
         log = stack.enter_context(RunLog(options, topology, step=run.step))
-        log.say(describe(run))
-        for note in notes(run):
+        log.say(describe(run.start))
+        for note in notes(run.start):
             log.say(note)
         if options.output.init_from and run.step == 0:
             run.validate_start(log)
@@ -113,6 +114,20 @@ def train(options: TrainOptions, topology: Topology) -> None:
         run.step_once.close()
 
 
+def dry_run(options: TrainOptions, topology: Topology) -> None:
+    """Check a run, and print what it would print at its start. Nothing is trained or written.
+
+    Raises:
+        ValueError, ThdpackError: see `train`.
+    """
+    with ExitStack() as stack:
+        start = prepare(options, topology, stack)
+        if topology.is_main:
+            for line in (describe(start), *notes(start), time_left(start)):
+                print(line)
+            print("dry run: nothing was trained or written")
+
+
 def _give_up(run: TrainingRun, line: StepMetrics) -> NoReturn:
     """End a run after too many steps in a row whose loss or gradient is not finite.
 
@@ -166,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with process_group(timeout_minutes=options.compute.timeout_minutes) as topology:
         try:
             with topology.watching():
-                train(options, topology)
+                (dry_run if options.output.dry_run else train)(options, topology)
         except (ThdpackError, ValueError, OSError) as error:
             text = str(error)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

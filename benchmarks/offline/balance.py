@@ -80,9 +80,9 @@ def spread(run: TrainingRun, buckets: int) -> dict[str, Any]:
         variation, cost_variation: coefficient of variation of the times and of the attention costs
         slowest_of_N: mean time of the slowest of N buckets, divided by the mean time of a bucket
     """
-    if run.not_captured:
+    if run.start.not_captured:
         raise SystemExit(
-            f"balance: the step cannot be captured in a CUDA graph ({run.not_captured}). Without a "
+            f"balance: the step cannot be captured in a CUDA graph ({run.start.not_captured}). Without a "
             "graph, times would depend on the host"
         )
     passes, squares = [], []

@@ -188,9 +188,10 @@ def timed(arguments: argparse.Namespace, setting: Setting, topology: Topology) -
         options = options_of(arguments, setting, topology.world_size)
         output = replace(options.output, out=shared(folder, topology))
         run = TrainingRun(replace(options, output=output), topology, stack)
-        if run.not_captured and topology.is_main:
+        if run.start.not_captured and topology.is_main:
             print(
-                f"{setting.preset} {setting.precision}: no CUDA graph, because {run.not_captured}",
+                f"{setting.preset} {setting.precision}: no CUDA graph, because "
+                f"{run.start.not_captured}",
                 file=sys.stderr,
                 flush=True,
             )

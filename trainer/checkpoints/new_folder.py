@@ -1,7 +1,11 @@
-"""Remove the new folder of a run that fails before it has written a file."""
+"""The folder of a run that is new: check it before a dry run, and remove it if the run fails before
+it has written a file.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,3 +24,19 @@ def removed_if_empty(out: Path, topology: Topology) -> Iterator[None]:
             with suppress(OSError):  # a folder that is not empty, or has been removed
                 for folder in new:
                     folder.rmdir()
+
+
+def exists_or_creatable(out: Path) -> bool:
+    """Return whether a folder exists. If not, check that it could be created.
+
+    Raises:
+        OSError: the folder could not be created.
+    """
+    if out.exists():
+        return True
+    parent = next(folder for folder in out.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(parent))
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(parent))
+    return False

@@ -191,6 +191,9 @@ class OutputOptions:
     resume: Literal["auto", "never"] = "auto"
     """auto: resume from the last checkpoint in --out, if there is one. never: end with an error if
     --out has a checkpoint."""
+    dry_run: bool = False
+    """Check data, options and files, print what the run would print at its start, and exit. Nothing
+    is trained, and --out is not created."""
     checkpoint_every: int = 1_000
     """Number of steps between checkpoints. 0: only after the last step. The run always writes a
     checkpoint after its last step."""

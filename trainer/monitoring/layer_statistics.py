@@ -120,13 +120,11 @@ def layer_statistics(
     Args:
         options: options of the run, with `auto` resolved.
     Raises:
-        ValueError: --tensor-statistics cannot be combined with another option, nvdlfw_inspect is
-            not installed, or config.yaml is invalid.
+        ValueError: config.yaml is invalid.
     """
     if not options.output.tensor_statistics:
         yield NoStatistics()
         return
-    check(options, installed=find_spec("nvdlfw_inspect") is not None)
     import nvdlfw_inspect.api as inspect
 
     folder = Path(options.output.out) / "statistics"
@@ -143,19 +141,21 @@ def layer_statistics(
         collected.close()
 
 
-def check(options: TrainOptions, *, installed: bool) -> None:
-    """Check that --tensor-statistics can work.
+def check_statistics(options: TrainOptions) -> None:
+    """Check that --tensor-statistics can work, if it is given.
 
     Raises:
         ValueError: --tensor-statistics cannot be combined with another option, or nvdlfw_inspect is
             not installed. The message says what to do.
     """
+    if not options.output.tensor_statistics:
+        return
     if options.compute.backend != "te":
         raise ValueError(
             "--tensor-statistics needs the layers of Transformer Engine, but --backend is "
             f"{options.compute.backend}: remove --tensor-statistics, or use --backend te"
         )
-    if not installed:
+    if find_spec("nvdlfw_inspect") is None:
         raise ValueError("--tensor-statistics needs nvdlfw_inspect: pip install nvdlfw-inspect")
 
 

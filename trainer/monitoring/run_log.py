@@ -43,8 +43,6 @@ class RunLog:
 
         Args:
             step: number of steps of the run so far.
-        Raises:
-            ValueError: TensorBoard or Weights & Biases is not installed.
         """
         self._writes = topology.is_main
         self._console = Console(stderr=True, quiet=not self._writes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,25 @@ from schemas.text.redact import without_credentials
 from trainer.config import TrainOptions
 
 
+def check_trackers(options: TrainOptions) -> None:
+    """Check that the packages of the trackers are installed.
+
+    Raises:
+        ValueError: a package is missing.
+    """
+    for option, package, wanted in (
+        ("--tensorboard", "tensorboard", options.output.tensorboard),
+        ("--wandb-project", "wandb", options.output.wandb_project),
+    ):
+        loaded = sys.modules.get(package) is not None
+        if wanted and not loaded and find_spec(package) is None:
+            raise ValueError(f"{option} needs the package {package}: pip install {package}")
+
+
 class TensorBoard:
     def __init__(self, folder: Path, step: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ValueError(
-                "--tensorboard needs the package tensorboard: pip install tensorboard"
-            ) from error
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
     def write(self, values: dict[str, Any], step: int) -> None:
@@ -32,12 +44,8 @@ class TensorBoard:
 
 class WeightsAndBiases:
     def __init__(self, options: TrainOptions, out: Path) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise ValueError(
-                "--wandb-project needs the package wandb: pip install wandb"
-            ) from error
+        import wandb
+
         # The id is stored in OUT, so that a resumed run continues the same run on the server.
         identity = out / "wandb-id"
         if not identity.exists():

@@ -144,7 +144,7 @@ def prepared(
     output = replace(options.output, out=stack.enter_context(tempfile.TemporaryDirectory()))
     run = TrainingRun(replace(options, compute=compute, output=output), topology, stack)
     if variant.cuda_graph and run.options.compute.cuda_graph == "off":
-        raise NotAvailableError(run.not_captured or "there is no NVIDIA GPU")
+        raise NotAvailableError(run.start.not_captured or "there is no NVIDIA GPU")
     return lambda: train_step(run, rows or run.feed, RATE)[1][2]
 
 

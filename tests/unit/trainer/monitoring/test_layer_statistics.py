@@ -15,12 +15,13 @@ import torch
 import yaml
 from torch import nn
 
+import trainer.monitoring.layer_statistics as statistics_module
 from schemas.models import ModelOptions
 from trainer.config import ComputeOptions, OutputOptions, TrainOptions
 from trainer.distributed.topology import Topology, single_process
 from trainer.monitoring.layer_statistics import (
     LayerStatistics,
-    check,
+    check_statistics,
     configuration,
     layer_statistics,
 )
@@ -96,11 +97,12 @@ def test_fp8_weights_have_no_statistics_that_need_higher_precision() -> None:
     ],
 )
 def test_unsupported_statistics_are_refused(
-    changes: dict[str, Any], installed: bool, message: str
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], installed: bool, message: str
 ) -> None:
+    monkeypatch.setattr(statistics_module, "find_spec", lambda name: name if installed else None)
     asked = replace(options(), compute=ComputeOptions(**changes))
     with pytest.raises(ValueError, match=message):
-        check(asked, installed=installed)
+        check_statistics(asked)
 
 
 def test_disabled_statistics_write_nothing(tmp_path: Path) -> None:

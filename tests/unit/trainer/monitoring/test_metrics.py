@@ -16,6 +16,7 @@ from trainer.config import TrainOptions
 from trainer.model.esm2 import PADDED_VOCABULARY, SequenceLayout
 from trainer.monitoring.flops import model_flops
 from trainer.monitoring.run_log import RunLog
+from trainer.monitoring.trackers import check_trackers
 
 
 def test_model_flops_match_the_count_of_torch() -> None:
@@ -51,4 +52,4 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         TrainOptions(), output=replace(TrainOptions().output, out=str(tmp_path), wandb_project="p")
     )
     with pytest.raises(ValueError, match="pip install wandb"):
-        RunLog(options, ALONE, step=0)
+        check_trackers(options)

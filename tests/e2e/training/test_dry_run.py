@@ -1,0 +1,84 @@
+"""A dry run checks what a run checks, says what a run would say, and writes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes.runs import arguments, cut, train
+from trainer.monitoring import trackers
+from trainer.train import main
+
+END = "dry run: nothing was trained or written"
+
+
+def files(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Return the modification time and the content of each file of a folder."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
+
+
+@pytest.mark.parametrize("start", ["new", "resumed", "finished"])
+def test_a_dry_run_prints_the_first_lines_of_the_run_and_writes_nothing(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], start: str
+) -> None:
+    out = tmp_path / "new" / "run"
+    if start != "new":
+        cut(whole, out, 12 if start == "resumed" else 16)
+    words = arguments(many_shards, out)
+    before = files(tmp_path)
+    main([*words, "--dry-run"])
+    said = capsys.readouterr().out.splitlines()
+    assert files(tmp_path) == before
+    assert (tmp_path / "new").exists() == (start != "new")
+    assert said[-1] == END
+    assert said[-2].startswith("time and memory: not estimated for this device")
+    first = {"new": "starting: ", "resumed": "resuming from step 12 of 16: "}
+    assert said[0].startswith(first.get(start, "nothing is left to train: "))
+    main(words)
+    assert capsys.readouterr().err.splitlines()[: len(said) - 2] == said[:-2]
+
+
+@pytest.mark.parametrize(
+    ("option", "package"),
+    [(("--tensorboard",), "tensorboard"), (("--wandb-project", "p"), "wandb")],
+)
+def test_a_missing_package_is_reported_before_the_folder_is_created(
+    many_shards: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    option: tuple[str, ...],
+    package: str,
+) -> None:
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    for dry in (("--dry-run",), ()):
+        with pytest.raises(SystemExit):
+            train(many_shards, tmp_path / "run", *option, *dry)
+        assert f"{option[0]} needs the package {package}: pip install" in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_refuses_what_a_run_refuses(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    resumed = cut(whole, tmp_path / "resumed", 12)
+    for out, options in (
+        (tmp_path / "run", ("--data", str(tmp_path / "none"))),
+        (tmp_path / "run", ("--init-from", str(tmp_path / "none"))),
+        (tmp_path / "run", ("--buckets-per-step", "3", "--buckets-per-micro-batch", "2")),
+        (file / "run", ()),
+        (resumed, ("--seed", "7")),
+    ):
+        messages = []
+        for dry in (("--dry-run",), ()):
+            with pytest.raises(SystemExit) as stopped:
+                train(many_shards, out, *options, *dry)
+            assert stopped.value.code == 1
+            messages.append(capsys.readouterr().err)
+        assert messages[0].startswith("thdpack train: ")
+        assert messages[0].rpartition(": '")[0] == messages[1].rpartition(": '")[0]
+        assert not (tmp_path / "run").exists()
