@@ -64,6 +64,10 @@ def main() -> None:
 
 
 def _train(arguments: Sequence[str]) -> None:
+    if not arguments or {"-h", "--help"} & set(arguments):
+        from trainer.config import parse  # without torch, so that help needs no extra and is quick
+
+        parse(arguments)
     try:
         from trainer.train import main as train  # torch takes seconds to import
     except ModuleNotFoundError as error:

@@ -16,6 +16,7 @@ from tests.helpers.data.decoys import write_decoys
 from tests.helpers.processes.command_line import REPO, environment
 
 PACKAGES = ("packers", "pipeline", "schemas", "trainer")
+OF_EXTRAS = ("torch", "safetensors", "transformers", "datasets", "jinja2", "polars", "s3fs", "ray")
 BUILD_WHEEL = """
 import sys
 import Cython.Build
@@ -64,6 +65,34 @@ def test_torchrun_works_in_a_folder_that_has_packages_of_the_same_names(
     done = python(*line.split(), where=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "export" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "presets:"),
+        (("--help",), 0, "presets:"),
+        (("-h",), 0, "presets:"),
+        (("esm2-8m", "--help"), 0, "--learning-rate"),
+        (("esm2-9m", "--help"), 2, "no preset esm2-9m: did you mean esm2-8m?"),
+    ],
+)
+def test_the_help_of_train_needs_no_extra(
+    tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    program = f"""
+import sys
+class OnlyTheCore:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {OF_EXTRAS}:
+            raise ModuleNotFoundError(f"no module {{name}}", name=name)
+sys.meta_path.insert(0, OnlyTheCore())
+import thdpack
+thdpack.main()
+"""
+    done = python("-c", program, "train", *words, where=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout + done.stderr
 
 
 def test_training_without_torch_prints_one_line_that_names_the_extra(tmp_path: Path) -> None:
