@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Final
 
 from trainer.config import AUTO, OptimizerOptions, TrainOptions, flag
@@ -33,10 +34,7 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
     """
     model, data, out = before.model, before.data, options.output.out
     if options.public().output.init_from not in ("", before.output.init_from):
-        raise ValueError(
-            f"{out} holds a run that did not start from {options.output.init_from}: choose "
-            "another --out"
-        )
+        raise ValueError(_other_start(options.output.init_from, before.output.init_from, out))
     if options.model.gelu != model.gelu:
         raise ValueError(
             f"{out} holds a run with --gelu {model.gelu}, not {options.model.gelu}: choose "
@@ -75,6 +73,18 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
         tokens_given=data.tokens_given,
     )
     return replace(options, model=model, data=kept, optimizer=optimizer, output=output)
+
+
+def _other_start(given: str, then: str, out: str) -> str:
+    """Return an error message: --init-from is not the folder that the run in `out` started from."""
+    known = f", but from {then}" if then else ""
+    if not Path(given).exists():
+        return (
+            f"--init-from is {given}, which does not exist. Also, {out} holds a run that did not "
+            f"start from it{known}: correct --init-from, or omit it to resume that run. For a new "
+            "run, choose another --out"
+        )
+    return f"{out} holds a run that did not start from {given}{known}: choose another --out"
 
 
 def _with_warmup_of(before: TrainOptions, options: TrainOptions) -> OptimizerOptions:

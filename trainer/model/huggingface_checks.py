@@ -5,7 +5,7 @@ differs from ESM-2, and a model with a tensor that the import would not use.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,8 +84,8 @@ def options_of(config: Any, source: str) -> ModelOptions:
     """Return the shape of the model in config.json.
 
     Raises:
-        InputError: config.json is invalid, or does not describe an ESM-2. The message names the
-            key.
+        InputError: config.json is invalid, or does not describe an ESM-2. The message names all
+            wrong keys.
     """
     if not isinstance(config, dict):
         raise InputError("config.json is not a JSON object", source=source)
@@ -95,21 +95,11 @@ def options_of(config: Any, source: str) -> ModelOptions:
             "them with BioNeMo's convert_esm_te_to_hf first, as docs/coming-from.md shows",
             source=source,
         )
-    for key, expected in REQUIRED.items():
-        if config.get(key) != expected:
-            raise InputError(
-                f"config.json has {key} {config.get(key)!r}, but ESM-2 has {expected!r}",
-                source=source,
-            )
-    for key, (expected, why) in _COMPUTED.items():
-        value = config.get(key, _DEFAULTS[key])
-        if (value or expected) != expected:
-            how = (
-                ""
-                if key in config
-                else f" (the key is missing, and transformers' default is {_DEFAULTS[key]})"
-            )
-            raise InputError(f"config.json has {key} {value!r}{how}: {why}", source=source)
+    wrong = list(_wrong_keys(config))
+    if config.get("model_type") != REQUIRED["model_type"]:
+        del wrong[1:]  # another kind of model has other keys, too
+    if wrong:
+        raise InputError(f"config.json has {'; and '.join(wrong)}", source=source)
     try:
         shape = msgspec.convert(config, _Shape)
         return ModelOptions(
@@ -120,6 +110,30 @@ def options_of(config: Any, source: str) -> ModelOptions:
         )
     except (msgspec.MsgspecError, ValueError) as error:
         raise InputError(f"config.json: {error}", source=source) from error
+
+
+def _wrong_keys(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each key of config.json whose value is not that of an ESM-2, with value and reason."""
+    for key, expected in REQUIRED.items():
+        if config.get(key) != expected:
+            yield f"{key} {config.get(key)!r}, but ESM-2 has {expected!r}"
+    for key, (expected, why) in _COMPUTED.items():
+        value = config.get(key, _DEFAULTS[key])
+        if (value or expected) != expected:
+            how = (
+                ""
+                if key in config
+                else f" (the key is missing, and transformers' default is {_DEFAULTS[key]})"
+            )
+            yield f"{key} {value!r}{how}: {why}"
+    for field in msgspec.structs.fields(_Shape):
+        if field.required and field.name not in config:
+            yield f"no {field.name}"
+            continue
+        try:
+            msgspec.convert(config.get(field.name, field.default), field.type)
+        except msgspec.ValidationError as error:
+            yield f"{field.name} {config[field.name]!r}: {error}"
 
 
 def renamed(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:

@@ -43,7 +43,8 @@ main([word.replace("RANK", os.environ["RANK"]) for word in sys.argv[1:]])
         (("--mask-probability", "0.2"), "--mask-probability 0.15, not 0.2"),
         (("--resume", "never"), "--resume is never"),
         (("--tokens-per-step", "4096"), "which --tokens-per-step 4096 cannot change"),
-        (("--init-from", "/nowhere"), "did not start from /nowhere"),
+        (("--init-from", "/nowhere"), "--init-from is /nowhere, which does not exist"),
+        (("--init-from", "/"), "holds a run that did not start from /: choose another --out"),
         (("--gelu", "tanh"), "--gelu erf, not tanh"),
     ],
 )

@@ -132,7 +132,7 @@ def test_models_saved_by_transformers_are_imported(folder: Path) -> None:
             "do not have the shapes",
         ),
         (configured(num_hidden_layers="2"), "Expected `int`, got `str`"),
-        (configured(num_hidden_layers=...), "missing required field `num_hidden_layers`"),
+        (configured(num_hidden_layers=...), "config.json has no num_hidden_layers"),
         (configured(num_hidden_layers=0), "at least 1"),
         (
             configured(hidden_size=10**12, num_attention_heads=10**11),
@@ -209,3 +209,25 @@ def test_the_error_for_the_folder_of_a_run_names_the_folder_of_its_model(
     with pytest.raises(InputError, match=f"use {run / 'export'}, which has the run's model"):
         huggingface.load(run)
     huggingface.load(run / "export")
+
+
+def test_all_wrong_keys_are_reported_together(folder: Path) -> None:
+    configured(hidden_size="big", hidden_dropout_prob=0.1, token_dropout=False, rope_theta="x")(
+        folder
+    )
+    with pytest.raises(InputError) as refused:
+        huggingface.load(folder)
+    said = str(refused.value)
+    parts = said.partition(": config.json has ")[2].split("; and ")
+    assert [part.split()[0] for part in parts] == [
+        "token_dropout",
+        "hidden_dropout_prob",
+        "hidden_size",
+        "rope_theta",
+    ]
+
+
+def test_a_model_of_another_kind_is_one_short_error(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match=r"has model_type 'bert', but ESM-2 has 'esm'$"):
+        huggingface.load(folder)
