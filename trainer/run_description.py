@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS
-from schemas.text.phrases import duration, plural
+from schemas.text.phrases import about, plural
 from trainer.fit import seconds_of
 from trainer.precision import low_layers
 from trainer.starting_point import StartingPoint
@@ -69,7 +69,7 @@ def time_left(run: StartingPoint) -> str:
             "estimates its time after the first steps"
         )
     return (
-        f"{plural(steps, 'step')}: about {duration(steps * step)} by the estimate of `thdpack "
+        f"{plural(steps, 'step')}: {about(steps * step)} by the estimate of `thdpack "
         "plan`, which was fitted to steps on H200s"
     )
 

@@ -18,6 +18,9 @@ from pipeline.storage.urls import is_url
 from schemas.models import FEW_EPOCHS, MOST_EPOCHS, PUBLISHED_RUNS
 from schemas.text.phrases import duration
 
+_SMALLEST_PART = 0.05 * 2**30
+"""Smallest part of the memory that is printed, in bytes. A smaller part would be 0.0 GiB."""
+
 
 def run_plan(options: PlanOptions) -> int:
     """Plan a training run, print the plan, and return an exit code.
@@ -60,21 +63,24 @@ def _show(plan: TrainingPlan, console: Console) -> None:
             soft_wrap=True,
         )
     facts = Table(box=None, show_header=False, pad_edge=False)
-    step = f"a step of {best.setting.step_tokens:,.0f} tokens takes {seconds(best.setting):,.2f} s"
+    step = (
+        f"a step of {best.setting.step_tokens:,.0f} tokens takes {_seconds(seconds(best.setting))}"
+    )
     measured = "" if plan.cluster.gpu == MEASURED else f" of {MEASURED}"
     facts.add_row(f"tokens/s{measured}", f"{rate:,.0f} ({rate / number:,.0f} per GPU); {step}")
     facts.add_row("settings", best.words)
-    for name, tokens in (("an epoch", plan.epoch_tokens), ("the run", plan.tokens)):
+    for name, tokens, steps in (
+        ("an epoch", plan.epoch_tokens, plan.epoch_tokens / best.setting.step_tokens),
+        ("the run", plan.tokens, plan.steps),
+    ):
         hours = plan.hours(tokens)
-        steps = f"{_steps(tokens / best.setting.step_tokens)} steps"
         time = f"{duration(3600 * hours)}, {_hours(hours * number)} GPU-hours"
-        facts.add_row(name, f"{tokens:,} tokens, {steps}: {time}")
+        facts.add_row(name, f"{tokens:,} tokens, {_steps(steps)}: {time}")
+    label = "memory of a GPU"
     for part, size in memory(best.setting).items():
-        if size >= 2**20:
-            facts.add_row(
-                "memory of a GPU" if part.startswith("parameters") else "",
-                f"{size / 2**30:6.1f} GiB  {part}",
-            )
+        if size >= _SMALLEST_PART:
+            facts.add_row(label, f"{size / 2**30:6.1f} GiB  {part}")
+            label = ""
     facts.add_row("", f"{best.gib:6.1f} GiB  in total, of {GPU_GIB[plan.cluster.gpu]} GiB")
     console.print(facts, highlight=False)
     console.print(plan.command, highlight=False, markup=False, soft_wrap=True)
@@ -99,7 +105,8 @@ def _alternatives(plan: TrainingPlan) -> Iterator[str]:
             f"it is more than {WORTH_NO_FLAGS - 1:.0%} faster:"
         )
     for each in plan.candidates[1:]:
-        rates = f"{each.tokens_per_second:,.0f} tokens/s in {each.gib:.0f} GiB"
+        gib = f"{each.gib:.0f}" if each.gib >= 9.5 else f"{each.gib:.1f}"
+        rates = f"{each.tokens_per_second:,.0f} tokens/s in {gib} GiB"
         yield f"or {rates}: {' '.join(each.flags())}"
 
 
@@ -136,8 +143,13 @@ def _caveat(plan: TrainingPlan) -> str:
 
 
 def _steps(steps: float) -> str:
-    return f"{steps:,.0f}" if steps >= 10 else f"{steps:.1f}"
+    number = f"{steps:,.0f}" if steps >= 10 else f"{steps:.1f}".removesuffix(".0")
+    return f"{number} step{'' if number == '1' else 's'}"
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.3f}"
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2f}" if hours >= 0.01 else "under 0.01"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:,.1f} ms"

@@ -27,6 +27,7 @@ from pipeline.planning.cluster import GPU_GIB, Cluster
 from pipeline.planning.estimate import ROOM, Reshard, Setting, Shard, memory, seconds
 from schemas.manifest import Manifest
 from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, Recompute, longest_of_our_attention
+from schemas.text.phrases import plural
 
 _CONTEXT_PARALLEL: Final = (1, 2, 4, 8)
 _BUCKETS_PER_MICRO_BATCH: Final = (1, 2, 4, 8, 16)
@@ -79,9 +80,9 @@ class Candidate:
             "full": "a share of the model (FSDP2)",
         }[setting.shard if setting.ranks > 1 else "none"]
         graph = "captured in a CUDA graph" if setting.captured else "not captured in a CUDA graph"
+        micro_batches = plural(setting.micro_batches, "micro-batch", "es")
         return (
-            f"each GPU holds {held}; {setting.micro_batches} micro-batches of {self.buckets} "
-            f"buckets, {graph}"
+            f"each GPU holds {held}; {micro_batches} of {plural(self.buckets, 'bucket')}, {graph}"
         )
 
     def flags(self) -> list[str]:
@@ -122,9 +123,9 @@ def search_settings(
     if not candidates:
         least = cluster.number * manifest.capacity
         raise ValueError(
-            f"a step on {cluster.number} GPUs has at least {least:,} tokens (one bucket of "
-            f"{manifest.capacity:,} tokens per GPU), but the published batch of {model} is "
-            f"{PUBLISHED_RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset with a "
+            f"a step on {plural(cluster.number, 'GPU')} has at least {least:,} tokens (one "
+            f"bucket of {manifest.capacity:,} tokens per GPU), but the published batch of {model} "
+            f"is {PUBLISHED_RUNS[model].tokens_per_step:,}: use fewer GPUs, or a dataset with a "
             "smaller --capacity"
         )
     room = GPU_GIB[cluster.gpu] * ROOM

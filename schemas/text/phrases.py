@@ -15,12 +15,17 @@ def plural(number: int, noun: str, ending: str = "s") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in a suitable unit, from seconds to days."""
+    """Return a duration in a suitable unit, from `under a minute` to days."""
     if seconds < 60:
-        return f"{seconds:.0f} seconds"
+        return "under a minute"
     if seconds < 3600:
         return f"{seconds / 60:,.1f} minutes"
     return f"{seconds / 3600:,.1f} hours" if seconds < 72 * 3600 else f"{seconds / 86400:,.1f} days"
+
+
+def about(seconds: float) -> str:
+    """Return an estimated duration, such as `about 6.0 minutes` or `under a minute`."""
+    return duration(seconds) if seconds < 60 else f"about {duration(seconds)}"
 
 
 def install_command(extra: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -277,6 +278,17 @@ def test_a_plan_on_small_data_has_the_batch_and_steps_that_the_trainer_chooses(
     words = ("plan", "--model", "esm2-150m", "--gpus", f"{gpus}xH200", "--data")
     assert "epochs of this dataset: the plan has a smaller batch" in run(*words, dataset).stdout
     assert "smaller batch" not in run(*words, large).stdout
+
+
+def test_a_plan_on_tiny_data_has_no_zeros_and_no_wrong_plurals(dataset: Path, run: Run) -> None:
+    words = ("plan", "--model", "esm2-8m", "--gpus", "8xH200", "--data", dataset)
+    for tokens in ("0", "1000"):
+        text = " ".join(run(*words, "--tokens", tokens).stdout.split())
+        assert "1 micro-batch of 1 bucket, " in text
+        assert ": under a minute, under 0.01 GPU-hours the run" in text
+        assert not re.search(r"(?<![\d.,])1 (steps|buckets|micro-batches|GPUs)\b", text)
+        assert not re.search(r"(?<![\d.,])0(\.0+)? (s|GiB|GPU-hours|seconds|steps)\b", text)
+    assert "the run 1,000 tokens, 1 step: under a minute" in text
 
 
 def test_replicas_stay_inside_nodes(large: Path) -> None:
