@@ -71,7 +71,12 @@ def train(options: TrainOptions, topology: Topology) -> None:
             tokens=run.tokens_per_micro_batch,
             check=stop.raise_if_pressed_again,
         )
-        run_time = RunTime(topology.device, step=run.step, steps=options.optimizer.steps)
+        run_time = RunTime(
+            topology.device,
+            step=run.step,
+            steps=options.optimizer.steps,
+            warmup=options.optimizer.warmup,
+        )
 
         stopping = False
         while run.step < options.optimizer.steps and not stopping:

@@ -7,23 +7,27 @@ from typing import Final
 
 import torch
 
-from schemas.text.phrases import duration, plural
+from schemas.text.phrases import about, plural
 
 _ENOUGH_SECONDS: Final = 10.0
 """Time of whole steps after which the estimate is made, in seconds. A GPU is at most three rows
 behind the host (see `feed.py`). Three rows are short compared with this time."""
+_HOUR: Final = 3_600.0
 _DAY: Final = 86_400.0
+"""Time of a run above which a shorter run is proposed: an hour on a CPU, a day on a GPU."""
 
 
 class RunTime:
     """Clock of a run's first steps. Validations and checkpoints do not count."""
 
-    def __init__(self, device: torch.device, *, step: int, steps: int) -> None:
+    def __init__(self, device: torch.device, *, step: int, steps: int, warmup: int) -> None:
         """Args:
         step: number of steps of the run so far.
         steps: number of steps of the whole run.
+        warmup: number of steps of the warm-up.
         """
-        self._steps = steps
+        self._steps, self._warmup = steps, warmup
+        self._long = _HOUR if device.type == "cpu" else _DAY
         self._counted, self._seconds = 0, 0.0
         self._said = False
         # On a GPU the clock starts after the first step, which compiles kernels.
@@ -46,23 +50,31 @@ class RunTime:
         if self._seconds < _ENOUGH_SECONDS or step == self._steps:
             return ""
         self._said = True
-        return estimate(step, self._steps, self._seconds / self._counted)
+        each = self._seconds / self._counted
+        return estimate(step, self._steps, each, warmup=self._warmup, long=self._long)
 
     def resume(self) -> None:
         """Restart the clock after a validation or a save, whose time does not count."""
         self._last = time.monotonic()
 
 
-def estimate(step: int, steps: int, seconds: float) -> str:
+def estimate(step: int, steps: int, seconds: float, *, warmup: int, long: float) -> str:
     """Return a sentence about the time of the steps after `step`, each of which takes `seconds`.
 
-    If the steps take more than a day in total, the sentence proposes a shorter run.
+    If the steps take more than `long` seconds in total, the sentence proposes a shorter run, with a
+    shorter warm-up if the warm-up is more than a tenth of that run.
     """
     left = (steps - step) * seconds
     each = f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
-    said = f"{plural(steps - step, 'more step')} at {each} a step: about {duration(left)}"
-    if left <= _DAY:
-        return said
-    name, unit = ("an hour", _DAY / 24) if seconds < 600 else ("a day", _DAY)
+    said = f"{plural(steps - step, 'more step')} at {each} a step: {about(left)}"
+    name, unit = ("an hour", _HOUR) if seconds < 600 else ("a day", _DAY)
     fewer = max(1, int(unit / seconds))
-    return f"{said}; {name} is about {plural(fewer, 'step')}: pass --steps {step + fewer}"
+    if left <= long or fewer >= steps - step:
+        return said
+    remedy = f"--steps {step + fewer}"
+    if warmup > (step + fewer) // 10:
+        remedy += f" --warmup-steps {(step + fewer) // 10}"
+    return (
+        f"{said}; {name} is about {plural(fewer, 'step')}: to shorten the run, press Ctrl-C and "
+        f"run the same command with {remedy}"
+    )

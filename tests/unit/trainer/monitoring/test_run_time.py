@@ -17,7 +17,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def said(clock: list[float], device: str, seconds: list[float]) -> list[str]:
     """Return the message after each step of a run of 500,000 steps."""
-    found, run_time = [], RunTime(torch.device(device), step=0, steps=500_000)
+    found, run_time = [], RunTime(torch.device(device), step=0, steps=500_000, warmup=2_000)
     for step, each in enumerate(seconds, start=1):
         clock[0] += each
         found.append(run_time.step(step))
@@ -27,8 +27,8 @@ def said(clock: list[float], device: str, seconds: list[float]) -> list[str]:
 def test_a_slow_run_is_estimated_after_one_step_and_only_once(clock: list[float]) -> None:
     [first, *others] = said(clock, "cpu", [31.0, 31.0, 31.0])
     assert first == (
-        "499,999 more steps at 31 s a step: about 179.4 days; an hour is about 116 steps: "
-        "pass --steps 117"
+        "499,999 more steps at 31 s a step: about 179.4 days; an hour is about 116 steps: to "
+        "shorten the run, press Ctrl-C and run the same command with --steps 117 --warmup-steps 11"
     )
     assert others == ["", ""]
 
@@ -46,7 +46,7 @@ def test_the_first_step_on_a_gpu_does_not_count_because_it_compiles(clock: list[
 
 
 def test_validations_and_saves_do_not_count(clock: list[float]) -> None:
-    run_time = RunTime(torch.device("cpu"), step=10, steps=100)
+    run_time = RunTime(torch.device("cpu"), step=10, steps=100, warmup=10)
     clock[0] += 6.0
     assert run_time.step(11) == ""
     clock[0] += 500.0
@@ -56,18 +56,36 @@ def test_validations_and_saves_do_not_count(clock: list[float]) -> None:
 
 
 def test_the_last_step_needs_no_estimate(clock: list[float]) -> None:
-    run_time = RunTime(torch.device("cpu"), step=0, steps=1)
+    run_time = RunTime(torch.device("cpu"), step=0, steps=1, warmup=0)
     clock[0] += 31.0
     assert run_time.step(1) == ""
 
 
 @pytest.mark.parametrize(
-    ("seconds", "remedy"),
+    ("seconds", "time", "remedy"),
     [
-        (0.5, "an hour is about 7,200 steps: pass --steps 7210"),
-        (3_000.0, "a day is about 28 steps: pass --steps 38"),
-        (90_000.0, "a day is about 1 step: pass --steps 11"),
+        (0.5, "an hour is about 7,200 steps", "--steps 7210"),
+        (3_000.0, "a day is about 28 steps", "--steps 38 --warmup-steps 3"),
+        (90_000.0, "a day is about 1 step", "--steps 11 --warmup-steps 1"),
     ],
 )
-def test_the_remedy_counts_the_steps_that_are_done(seconds: float, remedy: str) -> None:
-    assert estimate(10, 500_000, seconds).endswith(remedy)
+def test_the_remedy_counts_the_steps_that_are_done(seconds: float, time: str, remedy: str) -> None:
+    found = estimate(10, 500_000, seconds, warmup=20, long=86_400.0)
+    assert f"; {time}: to shorten the run, press Ctrl-C" in found
+    assert found.endswith(f"run the same command with {remedy}")
+
+
+@pytest.mark.parametrize(
+    ("device", "steps", "remedy"),
+    [("cpu", 1_200, True), ("cuda", 1_200, False), ("cuda", 9_000, True), ("cpu", 200, False)],
+)
+def test_a_shorter_run_is_proposed_above_an_hour_on_a_cpu_and_a_day_on_a_gpu(
+    clock: list[float], device: str, steps: int, remedy: bool
+) -> None:
+    run_time = RunTime(torch.device(device), step=0, steps=steps, warmup=steps // 10)
+    found = []
+    for step in (1, 2, 3):
+        clock[0] += 15.0
+        found.append(run_time.step(step))
+    assert sum("--steps" in text for text in found) == remedy
+    assert sum(bool(text) for text in found) == 1
