@@ -101,11 +101,11 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
     check_statistics(options)
     lock = stack.enter_context(_lock(options, topology))
     before = last_state(options, topology)
-    initial, shape_note = dict[str, Tensor](), ""
+    shape_note = ""
     if before:
         options = resumed(options, before.options)
     elif options.output.init_from:
-        options, initial, shape_note = from_hugging_face(options, topology)
+        options, shape_note = _with_shape(options, topology)
     readers, options, batch_note = open_readers(options, topology, stack)
     if before:
         _load_position(readers, before, options.output.out)
@@ -114,6 +114,10 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
     options, topology, not_captured = fitted(options, readers.manifest, topology)
     # checked again, because on ranks with other hardware or packages, `auto` may differ
     check_same(topology, options_of(options))
+    memory = memory_of(options, readers.manifest, topology)
+    # last, because reading the weights of a large model takes minutes
+    starts = options.output.init_from and not before
+    initial = _initial_parameters(options, topology) if starts else {}
     return StartingPoint(
         options=options,
         topology=topology,
@@ -122,7 +126,7 @@ def prepare(options: TrainOptions, topology: Topology, stack: ExitStack) -> Star
         readers=readers,
         changes=changes(options, before.options) if before else "",
         notes=[each for each in (shape_note, batch_note, steps_note, warmup_note) if each],
-        memory=memory_of(options, readers.manifest, topology),
+        memory=memory,
         not_captured=not_captured,
         lock=lock,
     )
@@ -194,33 +198,28 @@ def _latest(out: Path, *, resume: str) -> str:
     return latest
 
 
-def from_hugging_face(
-    options: TrainOptions, topology: Topology
-) -> tuple[TrainOptions, dict[str, Tensor], str]:
-    """Load the Hugging Face model named by --init-from.
+def _initial_parameters(options: TrainOptions, topology: Topology) -> Mapping[str, Tensor]:
+    """Return the tensors of the model of --init-from, by name.
 
     Only rank 0 loads the tensors. The other ranks return tensors on the meta device (without data).
-
-    Returns:
-        The options, with the shape of that model.
-        The tensors of that model, by name.
-        A sentence about the shape.
     """
     found: list[dict[str, Tensor]] = []
 
-    def shape() -> tuple[ModelOptions, dict[str, torch.Size]]:
-        model, tensors = huggingface.load(options.output.init_from)
-        found.append(tensors)
-        return model, {name: tensor.shape for name, tensor in tensors.items()}
+    def shapes() -> dict[str, torch.Size]:
+        found.append(huggingface.load(options.output.init_from)[1])
+        return {name: tensor.shape for name, tensor in found[0].items()}
 
-    model, shapes = run_on_main(topology, shape)
-    tensors = (
-        found[0]
-        if found
-        else {name: torch.empty(size, device="meta") for name, size in shapes.items()}
-    )
+    sizes: dict[str, torch.Size] = run_on_main(topology, shapes)
+    if found:
+        return found[0]
+    return {name: torch.empty(size, device="meta") for name, size in sizes.items()}
+
+
+def _with_shape(options: TrainOptions, topology: Topology) -> tuple[TrainOptions, str]:
+    """Return the options with the shape of the model of --init-from, and a sentence about it."""
+    model = run_on_main(topology, lambda: huggingface.shape_of(options.output.init_from))
     model = replace(model, gelu=options.model.gelu)
-    return replace(options, model=model), tensors, _shape_note(options, model)
+    return replace(options, model=model), _shape_note(options, model)
 
 
 def _shape_note(options: TrainOptions, model: ModelOptions) -> str:

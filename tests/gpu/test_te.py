@@ -163,7 +163,7 @@ def test_a_hugging_face_model_runs_on_a_gpu_that_is_not_the_current_one() -> Non
 @pytest.mark.parametrize("fp16_frequencies", [False, True])
 def test_te_equals_hugging_face(fp16_frequencies: bool) -> None:
     transformers = pytest.importorskip("transformers")
-    from trainer.model.huggingface import from_esm
+    from trainer.model.esm_tensors import from_esm
 
     torch.manual_seed(3)
     shape = SHAPES["650m"]

@@ -15,7 +15,7 @@ from schemas.vocabulary import ESM2
 from trainer.config import ComputeOptions
 from trainer.distributed.topology import single_process
 from trainer.model.esm2 import Esm2, SequenceLayout, rope_frequencies
-from trainer.model.huggingface import from_esm
+from trainer.model.esm_tensors import from_esm
 from trainer.model.initialize import build, fill
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from tests.helpers.processes.runs import (
     start,
     train,
 )
+from trainer.model import huggingface
 from trainer.train import main
 
 
@@ -155,3 +156,21 @@ def test_the_summary_of_torchrun_says_that_the_command_line_is_wrong(
     with pytest.raises(SystemExit):
         main(["esm2-8m", "--no-such-option"])
     assert "the command line is wrong" in json.loads(file.read_text())["message"]["message"]
+
+
+def test_other_errors_are_reported_before_the_weights_of_init_from_are_read(
+    many_shards: Path,
+    whole: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(huggingface, "load", lambda folder: pytest.fail("the weights were read"))
+    start = ("--init-from", str(whole / "export"))
+    for data, options, message in (
+        (tmp_path / "none", (), f"{tmp_path / 'none'}"),
+        (many_shards, ("--buckets-per-step", "3", "--buckets-per-micro-batch", "2"), "not divide"),
+    ):
+        with pytest.raises(SystemExit):
+            train(data, tmp_path / "run", *start, *options)
+        assert message in capsys.readouterr().err

@@ -25,7 +25,7 @@ from schemas.models import ModelOptions
 from tests.helpers.models import esm, ours, packed, padded, sequences
 from trainer.config import PRESETS
 from trainer.model.esm2 import Esm2, SequenceLayout
-from trainer.model.huggingface import from_esm
+from trainer.model.esm_tensors import from_esm
 
 if TYPE_CHECKING:
     from transformers import EsmForMaskedLM

@@ -13,7 +13,7 @@ from trainer.distributed.context_parallel import Slices
 from trainer.distributed.topology import single_process
 from trainer.masking import Masker
 from trainer.model.esm2 import SequenceLayout
-from trainer.model.huggingface import from_esm, to_esm
+from trainer.model.esm_tensors import from_esm, to_esm
 from trainer.model.initialize import build, draw, fill
 from trainer.model.layer_torch import Context
 
