@@ -82,8 +82,8 @@ def spread(run: TrainingRun, buckets: int) -> dict[str, Any]:
     """
     if run.start.not_captured:
         raise SystemExit(
-            f"balance: the step cannot be captured in a CUDA graph ({run.start.not_captured}). Without a "
-            "graph, times would depend on the host"
+            f"balance: the step cannot be captured in a CUDA graph ({run.start.not_captured}). "
+            "Without a graph, times would depend on the host"
         )
     passes, squares = [], []
     state = run.reader.state_dict()
