@@ -26,9 +26,8 @@ from pipeline.build.map_stage.map_results import (
     add_up_map_results,
     build_digest,
     input_entries,
-    map_results_among,
+    input_warnings,
 )
-from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
 from pipeline.build.options import PreprocessOptions
 from pipeline.build.prepare_build import OTHER_OUT, prepared
 from pipeline.build.progress import Reporter
@@ -49,7 +48,6 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 from schemas.text.byte_size import parse_bytes
 from schemas.text.phrases import plural
-from schemas.text.redact import without_credentials
 
 Result = TypeVar("Result")
 
@@ -220,8 +218,8 @@ class Build:
         tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
         results = self._phase("read, tokenize, partition", tasks, self._plan.input_bytes + hashed)
         map_outcome = add_up_map_results(self._options, self._plan, maps, hashes, results)
-        for line in unknown_letter_warnings(self._options, self._plan, map_results_among(results)):
-            self._report.note(without_credentials(line))
+        for line in input_warnings(self._options, self._plan, results):
+            self._report.note(line)
         return map_outcome
 
     def _refuse_other_inputs(self, existing: Manifest) -> None:

@@ -77,8 +77,8 @@ class DatasetOptions(SequenceLimits):
     sequence_column: str = "sequence"
     """Parquet, Arrow, CSV and TSV inputs: column with the residues."""
     id_column: str = "id"
-    """Parquet, Arrow, CSV and TSV inputs: column with the record id. Without a
-    column `id`, ids are empty."""
+    """Parquet, Arrow, CSV and TSV inputs: column with the record id. Without a column `id`, ids are
+    empty, and the build prints a warning that names the columns."""
 
     def __post_init__(self) -> None:
         self._check_sizes()

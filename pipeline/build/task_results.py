@@ -32,6 +32,7 @@ class MapResult:
     """Result of a map task.
 
     pieces: xxh3_128 of each piece (`Source.piece` bytes) of the task's range; empty for tables
+    columns_without_ids: columns of a table that lacks the column of ids; empty for other inputs
     """
 
     spill: WorkFile
@@ -39,6 +40,7 @@ class MapResult:
     residues: Count
     unknown: Count
     pieces: tuple[Hash, ...]
+    columns_without_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,17 +14,15 @@ from pipeline.build.array_jobs.task_list import TaskList
 from pipeline.build.map_stage.map_results import (
     MapOutcome,
     add_up_map_results,
+    input_warnings,
     load_map_outcome,
-    map_results_among,
 )
-from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
 from pipeline.build.task_markers import finished
 from pipeline.build.task_results import HashResult, MapResult
 from pipeline.build.tasks import Task
 from pipeline.storage.retries import AT_ONCE
 from pipeline.storage.signed_json import read_signed, signed
 from schemas.errors import BuildError
-from schemas.text.redact import without_credentials
 from schemas.untrusted_json import BuildName
 
 Result = TypeVar("Result")
@@ -58,8 +56,8 @@ def map_outcome_of(listed: TaskList) -> MapOutcome:
     tasks: list[Task[MapResult | HashResult]] = [*maps, *hashes]
     results = results_of(listed, "map", tasks)
     map_outcome = add_up_map_results(listed.options, listed.plan, maps, hashes, results)
-    for line in unknown_letter_warnings(listed.options, listed.plan, map_results_among(results)):
-        _LOG.warning("%s", without_credentials(line))
+    for line in input_warnings(listed.options, listed.plan, results):
+        _LOG.warning("%s", line)
     map_outcome.save(listed.job(map_outcome.build), durable=True)
     with work.written(name) as file:
         file.write(signed({"build": map_outcome.build}))

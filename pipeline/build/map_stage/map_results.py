@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 import xxhash
 
 from pipeline.build.build_plan import Plan
+from pipeline.build.map_stage.missing_ids import missing_id_warnings
+from pipeline.build.map_stage.unknown_letters import unknown_letter_warnings
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import HashResult, MapResult
 from pipeline.build.tasks import HashTask, Job, MapTask
@@ -24,6 +26,7 @@ from pipeline.storage.signed_json import read_signed, signed
 from schemas import __version__
 from schemas.errors import BuildError
 from schemas.manifest_entries import InputEntry
+from schemas.text.redact import without_credentials
 from schemas.untrusted_json import BuildName, WorkName
 
 
@@ -110,6 +113,21 @@ def add_up_map_results(
 def map_results_among(results: Sequence[MapResult | HashResult]) -> list[MapResult]:
     """Return the results of map tasks, in order, without those of hash tasks."""
     return [result for result in results if isinstance(result, MapResult)]
+
+
+def input_warnings(
+    options: DatasetOptions, planned: Plan, results: Sequence[MapResult | HashResult]
+) -> list[str]:
+    """Return lines that warn of unknown letters and of tables without a column of ids.
+
+    Raises:
+        InputError: most of an input's letters are unknown, and --on-invalid was not given.
+    """
+    maps = map_results_among(results)
+    lines = unknown_letter_warnings(options, planned, maps)
+    return [
+        without_credentials(line) for line in (*lines, *missing_id_warnings(options, planned, maps))
+    ]
 
 
 def input_entries(

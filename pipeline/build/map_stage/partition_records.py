@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import gather_runs, number_array
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, partitions_of, sequence_hashes
+from pipeline.build.map_stage.missing_ids import columns_without_ids
 from pipeline.build.options import DatasetOptions
 from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, create_spill
 from pipeline.build.spill.spill_kernel import pack
@@ -49,7 +50,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
         InputError: the input cannot be read or breaks a rule.
         BuildError: the spill cannot be written.
     """
-    records = residues = unknown = 0
+    records = residues = unknown = id_bytes = 0
     pieces: list[str] = []
     with (
         closing(record_blocks(task, on_bytes)) as blocks,
@@ -65,6 +66,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
                 records += len(block)
                 residues += int(block.ends[-1])
                 unknown += int(block.unknown.sum())
+                id_bytes += int(block.id_ends[-1])
     assert spill.written is not None
     return MapResult(
         spill=spill.written,
@@ -72,6 +74,7 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
         residues=residues,
         unknown=unknown,
         pieces=tuple(pieces),
+        columns_without_ids=() if id_bytes else columns_without_ids(task),
     )
 
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 from pipeline.inputs.content_hash import hashed_range
 from pipeline.inputs.decompress import decompressed
 from pipeline.inputs.error_location import archive_errors, plain_text
-from pipeline.inputs.formats.table_records import blocks_of_batch, column_named
+from pipeline.inputs.formats.column_names import column_named
+from pipeline.inputs.formats.table_records import blocks_of_batch
 from pipeline.inputs.record_block import Blocks, empty_block
 from pipeline.inputs.source import InputRange, Source
 from schemas.errors import InputError
@@ -60,6 +61,16 @@ def read_csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int],
         except ValueError as error:
             raise InputError(str(error.args[0]), source=source.url) from error
         yield empty_block(), hashing.finish()
+
+
+def csv_columns(source: Source) -> list[str]:
+    """Return the names of the columns of a CSV or TSV file.
+
+    Raises:
+        InputError: the file cannot be read, or is empty.
+    """
+    with plain_text(source) as stream:
+        return _names(stream.read(_HEADER).removeprefix(_BOM), source)
 
 
 def _names(head: bytes, source: Source) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from pipeline.inputs.record_block import Blocks
-    from pipeline.inputs.source import InputRange
+    from pipeline.inputs.source import InputRange, Source
     from schemas.vocabulary import Vocabulary
 
 
@@ -29,6 +29,9 @@ class InputFormat:
         format: a genome, its annotation, metadata.
     can_be_cut: whether several tasks can each read a part of a file that is not an archive.
     is_table: whether files are read by columns and have internal compression.
+    columns: function that returns the names of a file's columns; None if the format has none.
+        Raises:
+            InputError: the input cannot be read.
     """
 
     read: Callable[[InputRange, Vocabulary, Callable[[int], None]], Blocks]
@@ -37,6 +40,7 @@ class InputFormat:
     in_folders: bool = False
     can_be_cut: bool = False
     is_table: bool = False
+    columns: Callable[[Source], list[str]] | None = None
 
 
 def _fasta(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
@@ -52,10 +56,22 @@ def _table(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], N
     return ((block, []) for block in read_table(part.source, vocabulary, *columns, on_bytes))
 
 
+def _table_columns(source: Source) -> list[str]:
+    from pipeline.inputs.formats.table_records import table_columns
+
+    return table_columns(source)
+
+
 def _csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
     from pipeline.inputs.formats.csv_records import read_csv
 
     return read_csv(part, vocabulary, on_bytes)
+
+
+def _csv_columns(source: Source) -> list[str]:
+    from pipeline.inputs.formats.csv_records import csv_columns
+
+    return csv_columns(source)
 
 
 def _seqio(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
@@ -73,6 +89,7 @@ FORMATS: Final = {
         first_bytes=b"PAR1",
         in_folders=True,
         is_table=True,
+        columns=_table_columns,
     ),
     "arrow": InputFormat(
         read=_table,
@@ -80,9 +97,10 @@ FORMATS: Final = {
         first_bytes=b"ARROW1",
         in_folders=True,
         is_table=True,
+        columns=_table_columns,
     ),
-    "csv": InputFormat(read=_csv, suffixes=(".csv",)),
-    "tsv": InputFormat(read=_csv, suffixes=(".tsv",)),
+    "csv": InputFormat(read=_csv, suffixes=(".csv",), columns=_csv_columns),
+    "tsv": InputFormat(read=_csv, suffixes=(".tsv",), columns=_csv_columns),
     "swiss": InputFormat(read=_seqio, suffixes=(".swiss", ".sprot")),
     "genbank": InputFormat(
         read=_seqio, suffixes=(".gb", ".gbk", ".gbff", ".gp", ".gpff", ".genbank")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from typing import BinaryIO, Final
 
 import pyarrow as pa
 
+from pipeline.inputs.formats.column_names import column_named
 from pipeline.inputs.record_block import RecordBlock, block_of_texts, identifier
 from pipeline.inputs.residues import residues_of
 from pipeline.inputs.source import Source
@@ -50,6 +51,16 @@ def read_table(
         ) from error
     except ValueError as error:
         raise InputError(str(error.args[0]), source=source.url) from error
+
+
+def table_columns(source: Source) -> list[str]:
+    """Return the names of a table's columns.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    with open_input(source.url) as raw:
+        return list(_batches(raw, source)[0].names)
 
 
 def blocks_of_batch(
@@ -117,18 +128,6 @@ def _refuse_cut_stream(raw: BinaryIO, source: Source) -> None:
 def _rewound(raw: BinaryIO) -> BinaryIO:
     raw.seek(0)
     return raw
-
-
-def column_named(wanted: str, names: Sequence[str]) -> str | None:
-    """Return the column with this name.
-
-    If there is none, return the column whose name differs only in case or surrounding blanks. If
-    there is no such column, or more than one, return None.
-    """
-    if wanted in names:
-        return wanted
-    close = [name for name in names if name.strip().casefold() == wanted.strip().casefold()]
-    return close[0] if len(close) == 1 else None
 
 
 def _checked_columns(

@@ -67,6 +67,45 @@ def test_the_error_for_records_without_ids_names_the_option(run: Run, tmp_path: 
     assert "its records have no ids; for tables, --id-column of `thdpack preprocess` names" in said
 
 
+def test_a_table_without_a_column_of_ids_is_a_warning_that_names_its_columns(
+    run: Run, tmp_path: Path
+) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    ipc = pytest.importorskip("pyarrow.ipc")
+    import pyarrow as pa
+
+    rows = {"Entry": ["P1", "P2"], "Note": ["x", "y"], "Sequence": ["MKTAY", "MKV"]}
+    table = pa.table(rows)
+    lines = [*zip(*rows.values(), strict=True)]
+    for name, mark in (("x.csv", ","), ("x.tsv", "\t")):
+        text = "\n".join(mark.join(line) for line in [tuple(rows), *lines])
+        (tmp_path / name).write_text(text)
+    (tmp_path / "x.tsv.gz").write_bytes(gzip.compress((tmp_path / "x.tsv").read_bytes()))
+    pq.write_table(table, tmp_path / "x.parquet")
+    with ipc.new_stream(tmp_path / "x.arrow", table.schema) as stream:
+        stream.write_table(table)
+    names = ("x.csv", "x.tsv", "x.tsv.gz", "x.parquet", "x.arrow")
+    for name in names:
+        words = ("preprocess", tmp_path / name, "--out", tmp_path / f"out-{name}")
+        said = run(*words).stderr
+        line = f"{tmp_path / name}: no column 'id', so the records have empty ids"
+        assert f"{line}; choose a column with --id-column: Entry, Note\n" in said
+        assert {row["id"] for row in read_records(tmp_path / f"out-{name}")} == {""}
+        said = run(*words, "--id-column", "entry", "--overwrite").stderr
+        assert "empty ids" not in said
+    said = run("preprocess", *(tmp_path / name for name in names), "--out", tmp_path / "all").stderr
+    assert said.count("empty ids") == 1
+    assert f"{tmp_path / 'x.csv'} and 4 other tables: no column 'id', so" in said
+
+
+def test_a_table_of_sequences_only_is_a_warning_without_a_choice(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("sequence\nMKTAY\n")
+    (tmp_path / "y.csv").write_text("id,sequence\n,MKTAYV\n")  # ids that are empty by choice
+    said = run("preprocess", tmp_path / "x.csv", "--out", tmp_path / "x").stderr
+    assert f"{tmp_path / 'x.csv'}: no column 'id', so the records have empty ids\n" in said
+    assert "empty ids" not in run("preprocess", tmp_path / "y.csv", "--out", tmp_path / "y").stderr
+
+
 def test_the_block_size_of_a_csv_file_does_not_change_the_dataset(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,17 @@
+"""Find a table's column by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def column_named(wanted: str, names: Sequence[str]) -> str | None:
+    """Return the column with this name.
+
+    If there is none, return the column whose name differs only in case or surrounding blanks. If
+    there is no such column, or more than one, return None.
+    """
+    if wanted in names:
+        return wanted
+    close = [name for name in names if name.strip().casefold() == wanted.strip().casefold()]
+    return close[0] if len(close) == 1 else None
