@@ -78,7 +78,10 @@ def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
     The first digest is that of the dataset (see `dataset_digest`). The second digest is that of
     files and ranges.
     """
-    files = json.dumps({**asdict(absolute(planned)), "passed_over": []}, sort_keys=True)
+    described = {**asdict(absolute(planned)), "passed_over": []}
+    for source in described["sources"]:
+        del source["found"]  # a file named itself is the same input
+    files = json.dumps(described, sort_keys=True)
     dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
     return f"{dataset}-{xxhash.xxh3_64_hexdigest(files.encode())}"
 
@@ -125,7 +128,11 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
         InputError: an input is missing, unreadable or named twice.
     """
     sources, passed_over = find_sources(
-        options.inputs, options.format, spool=spool, allowed=options.allowed
+        options.inputs,
+        options.format,
+        spool=spool,
+        allowed=options.allowed,
+        exclude=options.exclude,
     )
     size = task_bytes(sources)
     ranges = [

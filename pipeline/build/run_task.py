@@ -20,6 +20,7 @@ from pipeline.build.tasks import (
 )
 from pipeline.build.verify.check_shards import check_files
 from pipeline.inputs.content_hash import hash_range
+from pipeline.inputs.exclude import with_exclude
 from pipeline.inputs.find import unchanged
 from pipeline.storage.folder import Folder
 from schemas.errors import BuildError, InputError
@@ -45,6 +46,10 @@ def run_once(
         return Outcome(earlier, skipped=True)
     try:
         done = _run(task, on_bytes)
+    except InputError as error:
+        if not isinstance(task, MapTask):
+            raise
+        raise with_exclude(error, task.source.url, found=task.source.found) from error
     except FileNotFoundError as error:
         raise BuildError(
             f"{task.name}: {error.filename} is gone, or this machine does not see it; "

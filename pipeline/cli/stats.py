@@ -22,8 +22,8 @@ def run_stats(options: StatsOptions) -> int:
         raise UsageError(f"name a dataset, two datasets to compare, or sequence files{hint}")
     given = {
         name: value
-        for name in ("capacity", "max_seq_len", "long")
-        if (value := getattr(options, name)) is not None
+        for name in ("capacity", "max_seq_len", "long", "exclude")
+        if (value := getattr(options, name)) not in (None, ())
     }
     if given and all(is_dataset(name) for name in options.inputs):
         words = ", ".join(f"--{name.replace('_', '-')}" for name in given)

@@ -34,6 +34,12 @@ _STATS_INPUTS_HELP = (
 )
 
 
+Exclude = Annotated[
+    tyro.conf.UseAppendAction[tuple[str, ...]],
+    tyro.conf.arg(metavar="GLOB"),
+]
+
+
 _MODEL_HELP = f"Preset: {', '.join(ESM2_MODELS)}."
 
 
@@ -50,6 +56,7 @@ class PreprocessArguments(PreprocessOptions):
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)
     ]
     out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
+    exclude: Exclude = ()
 
 
 class PlanTasksArguments(PreprocessArguments):
@@ -213,6 +220,9 @@ class StatsOptions:
     long: Optional[Literal["truncate", "split", "drop"]] = None  # noqa: UP045
     """Only for raw sequences: treatment of records that are longer than --max-seq-len in the
     predicted build. Default: truncate."""
+    exclude: Exclude = ()
+    """Only for raw sequences: leave out files of folders and globs whose name or folder matches
+    GLOB."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

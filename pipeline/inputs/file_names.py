@@ -44,7 +44,7 @@ def only_sequences(
     if not chosen:
         kinds = " ".join(_IN_FOLDERS)
         also = "".join(f"; skipped {line}" for line in odd[:_MOST_NAMED])
-        also += f"; the folder holds {_some(folder, left)}" if left else ""
+        also += f"; the folder holds {some_names(folder, left)}" if left else ""
         named = {_NOT_IN_FOLDERS[suffix(f)] for f in left if suffix(f) in _NOT_IN_FOLDERS}
         if named:
             also += (
@@ -63,12 +63,12 @@ def only_sequences(
 def _left_out(folder: str, left: list[str]) -> str:
     """Return a message with the names of files that are not read from a folder."""
     return (
-        f"{folder}: {_some(folder, left)}: not named like protein FASTA, Parquet or Arrow; "
+        f"{folder}: {some_names(folder, left)}: not named like protein FASTA, Parquet or Arrow; "
         "name a file on the command line to read it"
     )
 
 
-def _some(folder: str, files: list[str]) -> str:
+def some_names(folder: str, files: list[str]) -> str:
     """Return the names of a folder's first files, for a message."""
     root = folder.rstrip("/") + "/"
     more = f" and {len(files) - _MOST_SKIPPED:,} more" if len(files) > _MOST_SKIPPED else ""

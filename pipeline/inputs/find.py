@@ -8,10 +8,12 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from pipeline.inputs.composition import LOOK_BYTES, refuse_other_letters
 from pipeline.inputs.decompress import detect
+from pipeline.inputs.exclude import Exclusion, found_in, with_exclude
 from pipeline.inputs.expand import Named, expand, listed, special
 from pipeline.inputs.file_names import as_text, suffix
 from pipeline.inputs.formats.registry import FORMATS, Format, recognised
@@ -45,6 +47,7 @@ def find_sources(
     *,
     spool: str | None,
     allowed: Allowed = ANYTHING,
+    exclude: Sequence[str] = (),
 ) -> tuple[list[Source], list[str]]:
     """Return the inputs in the order of the command line, and those of a folder in byte order.
 
@@ -53,20 +56,27 @@ def find_sources(
         format: format of all inputs. `auto` detects each file's format.
         spool: file to which standard input was written, if it is one of the inputs.
         allowed: whether FASTA of nucleotides, and of alignments, is accepted.
+        exclude: patterns of files in folders and globs that are left out.
     Returns:
         Sources, and one line for each skipped file of an input folder, with the reason.
     Raises:
         InputError: no file matches, or an input is named twice, cannot be read, or looks like
-            nucleotides or an alignment.
+            nucleotides or an alignment; or a pattern matches no file.
     """
     named: list[Named] = []
+    in_folders: set[str] = set()
+    exclusion = Exclusion(exclude)
     passed_over: list[str] = []
     texts = list(listed(inputs))
     refuse_unreachable_inputs(texts)
     for text in texts:
         found, others = expand(text, format)
-        named += found
-        passed_over += others
+        kept, left_out = exclusion.kept(text, found)
+        named += kept
+        passed_over += others + left_out
+        if found_in(text, found):
+            in_folders.update(url for url, _ in kept)
+    exclusion.refuse_unused()
     seen: set[str] = set()
     for url, _ in named:
         key = url if is_url(url) or url == "-" else os.path.realpath(url)
@@ -86,10 +96,14 @@ def find_sources(
 
     def source_of(input_and_listing: Named) -> Source:
         url, info = input_and_listing
-        source, head = _source(url, names[url], format, spool, info)
-        if source.format == "fasta":
-            refuse_other_letters(source, head, allowed)
-        return source
+        found = url in in_folders
+        try:
+            source, head = _source(url, names[url], format, spool, info)
+            if source.format == "fasta":
+                refuse_other_letters(source, head, allowed)
+        except InputError as error:
+            raise with_exclude(error, url, found=found) from error
+        return replace(source, found=found)
 
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:
         return list(threads.map(source_of, named)), passed_over

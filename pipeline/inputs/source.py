@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 Compression = Literal["none", "gzip", "zstd", "xz", "bzip2"]
@@ -18,6 +18,7 @@ class Source:
     format: a key of FORMATS.
     fingerprint: text that changes when the file changes. It is made without reading the file.
     piece: PIECE_BYTES of the process that planned the build, the size of a hashed piece in bytes.
+    found: whether the file was found in a folder or by a glob, so that --exclude can leave it out.
     """
 
     url: str
@@ -27,6 +28,7 @@ class Source:
     format: str
     compression: Compression
     piece: int
+    found: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

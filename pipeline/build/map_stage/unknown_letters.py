@@ -11,6 +11,7 @@ from typing import Final
 from pipeline.build.build_plan import Plan
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import MapResult
+from pipeline.inputs.exclude import with_exclude
 from schemas.errors import InputError
 
 _WARN_SHARE: Final = 0.05
@@ -37,12 +38,13 @@ def unknown_letter_warnings(
     for source, total, count in zip(planned.sources, letters, unknown, strict=True):
         share = f"{count / max(1, total):.0%} of its letters are outside the vocabulary"
         if count > _REFUSE_SHARE * total and options.on_invalid is None:
-            raise InputError(
+            refusal = InputError(
                 f"{share}: is this a file of qualities, a table, or another alphabet? To read the "
                 "file anyway, give --on-invalid unk; to skip records with such letters, give "
                 "--on-invalid skip",
                 source=source.url,
             )
+            raise with_exclude(refusal, source.url, found=source.found)
         if count > _WARN_SHARE * total:
             fate = (
                 "their records are left out"

@@ -1,0 +1,108 @@
+"""Leave out files of input folders and globs (--exclude), as in the simplest form of .gitignore."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+from pipeline.inputs.expand import Named
+from pipeline.inputs.file_names import some_names
+from pipeline.storage.urls import is_url
+from schemas.errors import InputError
+
+
+class Exclusion:
+    """Files that the user leaves out.
+
+    A pattern is compared with the last parts of a path below the input folder: `*.dna.fa` with file
+    names, `old/*.fa` with the last folder and the file name. A pattern that matches a folder leaves
+    out all files below it. A pattern that begins with a slash is compared with the whole path.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._unused: Final = dict.fromkeys(patterns)
+        self._patterns: Final = patterns
+
+    def kept(self, text: str, found: list[Named]) -> tuple[list[Named], list[str]]:
+        """Return the files to read, and a line about those that are left out, if there are any.
+
+        Args:
+            text: input as the user named it. If this is a file, it is never left out.
+            found: files of this input.
+        Raises:
+            InputError: no file remains.
+        """
+        if not self._patterns or not found_in(text, found):
+            return found, []
+        root = _root(text)
+        kept: list[Named] = []
+        left_out: list[str] = []
+        for url, listing in found:
+            below = _below(root, url)
+            if self._matches(below):
+                left_out.append(below)
+            else:
+                kept.append((url, listing))
+        if not kept:
+            raise InputError("--exclude leaves out every sequence file", source=text)
+        return kept, [f"{text}: {some_names('', left_out)}: --exclude"] if left_out else []
+
+    def _matches(self, below: str) -> bool:
+        path = PurePosixPath("/", below)
+        matching = [
+            pattern
+            for pattern in self._patterns
+            if any(place.match(pattern) for place in (path, *path.parents[:-1]))
+        ]
+        for pattern in matching:
+            self._unused.pop(pattern, None)
+        return bool(matching)
+
+    def refuse_unused(self) -> None:
+        """Refuse a pattern that left out no file, because it is probably misspelt.
+
+        Raises:
+            InputError: a pattern matched no file of a folder or glob.
+        """
+        for pattern in self._unused:
+            raise InputError(
+                "matches no sequence file of the input folders and globs (files that are named "
+                "themselves are always read)",
+                source=f"--exclude {shlex.quote(pattern)}",
+            )
+
+
+def found_in(text: str, found: Sequence[Named]) -> bool:
+    """Whether an input is a folder or a glob, and not the name of a file."""
+    return [url for url, _ in found] != [text]
+
+
+def with_exclude(error: InputError, url: str, *, found: bool) -> InputError:
+    """Add to an error about a file's content that --exclude leaves out this file.
+
+    Args:
+        found: whether the file was found in a folder or by a glob.
+    """
+    if not found or error.source != url or isinstance(error.__cause__, OSError):
+        return error
+    name = shlex.quote(glob.escape(PurePosixPath(url).name))
+    remedy = f"{error.message}; to leave this file out, give --exclude {name}"
+    return type(error)(remedy, source=error.source, line=error.line)
+
+
+def _root(text: str) -> str:
+    """Return a folder, or the part of a glob before the first folder or name with a wildcard."""
+    parts = text.rstrip("/").split("/")
+    wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    return "/".join(parts[:wild]) or text[: text.startswith("/")]
+
+
+def _below(root: str, url: str) -> str:
+    """Return the path of a file below a folder."""
+    if is_url(url):
+        return url.removeprefix(root).lstrip("/")
+    return os.path.relpath(url, root or os.curdir)

@@ -1,0 +1,135 @@
+"""--exclude leaves out files of input folders and globs, and errors about such files name it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.build.build_plan import plan, plan_digest
+from pipeline.build.options import PreprocessOptions
+from pipeline.inputs.find import find_sources
+from schemas.errors import InputError
+from tests.helpers.data.corpus import digest
+from tests.helpers.processes.command_line import Run
+
+PROTEINS = b">a\nMKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ\n>b\nMKVLAWQRE\n"
+DNA = b">chr1\n" + b"ACGTTGCA" * 99 + b"\n"
+FILES = ("x.fa", "y.fa", "old/x.fa", "sub/z.fa", "sub/old/w.fa")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in FILES:
+        file = tmp_path / "in" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(PROTEINS.replace(b">", b">" + name.encode()))
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "kept"),
+    [
+        (("x.fa",), ("sub/old/w.fa", "sub/z.fa", "y.fa")),
+        (("/x.fa",), ("old/x.fa", "sub/old/w.fa", "sub/z.fa", "y.fa")),
+        (("old",), ("sub/z.fa", "x.fa", "y.fa")),
+        (("old/",), ("sub/z.fa", "x.fa", "y.fa")),
+        (("/old",), ("sub/old/w.fa", "sub/z.fa", "x.fa", "y.fa")),
+        (("sub/*.fa",), ("old/x.fa", "sub/old/w.fa", "x.fa", "y.fa")),
+        (("[xy].fa", "w*"), ("sub/z.fa",)),
+    ],
+)
+def test_a_pattern_matches_the_last_parts_of_a_path_below_the_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, patterns: tuple[str, ...], kept: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(folder)
+    # the folder's own name never matches
+    for named in (str(folder), f"{folder}/", "../in", ".", f"file://{folder}"):
+        found, skipped = find_sources(
+            (named,), "auto", spool=None, exclude=(*patterns, *patterns[:1])
+        )
+        root = f"file://{folder}" if "://" in named else named
+        names = sorted(
+            source.url.removeprefix(f"{root.rstrip('/')}/").removeprefix("./") for source in found
+        )
+        assert names == list(kept)
+        assert sum("--exclude" in line for line in skipped) == 1
+
+
+def test_a_glob_is_filtered_but_a_file_that_is_named_itself_is_not(folder: Path) -> None:
+    found, _ = find_sources((f"{folder}/**/*.fa",), "auto", spool=None, exclude=("old", "x.fa"))
+    assert [source.name for source in found] == ["sub/z.fa", "y.fa"]
+    named = (f"{folder}/z.fa", f"{folder}/sub")
+    (folder / "z.fa").write_bytes(PROTEINS)
+    found, _ = find_sources(named, "auto", spool=None, exclude=("z.fa",))
+    assert [source.name for source in found] == ["z.fa", "sub/old/w.fa"]
+
+
+def test_an_excluded_file_does_not_change_the_dataset_of_the_others(
+    run: Run, tmp_path: Path, folder: Path
+) -> None:
+    others = [folder / name for name in FILES if name != "old/x.fa"]
+    assert run("preprocess", *sorted(others), "--out", tmp_path / "named").returncode == 0
+    done = run("preprocess", folder, "--exclude", "old/x.fa", "--out", tmp_path / "found")
+    assert done.returncode == 0, done.stderr
+    assert f"skipped {folder}: old/x.fa: --exclude" in done.stderr
+    assert digest(tmp_path / "found") == digest(tmp_path / "named")
+
+
+def test_the_same_files_have_the_same_plan_whether_found_or_named(folder: Path) -> None:
+    digests = set()
+    named = ("old", "old/*", "[os]*/x.fa", "old/x.fa")
+    for name, exclude in ((".", ("[wyz].fa", "/x.fa")), *((name, ()) for name in named)):
+        options = PreprocessOptions(inputs=(f"{folder}/{name}",), out="x", exclude=exclude)
+        digests.add(plan_digest(options, plan(options)))
+    assert len(digests) == 1
+
+
+def test_a_pattern_that_excludes_nothing_or_everything_is_an_error(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"--exclude '\*.dna': matches no sequence file"):
+        find_sources((str(folder),), "auto", spool=None, exclude=("x.fa", "*.dna"))
+    with pytest.raises(InputError, match=r"x\.fa: matches no sequence file"):
+        find_sources((f"{folder}/x.fa",), "auto", spool=None, exclude=("x.fa",))
+    with pytest.raises(InputError, match="--exclude leaves out every sequence file"):
+        find_sources((str(folder),), "auto", spool=None, exclude=("*.fa",))
+
+
+def test_an_empty_pattern_is_refused(run: Run, tmp_path: Path, folder: Path) -> None:
+    done = run("preprocess", folder, "--out", tmp_path / "out", "--exclude", "/")
+    assert done.returncode == 2
+    assert "--exclude '/' is no pattern" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [DNA, b"no FASTA\n", b">a\n", b">a\n" + b"1" * 99 + b"\n", b">a\nMKT\x00\n"],
+    ids=["nucleotides", "text", "no residue", "unknown letters", "binary"],
+)
+def test_an_error_about_a_file_of_a_folder_names_exclude(
+    run: Run, tmp_path: Path, folder: Path, content: bytes
+) -> None:
+    odd = folder / "sub" / "an [odd].fa"
+    odd.write_bytes(content)
+    words = ("--out", tmp_path / "out")
+    remedy = "; to leave this file out, give --exclude 'an [[]odd].fa'\n"
+    for named in (folder, f"{folder}/*/a*.fa"):
+        done = run("preprocess", named, *words)
+        assert done.returncode == 1
+        assert done.stderr.endswith(remedy)
+    assert "--exclude" not in run("preprocess", odd, *words).stderr
+    done = run("preprocess", folder, *words, "--exclude", "an [[]odd].fa")
+    assert done.returncode == 0, done.stderr
+
+
+def test_stats_and_plan_tasks_leave_out_files_too(run: Run, tmp_path: Path, folder: Path) -> None:
+    done = run("stats", folder, "--exclude", "[xyw].fa")
+    assert "2 input records" in done.stdout, done.stderr
+    out = tmp_path / "out"
+    assert run("plan-tasks", folder, "--out", out, "--exclude", "[xyw].fa").returncode == 0
+    for stage in ("map", "reduce"):
+        assert run("run-task", out, "--stage", stage, "--index", "0").returncode == 0
+    done = run("commit", out)
+    assert "records in  2" in done.stdout, done.stderr
+    refused = run("stats", out, "--exclude", "x.fa")
+    assert refused.returncode == 2
+    assert "--exclude is for raw sequences only" in refused.stderr
