@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from pipeline.inputs.composition import LOOK_BYTES, refuse_other_letters
+from pipeline.inputs.composition.first_letters import LOOK_BYTES, refuse_other_letters
 from pipeline.inputs.decompress import detect
 from pipeline.inputs.exclude import Exclusion, found_in, with_exclude
 from pipeline.inputs.expand import Named, expand, listed, special

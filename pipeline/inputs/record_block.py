@@ -37,6 +37,11 @@ class RecordBlock:
     def __len__(self) -> int:
         return int(self.ends.size)
 
+    def id(self, record: int) -> str:
+        """Return the id of a record of this block."""
+        begin = int(self.id_ends[record - 1]) if record else 0
+        return bytes(self.ids[begin : self.id_ends[record]]).decode("utf-8", "backslashreplace")
+
 
 Blocks = Generator[tuple[RecordBlock, list[str]], None, None]
 """Iterator over pairs of a block and a list of content hashes.

@@ -29,7 +29,7 @@ from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, create_s
 from pipeline.build.spill.spill_kernel import pack
 from pipeline.build.task_results import MapResult
 from pipeline.build.tasks import MapTask, OnBytes
-from pipeline.inputs.composition import refuse_other_tokens
+from pipeline.inputs.composition.block_tokens import refuse_other_tokens
 from pipeline.inputs.error_location import first_unknown
 from pipeline.inputs.formats.registry import FORMATS
 from pipeline.inputs.record_block import Blocks, RecordBlock
@@ -59,8 +59,8 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
         for block, hashed in blocks:
             pieces += hashed
             if len(block):
-                if not records and task.source.format != "fasta":  # planning checks FASTA
-                    refuse_other_tokens(task.source, block, task.allowed)
+                first = not records and not task.begin
+                refuse_other_tokens(task.source, block, task.allowed, first=first)
                 _refuse_unknown(task, block)
                 _write(spill, block, records, task)
                 records += len(block)
@@ -115,11 +115,8 @@ def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
             source=task.source.url,
             line=line,
         )
-    name = bytes(
-        block.ids[block.id_ends[first - 1] if first else 0 : block.id_ends[first]]
-    ).decode()
     raise InputError(
-        f"record {offset} ({name}) has a letter outside the vocabulary; "
+        f"record {offset} ({block.id(first)}) has a letter outside the vocabulary; "
         "--on-invalid unk reads it as <unk>",
         source=task.source.url,
     )

@@ -26,7 +26,7 @@ from pipeline.build.options import DatasetOptions
 from pipeline.build.progress import Reporter
 from pipeline.build.tasks import MapTask, OnBytes
 from pipeline.executors.processes import cores
-from pipeline.inputs.composition import other_tokens
+from pipeline.inputs.composition.block_tokens import other_tokens
 from pipeline.inputs.record_block import RecordBlock
 from pipeline.inputs.source import NOTHING_ELSE, Source
 from pipeline.storage.open_folder import folder_of
@@ -123,17 +123,20 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             options=options,
             work=folder_of(Path()),
         )
-        found = _read_range(task, source, on_bytes)
-        with lock:
-            for warning in found.warnings:
-                progress.note(f"warning: {warning}")
-        return found
+        return _read_range(task, source, on_bytes)
 
     with ThreadPoolExecutor(cores()) as threads:
         try:
-            return _joined(list(threads.map(read, range(len(planned.ranges)))))
+            found = list(threads.map(read, range(len(planned.ranges))))
         finally:
             stopped.set()  # after an error, stop the other threads early
+    first_warnings: dict[int, str] = {}  # by input: all ranges of a genome have a warning
+    for (source, _, _), part in zip(planned.ranges, found, strict=True):
+        for warning in part.warnings:
+            first_warnings.setdefault(source, warning)
+    for warning in first_warnings.values():
+        progress.note(f"warning: {warning}")
+    return replace(_joined(found), warnings=tuple(first_warnings.values()))
 
 
 def _read_range(task: MapTask, index: int, on_bytes: OnBytes) -> ReadRecords:
@@ -142,8 +145,9 @@ def _read_range(task: MapTask, index: int, on_bytes: OnBytes) -> ReadRecords:
     warnings: tuple[str, ...] = ()
     with closing(record_blocks(task, on_bytes)) as blocks:
         for block, _ in blocks:
-            if task.begin == 0 and not found and len(block):
-                said = other_tokens(task.source, block, NOTHING_ELSE)
+            if len(block) and not warnings:
+                first = task.begin == 0 and not found
+                said = other_tokens(task.source, block, NOTHING_ELSE, first=first)
                 if said is not None:
                     warnings = (f"{_shown(task.source)}: {said.warning}",)
             found.append(_read_block(block, index, task.options))
@@ -184,5 +188,4 @@ def _joined(found: list[ReadRecords]) -> ReadRecords:
         letters=np.sum([part.letters for part in parts], axis=0),
         unknown_records=sum(part.unknown_records for part in parts),
         unknown_residues=sum(part.unknown_residues for part in parts),
-        warnings=tuple(warning for part in parts for warning in part.warnings),
     )
