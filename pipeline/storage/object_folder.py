@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 from pipeline.storage.atomic_write import Finisher, HashingWriter, WholeWrites, finish_by
@@ -71,7 +71,9 @@ class ObjectFolder:
         self, name: str, *, durable: bool = True, finisher: Finisher | None = None
     ) -> Iterator[HashingWriter]:
         with self._spool_errors(name):
-            file = tempfile.NamedTemporaryFile(prefix="thdpack-", buffering=0)  # noqa: SIM115 (`finish` closes the file)
+            # fsspec derives the object's content type, such as text/html, from the file's suffix
+            suffix = PurePosixPath(name).suffix
+            file = tempfile.NamedTemporaryFile(prefix="thdpack-", suffix=suffix, buffering=0)  # noqa: SIM115 (`finish` closes the file)
             writer = HashingWriter(cast(BinaryIO, WholeWrites(file)))
             try:
                 yield writer

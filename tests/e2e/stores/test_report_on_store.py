@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.processes.command_line import Run
-from tests.helpers.stores.object_store import ObjectStore, objects
+from tests.helpers.stores.object_store import ObjectStore, client, objects
 
 OPTIONS = ("--capacity", "1024", "--max-seq-len", "512")
 
@@ -27,6 +27,12 @@ def test_reports_are_uploaded(
     assert json.loads(found["r.json"])["records"] == 700
     tables = {name.removeprefix("tables/") for name in found if name.startswith("tables/")}
     assert tables == {path.name for path in (tmp_path / "csv").iterdir()}
+    for name, kind in (
+        ("r.html", "text/html"),
+        ("r.json", "application/json"),
+        ("tables/summary.csv", "text/csv"),
+    ):
+        assert client().info(f"bucket/{name}")["ContentType"] == kind
 
 
 @pytest.mark.parametrize(
