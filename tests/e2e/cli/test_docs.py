@@ -104,6 +104,39 @@ def test_the_pre_training_quickstart_runs_from_s3_to_an_export(
     assert "done: runs/esm2-650m/export loads with" in capsys.readouterr().err
 
 
+NEEDED = {
+    "report": r"thdpack stats data/(?!\S+\.(?:fasta|fa))|thdpack stats .*--html",
+    "s3": r"thdpack .*s3://",
+    "gcs": r"thdpack .*gs://",
+    "ray": r"thdpack .*--executor ray",
+    "train|gpu": r"(?:-m )?thdpack train ",
+    "hf": r"hf download|import .*\btransformers|from transformers import",
+}
+"""Regular expressions of the commands and code that need an extra."""
+INSTALLED_BY = {"report": "make stats", "train|gpu": "make train"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/tutorial.md", *(page for page in PAGES if re.search("quick|guides", page))],
+)
+def test_a_page_installs_the_extras_that_its_commands_need(page: str) -> None:
+    """A page installs an extra with pip or make, or it names the extra."""
+    text = (REPO / page).read_text()
+    shown = "\n".join(re.findall(r"^(?:    |\$ )(.*)", text.replace("\\\n", " "), re.MULTILINE))
+    shown += "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    needed = {extra for extra, commands in NEEDED.items() if re.search(commands, shown)}
+    missing = {
+        extra
+        for extra in needed
+        if not re.search(rf"pip install -e '\.\[(?:\w+,)*(?:{extra})(?:,\w+)*\]'", text)
+        and INSTALLED_BY.get(extra, "no command") not in text
+        and not re.search(rf"extras? `(?:{extra})`", text)
+    }
+    assert not missing
+    assert needed
+
+
 def pattern(output: str) -> str:
     """Return a regular expression that matches the output that a page shows.
 
