@@ -52,6 +52,24 @@ def test_a_few_percent_of_unknown_letters_are_a_warning_and_one_percent_is_not(
         assert ("of its letters are outside the vocabulary" in done.stderr) is warned
 
 
+def test_records_that_differ_only_in_unknown_letters_are_duplicates(
+    run: Run, tmp_path: Path
+) -> None:
+    """docs/guides/data.md says so. Gaps are in the vocabulary."""
+    path = tmp_path / "x.fasta"
+    path.write_text("".join(f">{letter}\nMKTAY{letter}IAKQRQ\n" for letter in "J*1-.X"))
+    statuses = {}
+    for option in ("unk", "skip"):
+        out = tmp_path / option
+        assert run("preprocess", path, "--out", out, "--on-invalid", option).returncode == 0
+        statuses[option] = [row["status"] for row in read_records(out)]
+    kept = ["kept"] * 3
+    assert statuses == {
+        "unk": ["kept", "duplicate", "duplicate", *kept],
+        "skip": ["invalid"] * 3 + kept,
+    }
+
+
 def test_unknown_letters_are_counted_over_all_tasks_of_a_file(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.fasta"
     path.write_bytes(
