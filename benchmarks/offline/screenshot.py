@@ -61,8 +61,8 @@ def main(options: Options) -> None:
     picture = Image.open(io.BytesIO(drawn)).convert("RGB")
     if options.height:
         picture = picture.crop((0, 0, picture.width, min(options.height, picture.height)))
-    # 256 colours are enough for flat areas and text, and make the file four times smaller
-    picture.quantize(256, dither=Image.Dither.NONE).save(options.picture, optimize=True)
+    # 128 colours are enough for flat areas and text, and make the file four times smaller
+    picture.quantize(128, dither=Image.Dither.NONE).save(options.picture, optimize=True)
 
 
 if __name__ == "__main__":
