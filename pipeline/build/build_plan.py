@@ -132,7 +132,7 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
         options.format,
         spool=spool,
         allowed=options.allowed,
-        exclude=options.exclude,
+        ignore=options.ignore,
     )
     size = task_bytes(sources)
     ranges = [

@@ -170,7 +170,7 @@ class PreprocessOptions(DatasetOptions, _Places):
     allow_alignment: bool = False
     """Read inputs that look like an alignment, and treat gaps as letters. Without this option, such
     an input is an error."""
-    exclude: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
     """Leave out files of input folders and globs whose name or folder matches GLOB, such as
     '*.dna.fa' or old/."""
     dry_run: bool = False
@@ -185,9 +185,9 @@ class PreprocessOptions(DatasetOptions, _Places):
                 f"--memory {self.memory} is less than one task needs: "
                 f"give at least {_LEAST_MEMORY >> 20}M"
             )
-        for pattern in self.exclude:
+        for pattern in self.ignore:
             if not pattern.strip("./"):
-                raise ValueError(f"--exclude {pattern!r} is no pattern: give a name or '*.dna.fa'")
+                raise ValueError(f"--ignore {pattern!r} is no pattern: give a name or '*.dna.fa'")
         if self.ray_address is not None and self.executor != "ray":
             raise ValueError("--ray-address is given without --executor ray")
         if self.ray_address is not None and self.memory is not None:

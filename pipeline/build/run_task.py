@@ -20,8 +20,8 @@ from pipeline.build.tasks import (
 )
 from pipeline.build.verify.check_shards import check_files
 from pipeline.inputs.content_hash import hash_range
-from pipeline.inputs.exclude import with_exclude
 from pipeline.inputs.find import unchanged
+from pipeline.inputs.ignore import with_ignore
 from pipeline.storage.folder import Folder
 from schemas.errors import BuildError, InputError
 
@@ -49,7 +49,7 @@ def run_once(
     except InputError as error:
         if not isinstance(task, MapTask):
             raise
-        raise with_exclude(error, task.source.url, found=task.source.found) from error
+        raise with_ignore(error, task.source.url, found=task.source.found) from error
     except FileNotFoundError as error:
         raise BuildError(
             f"{task.name}: {error.filename} is gone, or this machine does not see it; "

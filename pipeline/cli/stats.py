@@ -22,7 +22,7 @@ def run_stats(options: StatsOptions) -> int:
         raise UsageError(f"name a dataset, two datasets to compare, or sequence files{hint}")
     given = {
         name: value
-        for name in ("capacity", "max_seq_len", "long", "exclude")
+        for name in ("capacity", "max_seq_len", "long", "ignore")
         if (value := getattr(options, name)) not in (None, ())
     }
     if given and all(is_dataset(name) for name in options.inputs):

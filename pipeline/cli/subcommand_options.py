@@ -34,7 +34,7 @@ _STATS_INPUTS_HELP = (
 )
 
 
-Exclude = Annotated[
+Ignore = Annotated[
     tyro.conf.UseAppendAction[tuple[str, ...]],
     tyro.conf.arg(metavar="GLOB"),
 ]
@@ -56,7 +56,7 @@ class PreprocessArguments(PreprocessOptions):
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)
     ]
     out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
-    exclude: Exclude = ()
+    ignore: Ignore = ()
 
 
 class PlanTasksArguments(PreprocessArguments):
@@ -220,7 +220,7 @@ class StatsOptions:
     long: Optional[Literal["truncate", "split", "drop"]] = None  # noqa: UP045
     """Only for raw sequences: treatment of records that are longer than --max-seq-len in the
     predicted build. Default: truncate."""
-    exclude: Exclude = ()
+    ignore: Ignore = ()
     """Only for raw sequences: leave out files of folders and globs whose name or folder matches
     GLOB."""
 

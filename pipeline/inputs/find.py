@@ -13,10 +13,10 @@ from typing import Any, Final, cast
 
 from pipeline.inputs.composition.first_letters import LOOK_BYTES, refuse_other_letters
 from pipeline.inputs.decompress import detect
-from pipeline.inputs.exclude import Exclusion, found_in, with_exclude
 from pipeline.inputs.expand import Named, expand, listed, special
 from pipeline.inputs.file_names import as_text, suffix
 from pipeline.inputs.formats.registry import FORMATS, Format, recognised
+from pipeline.inputs.ignore import IgnoredFiles, found_in, with_ignore
 from pipeline.inputs.source import ANYTHING, Allowed, Source
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
@@ -47,7 +47,7 @@ def find_sources(
     *,
     spool: str | None,
     allowed: Allowed = ANYTHING,
-    exclude: Sequence[str] = (),
+    ignore: Sequence[str] = (),
 ) -> tuple[list[Source], list[str]]:
     """Return the inputs in the order of the command line, and those of a folder in byte order.
 
@@ -56,7 +56,7 @@ def find_sources(
         format: format of all inputs. `auto` detects each file's format.
         spool: file to which standard input was written, if it is one of the inputs.
         allowed: whether FASTA of nucleotides, and of alignments, is accepted.
-        exclude: patterns of files in folders and globs that are left out.
+        ignore: patterns of files in folders and globs that are left out.
     Returns:
         Sources, and one line for each skipped file of an input folder, with the reason.
     Raises:
@@ -65,18 +65,18 @@ def find_sources(
     """
     named: list[Named] = []
     in_folders: set[str] = set()
-    exclusion = Exclusion(exclude)
+    ignored = IgnoredFiles(ignore)
     passed_over: list[str] = []
     texts = list(listed(inputs))
     refuse_unreachable_inputs(texts)
     for text in texts:
         found, others = expand(text, format)
-        kept, left_out = exclusion.kept(text, found)
+        kept, left_out = ignored.kept(text, found)
         named += kept
         passed_over += others + left_out
         if found_in(text, found):
             in_folders.update(url for url, _ in kept)
-    exclusion.refuse_unused()
+    ignored.refuse_unused()
     seen: set[str] = set()
     for url, _ in named:
         key = url if is_url(url) or url == "-" else os.path.realpath(url)
@@ -102,7 +102,7 @@ def find_sources(
             if source.format == "fasta":
                 refuse_other_letters(source, head, allowed)
         except InputError as error:
-            raise with_exclude(error, url, found=found) from error
+            raise with_ignore(error, url, found=found) from error
         return replace(source, found=found)
 
     with ThreadPoolExecutor(AT_ONCE if any(is_url(url) for url, _ in named) else 1) as threads:

@@ -18,7 +18,7 @@ class Source:
     format: a key of FORMATS.
     fingerprint: text that changes when the file changes. It is made without reading the file.
     piece: PIECE_BYTES of the process that planned the build, the size of a hashed piece in bytes.
-    found: whether the file was found in a folder or by a glob, so that --exclude can leave it out.
+    found: whether the file was found in a folder or by a glob, so that --ignore can leave it out.
     """
 
     url: str

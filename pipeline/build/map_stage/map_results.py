@@ -20,7 +20,7 @@ from pipeline.build.task_results import HashResult, MapResult
 from pipeline.build.tasks import HashTask, Job, MapTask
 from pipeline.inputs.content_hash import content_hash
 from pipeline.inputs.error_location import no_residue
-from pipeline.inputs.exclude import with_exclude
+from pipeline.inputs.ignore import with_ignore
 from pipeline.inputs.source import Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.signed_json import read_signed, signed
@@ -101,7 +101,7 @@ def add_up_map_results(
         residues[s] += result.residues
     for i, source in enumerate(sources):
         if residues[i] == 0:
-            raise with_exclude(no_residue(source), source.url, found=source.found)
+            raise with_ignore(no_residue(source), source.url, found=source.found)
     inputs = input_entries(sources, [*maps, *hashes], results, records)
     return MapOutcome(
         build=build_digest(options, inputs),

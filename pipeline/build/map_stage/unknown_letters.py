@@ -11,7 +11,7 @@ from typing import Final
 from pipeline.build.build_plan import Plan
 from pipeline.build.options import DatasetOptions
 from pipeline.build.task_results import MapResult
-from pipeline.inputs.exclude import with_exclude
+from pipeline.inputs.ignore import with_ignore
 from schemas.errors import InputError
 
 _WARN_SHARE: Final = 0.05
@@ -44,7 +44,7 @@ def unknown_letter_warnings(
                 "--on-invalid skip",
                 source=source.url,
             )
-            raise with_exclude(refusal, source.url, found=source.found)
+            raise with_ignore(refusal, source.url, found=source.found)
         if count > _WARN_SHARE * total:
             fate = (
                 "their records are left out"

@@ -24,7 +24,7 @@ from pipeline.build.reduce_stage.deduplicate import (
     mark_duplicates,
 )
 from pipeline.inputs.error_location import no_residue, stdin_named
-from pipeline.inputs.exclude import with_exclude
+from pipeline.inputs.ignore import with_ignore
 from pipeline.report.gather.assemble import Facts, PackedSplit, assemble, settings_of, together
 from pipeline.report.gather.compare import Side
 from pipeline.report.gather.lengths import Counted, sequences_of
@@ -55,7 +55,7 @@ def sequences_side(options: PreprocessOptions, progress: Reporter) -> Side:
             records = read_records(planned, options.of_dataset, progress)
             for i, source in enumerate(planned.sources):
                 if not records.residues[records.source == i].any():
-                    raise with_exclude(no_residue(source), source.url, found=source.found)
+                    raise with_ignore(no_residue(source), source.url, found=source.found)
     return Side(_report(records, planned, options), records.hashes, records.residues)
 
 

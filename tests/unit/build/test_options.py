@@ -40,7 +40,7 @@ def test_shape_contains_exactly_the_options_that_change_bytes() -> None:
     assert not {
         "inputs",
         "out",
-        "exclude",
+        "ignore",
         "workers",
         "memory",
         "scratch",

@@ -1,4 +1,4 @@
-"""Leave out files of input folders and globs (--exclude), as in the simplest form of .gitignore."""
+"""Leave out files of input folders and globs (--ignore), as in the simplest form of .gitignore."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.storage.urls import is_url
 from schemas.errors import InputError
 
 
-class Exclusion:
+class IgnoredFiles:
     """Files that the user leaves out.
 
     A pattern is compared with the last parts of a path below the input folder: `*.dna.fa` with file
@@ -48,8 +48,8 @@ class Exclusion:
             else:
                 kept.append((url, listing))
         if not kept:
-            raise InputError("--exclude leaves out every sequence file", source=text)
-        return kept, [f"{text}: {some_names('', left_out)}: --exclude"] if left_out else []
+            raise InputError("--ignore leaves out every sequence file", source=text)
+        return kept, [f"{text}: {some_names('', left_out)}: --ignore"] if left_out else []
 
     def _matches(self, below: str) -> bool:
         path = PurePosixPath("/", below)
@@ -72,7 +72,7 @@ class Exclusion:
             raise InputError(
                 "matches no sequence file of the input folders and globs (files that are named "
                 "themselves are always read)",
-                source=f"--exclude {shlex.quote(pattern)}",
+                source=f"--ignore {shlex.quote(pattern)}",
             )
 
 
@@ -81,8 +81,8 @@ def found_in(text: str, found: Sequence[Named]) -> bool:
     return [url for url, _ in found] != [text]
 
 
-def with_exclude(error: InputError, url: str, *, found: bool) -> InputError:
-    """Add to an error about a file's content that --exclude leaves out this file.
+def with_ignore(error: InputError, url: str, *, found: bool) -> InputError:
+    """Add to an error about a file's content that --ignore leaves out this file.
 
     Args:
         found: whether the file was found in a folder or by a glob.
@@ -90,7 +90,7 @@ def with_exclude(error: InputError, url: str, *, found: bool) -> InputError:
     if not found or error.source != url or isinstance(error.__cause__, OSError):
         return error
     name = shlex.quote(glob.escape(PurePosixPath(url).name))
-    remedy = f"{error.message}; to leave this file out, give --exclude {name}"
+    remedy = f"{error.message}; to leave this file out, give --ignore {name}"
     return type(error)(remedy, source=error.source, line=error.line)
 
 

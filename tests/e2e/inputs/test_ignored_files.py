@@ -1,4 +1,4 @@
-"""--exclude leaves out files of input folders and globs, and errors about such files name it."""
+"""--ignore leaves out files of input folders and globs, and errors about such files name it."""
 
 from __future__ import annotations
 
@@ -46,58 +46,58 @@ def test_a_pattern_matches_the_last_parts_of_a_path_below_the_folder(
     # the folder's own name never matches
     for named in (str(folder), f"{folder}/", "../in", ".", f"file://{folder}"):
         found, skipped = find_sources(
-            (named,), "auto", spool=None, exclude=(*patterns, *patterns[:1])
+            (named,), "auto", spool=None, ignore=(*patterns, *patterns[:1])
         )
         root = f"file://{folder}" if "://" in named else named
         names = sorted(
             source.url.removeprefix(f"{root.rstrip('/')}/").removeprefix("./") for source in found
         )
         assert names == list(kept)
-        assert sum("--exclude" in line for line in skipped) == 1
+        assert sum("--ignore" in line for line in skipped) == 1
 
 
 def test_a_glob_is_filtered_but_a_file_that_is_named_itself_is_not(folder: Path) -> None:
-    found, _ = find_sources((f"{folder}/**/*.fa",), "auto", spool=None, exclude=("old", "x.fa"))
+    found, _ = find_sources((f"{folder}/**/*.fa",), "auto", spool=None, ignore=("old", "x.fa"))
     assert [source.name for source in found] == ["sub/z.fa", "y.fa"]
     named = (f"{folder}/z.fa", f"{folder}/sub")
     (folder / "z.fa").write_bytes(PROTEINS)
-    found, _ = find_sources(named, "auto", spool=None, exclude=("z.fa",))
+    found, _ = find_sources(named, "auto", spool=None, ignore=("z.fa",))
     assert [source.name for source in found] == ["z.fa", "sub/old/w.fa"]
 
 
-def test_an_excluded_file_does_not_change_the_dataset_of_the_others(
+def test_an_ignored_file_does_not_change_the_dataset_of_the_others(
     run: Run, tmp_path: Path, folder: Path
 ) -> None:
     others = [folder / name for name in FILES if name != "old/x.fa"]
     assert run("preprocess", *sorted(others), "--out", tmp_path / "named").returncode == 0
-    done = run("preprocess", folder, "--exclude", "old/x.fa", "--out", tmp_path / "found")
+    done = run("preprocess", folder, "--ignore", "old/x.fa", "--out", tmp_path / "found")
     assert done.returncode == 0, done.stderr
-    assert f"skipped {folder}: old/x.fa: --exclude" in done.stderr
+    assert f"skipped {folder}: old/x.fa: --ignore" in done.stderr
     assert digest(tmp_path / "found") == digest(tmp_path / "named")
 
 
 def test_the_same_files_have_the_same_plan_whether_found_or_named(folder: Path) -> None:
     digests = set()
     named = ("old", "old/*", "[os]*/x.fa", "old/x.fa")
-    for name, exclude in ((".", ("[wyz].fa", "/x.fa")), *((name, ()) for name in named)):
-        options = PreprocessOptions(inputs=(f"{folder}/{name}",), out="x", exclude=exclude)
+    for name, ignore in ((".", ("[wyz].fa", "/x.fa")), *((name, ()) for name in named)):
+        options = PreprocessOptions(inputs=(f"{folder}/{name}",), out="x", ignore=ignore)
         digests.add(plan_digest(options, plan(options)))
     assert len(digests) == 1
 
 
-def test_a_pattern_that_excludes_nothing_or_everything_is_an_error(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"--exclude '\*.dna': matches no sequence file"):
-        find_sources((str(folder),), "auto", spool=None, exclude=("x.fa", "*.dna"))
+def test_a_pattern_that_ignores_nothing_or_everything_is_an_error(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"--ignore '\*.dna': matches no sequence file"):
+        find_sources((str(folder),), "auto", spool=None, ignore=("x.fa", "*.dna"))
     with pytest.raises(InputError, match=r"x\.fa: matches no sequence file"):
-        find_sources((f"{folder}/x.fa",), "auto", spool=None, exclude=("x.fa",))
-    with pytest.raises(InputError, match="--exclude leaves out every sequence file"):
-        find_sources((str(folder),), "auto", spool=None, exclude=("*.fa",))
+        find_sources((f"{folder}/x.fa",), "auto", spool=None, ignore=("x.fa",))
+    with pytest.raises(InputError, match="--ignore leaves out every sequence file"):
+        find_sources((str(folder),), "auto", spool=None, ignore=("*.fa",))
 
 
 def test_an_empty_pattern_is_refused(run: Run, tmp_path: Path, folder: Path) -> None:
-    done = run("preprocess", folder, "--out", tmp_path / "out", "--exclude", "/")
+    done = run("preprocess", folder, "--out", tmp_path / "out", "--ignore", "/")
     assert done.returncode == 2
-    assert "--exclude '/' is no pattern" in " ".join(done.stderr.split())
+    assert "--ignore '/' is no pattern" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -105,31 +105,31 @@ def test_an_empty_pattern_is_refused(run: Run, tmp_path: Path, folder: Path) -> 
     [DNA, b"no FASTA\n", b">a\n", b">a\n" + b"1" * 99 + b"\n", b">a\nMKT\x00\n"],
     ids=["nucleotides", "text", "no residue", "unknown letters", "binary"],
 )
-def test_an_error_about_a_file_of_a_folder_names_exclude(
+def test_an_error_about_a_file_of_a_folder_names_ignore(
     run: Run, tmp_path: Path, folder: Path, content: bytes
 ) -> None:
     odd = folder / "sub" / "an [odd].fa"
     odd.write_bytes(content)
     words = ("--out", tmp_path / "out")
-    remedy = "; to leave this file out, give --exclude 'an [[]odd].fa'\n"
+    remedy = "; to leave this file out, give --ignore 'an [[]odd].fa'\n"
     for named in (folder, f"{folder}/*/a*.fa"):
         done = run("preprocess", named, *words)
         assert done.returncode == 1
         assert done.stderr.endswith(remedy)
-    assert "--exclude" not in run("preprocess", odd, *words).stderr
-    done = run("preprocess", folder, *words, "--exclude", "an [[]odd].fa")
+    assert "--ignore" not in run("preprocess", odd, *words).stderr
+    done = run("preprocess", folder, *words, "--ignore", "an [[]odd].fa")
     assert done.returncode == 0, done.stderr
 
 
 def test_stats_and_plan_tasks_leave_out_files_too(run: Run, tmp_path: Path, folder: Path) -> None:
-    done = run("stats", folder, "--exclude", "[xyw].fa")
+    done = run("stats", folder, "--ignore", "[xyw].fa")
     assert "2 input records" in done.stdout, done.stderr
     out = tmp_path / "out"
-    assert run("plan-tasks", folder, "--out", out, "--exclude", "[xyw].fa").returncode == 0
+    assert run("plan-tasks", folder, "--out", out, "--ignore", "[xyw].fa").returncode == 0
     for stage in ("map", "reduce"):
         assert run("run-task", out, "--stage", stage, "--index", "0").returncode == 0
     done = run("commit", out)
     assert "records in  2" in done.stdout, done.stderr
-    refused = run("stats", out, "--exclude", "x.fa")
+    refused = run("stats", out, "--ignore", "x.fa")
     assert refused.returncode == 2
-    assert "--exclude is for raw sequences only" in refused.stderr
+    assert "--ignore is for raw sequences only" in refused.stderr
