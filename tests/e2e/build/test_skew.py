@@ -23,7 +23,8 @@ LONG = "THDPACK_LONG" in os.environ
 BuildHere = Callable[..., Manifest]
 
 PROGRAM = """
-import resource, sys
+import sys
+from pathlib import Path
 import pipeline.build.build_dataset, pipeline.build.build_plan
 import pipeline.build.reduce_stage.spilled_records, pipeline.build.reduce_stage.write_records
 import pipeline.build.spill.spill_files, pipeline.inputs.find
@@ -43,7 +44,9 @@ if size:
 with reporter(as_json=True) as report:
     options = PreprocessOptions(inputs=(sys.argv[1],), out=sys.argv[2])
     pipeline.build.build_dataset.build(options, report)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+# The field ru_maxrss would be at least the memory of the process that started this one.
+lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+print(int(lines["VmHWM"].split()[0]) << 10)
 """
 LONGEST_SECONDS = 1200
 
