@@ -8,10 +8,10 @@ attends to all tokens of its own sequence. A pass is forward and backward, witho
 
 1. All rungs get the same weights, the same input and the same gradient of the output. Outputs and
 gradients are compared with those of plain torch in fp32. An error is ‖difference‖ / ‖reference‖.
-For the output error, ‖reference‖ is the norm of output minus input, because the layer adds its
-result to its input. The gradient error is the largest error among the gradients of the input and of
-all parameters. A bf16 rung fails if an error is more than twice the error of plain torch in bf16.
-An FP8 rung fails if an error is above FP8_LIMITS.
+The layer computes y = x + f(x). For the error of y, ‖reference‖ is therefore the norm of y − x. The
+gradient error is the largest error among the gradients of the input and of all parameters. A bf16
+rung fails if an error is more than twice the error of plain torch in bf16. An FP8 rung fails if an
+error is above FP8_LIMITS.
 2. In each of several rounds, CUDA events time each rung once. Results are medians over the rounds.
 
 trainer/monitoring/flops.py defines model FLOPs. If a rung fails, the other rungs are still measured

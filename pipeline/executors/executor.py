@@ -23,7 +23,7 @@ OutcomeOut = TypeVar("OutcomeOut", covariant=True)
 class Work(Protocol[TaskIn, OutcomeOut]):
     """Function that does one task.
 
-    durable: True to sync files for later tasks, because those may run on other machines.
+    durable: True to sync the files that later tasks read. Those tasks may run on other machines.
     """
 
     def __call__(self, task: TaskIn, on_bytes: OnBytes, *, durable: bool) -> OutcomeOut: ...

@@ -22,7 +22,8 @@ class ReaderOptions:
     """Number of ranks."""
     context_parallel: int = 1
     """Number of consecutive ranks that get the same buckets. These ranks form a group. If groups
-    have several ranks, r is the number of the group, and W is world_size / context_parallel."""
+    have several ranks, the group with number r of W = world_size / context_parallel groups reads
+    positions r, r + W, r + 2 W …"""
     buckets_per_step: int = 0
     """Number of buckets in one optimizer step, over all ranks: a multiple of W. 0 means W."""
     cache_dir: str | Path | None = None

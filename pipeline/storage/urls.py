@@ -31,14 +31,15 @@ _CHECKSUMS: Final = ("request_checksum_calculation", "response_checksum_validati
 """Settings of AWS's libraries. By default, checksums are added to uploads and checked in answers.
 
 Stores other than AWS's may compute another checksum or none, and then each request would fail. For
-such stores, checksums are used only where a request demands them. thdpack hashes all that it reads.
+such stores, checksums are used only where a request demands them. thdpack needs no checksums to
+detect damage, because it hashes all that it reads.
 """
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
 _PROFILE: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
 
 
 def version_tag_of(info: Mapping[str, Any]) -> str:
-    """Return a tag of an object's version: size and etag, or size and times without an etag.
+    """Return a tag of an object's version: size and etag. If there is no etag, use size and times.
 
     An etag is the same in a listing and in a store's answer about a single object. Times may
     differ: some stores use milliseconds in listings, but seconds in answers.
@@ -61,7 +62,7 @@ def is_url(path: str) -> bool:
     if (url := corrected_url(path)) is not None:
         raise InputError(
             f"a URL has a scheme in lower case and two slashes: write {url}",
-            source=url if holds_secret(url) else path,  # the error removes secrets of a URL
+            source=url if holds_secret(url) else path,  # only a correct URL is redacted
         )
     return "://" in path or path.startswith("simplecache::")
 
@@ -192,13 +193,13 @@ def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
     cause = error.__cause__
     status = (
         getattr(cause, "status", None) or getattr(cause, "status_code", None) or answer_of(error)[0]
-    )  # of aiohttp, Azure, AWS
+    )  # three attributes, for the errors of aiohttp, Azure and AWS
     return cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410)
 
 
 def answer_of(error: BaseException) -> tuple[int | None, str, str]:
     """Return HTTP status, code and message of the store's answer that caused an error of s3fs."""
-    response = getattr(error.__cause__, "response", None)  # of botocore
+    response = getattr(error.__cause__, "response", None)  # set by botocore
     if not isinstance(response, dict):
         return None, "", ""
     answer = response.get("Error", {})

@@ -5,8 +5,8 @@ A thread in each rank detects the failure:
 1. The threads of all ranks run a heartbeat: a small all-reduce on the CPU, every two seconds. The
    heartbeat fails if a process has died, and times out if a process hangs. A thread also watches
    the last vote, an all-reduce in each step (stop_signals.py). The vote often fails earlier. Votes
-   alone are not enough: in a captured step, a rank may wait for its GPU before it starts the next
-   vote.
+   alone are not enough: if the step is captured in a CUDA graph, a rank may wait for its GPU before
+   it starts the next vote.
 2. The first thread that sees a failure sets the key `alarm` in torchrun's store. All threads watch
    this key.
 3. Each thread sets a key of its own in the store, and waits a few seconds for the keys of all
@@ -50,7 +50,7 @@ class Watch:
 
     def __init__(self, store: Any, group: Any, rank: int, world_size: int) -> None:
         """Args:
-        store: key-value store of all ranks. Only this start of the job may use it.
+        store: key-value store of all ranks. Each start of the job needs a new store.
         group: gloo process group of all ranks, for the heartbeat only.
         """
         self._store, self._rank, self._world_size = store, rank, world_size
@@ -151,7 +151,7 @@ class Watch:
 
 
 class Heartbeat:
-    """A series of all-reduces of all ranks. By each all-reduce, the ranks decide whether it is the
+    """A series of all-reduces of all ranks. Each all-reduce also tells the ranks whether it is the
     last.
 
     stopped: True after the last heartbeat.
