@@ -113,7 +113,7 @@ def test_real_corpora_are_read_as_biopython_reads_them(shared: Path, name: str) 
     assert records(parse(data, chunk=30_011, block=1 << 18, cuts=cuts)) == biopython(data)
 
 
-def test_ten_thousand_records_need_the_fewest_buckets_and_none_costs_much_more_than_the_mean(
+def test_ten_thousand_records_fill_the_fewest_buckets_and_no_bucket_costs_much_more_than_the_mean(
     run: Run, shared: Path, tmp_path: Path
 ) -> None:
     from tests.helpers.data.corpus import read_buckets, read_manifest

@@ -51,7 +51,7 @@ def test_an_invalid_plan_name_and_a_replaced_plan_have_different_errors(
     assert "somebody planned with --overwrite" in run(*words, "0" * 16 + "-" + "0" * 16).stderr
 
 
-def test_memory_below_that_of_a_task_is_refused(run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_memory_too_small_for_a_task_is_refused(run: Run, corpus: Path, tmp_path: Path) -> None:
     done = run("preprocess", corpus, "--out", tmp_path / "out", "--memory", "10M")
     assert done.returncode == 2
     assert "give at least 256M" in " ".join(done.stderr.split())

@@ -120,7 +120,7 @@ class Server:
         """
         ours, theirs = socket.socketpair()
         self._socket, self._lock = ours, threading.Lock()
-        # `-c` instead of `-m`, because workers that a fork starts import the main module again
+        # `-c` instead of `-m`: a fork may start workers, which would import the main module again
         command = [
             sys.executable,
             "-c",
