@@ -12,6 +12,7 @@ KERNELS = (
     "packers.baselines_kernel",
     "pipeline.build.arrays.bucket_kernel",
     "pipeline.inputs.fasta_kernel",
+    "pipeline.inputs.headers.header_kernel",
     "pipeline.build.arrays.hash_kernel",
     "pipeline.build.spill.spill_kernel",
 )

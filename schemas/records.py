@@ -26,6 +26,25 @@ class Status(StrEnum):
     """The same tokens as an earlier record; under `--dedup cropped`, the same after truncation."""
 
 
+DATABASES: Final = (
+    "Swiss-Prot",
+    "TrEMBL",
+    "UniRef50",
+    "UniRef90",
+    "UniRef100",
+    "UniParc",
+    "MGnify",
+    "RefSeq",
+    "GenBank",
+    "EMBL",
+    "DDBJ",
+    "PDB",
+    "PIR",
+    "PRF",
+)
+"""Databases that a record's header may name. Arrays of databases, int8[N], hold indices into this
+tuple."""
+
 STATUS_CODES: Final = tuple(Status)
 """Arrays of statuses, int8[N], hold indices into this tuple."""
 
@@ -52,5 +71,15 @@ def records_schema() -> pa.Schema:
             pa.field("bucket", pa.int32()),
             pa.field("status", words, nullable=False),
             pa.field("duplicate_of", pa.int64()),
+            # what the header states; null if it does not
+            pa.field("accession", pa.string()),
+            pa.field("name", pa.string()),
+            pa.field("taxid", pa.int32()),
+            pa.field("organism", pa.string()),
+            pa.field("gene", pa.string()),
+            pa.field("pe", pa.int8()),
+            pa.field("fragment", pa.bool_(), nullable=False),
+            pa.field("cluster_size", pa.int32()),
+            pa.field("database", words),
         ]
     )

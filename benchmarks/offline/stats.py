@@ -25,7 +25,8 @@ import tyro
 from pipeline.build.arrays.sequence_hashes import HASH
 from pipeline.build.assemble_manifest import manifest_of
 from pipeline.build.options import PreprocessOptions
-from pipeline.build.reduce_stage.write_records import RecordRows, write_records
+from pipeline.build.reduce_stage.record_rows import RecordRows
+from pipeline.build.reduce_stage.write_records import write_records
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.task_results import ReduceResult
 from pipeline.storage.atomic_write import Finisher

@@ -150,15 +150,21 @@ def _drawing(bucket: dict[str, Any], capacity: int, width: int) -> Text:
 
 
 def show_record(dataset: str | Path, name: str) -> None:
-    """Print the status of every record with this id, and its shard and bucket if it was kept.
+    """Print the status of the records of a name, and shard and bucket of those that were kept.
 
+    Args:
+        name: id, accession or entry name.
     Raises:
-        DatasetError: no record has this id.
+        DatasetError: no record has this name.
     """
     manifest = read_manifest(dataset)
     found = (
         _records(dataset, manifest)
-        .to_table(filter=ds.field("id") == name)
+        .to_table(
+            filter=(ds.field("id") == name)
+            | (ds.field("accession") == name)
+            | (ds.field("name") == name)
+        )
         .sort_by("ordinal")
         .to_pylist()
     )
@@ -169,7 +175,8 @@ def show_record(dataset: str | Path, name: str) -> None:
                 "`thdpack preprocess` names the column of ids"
             )
         raise DatasetError(
-            f"{dataset}: no record has the id {name!r}; an id is the header up to its first blank"
+            f"{dataset}: no record has the id, accession or entry name {name!r}; "
+            "an id is the header up to its first blank"
         )
     originals = _record_ids(
         dataset, manifest, [row["duplicate_of"] for row in found if row["duplicate_of"] is not None]
@@ -179,8 +186,25 @@ def show_record(dataset: str | Path, name: str) -> None:
         print(
             f"{row['id']}: {where}, {plural(row['residues'], 'residue')}, {row['unknown']} unknown"
         )
+        if stated := _stated(row):
+            print(f"    {stated}")
         print(f"    hash {row['hash'].hex()}")
         print(f"    {_fate(row, manifest, originals)}")
+
+
+def _stated(row: dict[str, Any]) -> str:
+    """Return what a record's header states: database, organism, gene and more."""
+    parts = {
+        "": row["database"],
+        "accession ": row["accession"],
+        "organism ": row["organism"],
+        "taxid ": row["taxid"],
+        "gene ": row["gene"],
+        "protein existence ": row["pe"],
+        "cluster size ": row["cluster_size"],
+    }
+    stated = [f"{word}{value}" for word, value in parts.items() if value is not None]
+    return ", ".join([*stated, *(["fragment"] if row["fragment"] else [])])
 
 
 def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) -> str:

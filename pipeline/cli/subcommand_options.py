@@ -167,7 +167,7 @@ class VerifyOptions:
 class InspectOptions:
     """Show the summary of a dataset, one bucket with its sequences, or the status of one record.
 
-    Example: thdpack inspect data/uniref50 --record UniRef50_P69905
+    Example: thdpack inspect data/uniref50 --record P69905
     """
 
     dataset: Dataset
@@ -177,8 +177,8 @@ class InspectOptions:
     bucket: Optional[int] = None  # noqa: UP045
     """Index of the bucket to show, from 0."""
     record: Optional[str] = None  # noqa: UP045
-    """Id of the records to show, with their shards and buckets, or the reason why a record was
-    left out."""
+    """Id, accession or entry name of the records to show, with their shards and buckets, or the
+    reason why a record was left out."""
 
     def __post_init__(self) -> None:
         if self.bucket is not None and self.record is not None:

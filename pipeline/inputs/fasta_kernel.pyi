@@ -22,6 +22,8 @@ def parse(
     ends: NDArray[np.int64],
     ids: NDArray[np.uint8],
     id_ends: NDArray[np.int64],
+    descriptions: NDArray[np.uint8],
+    description_ends: NDArray[np.int64],
     offset: NDArray[np.int64],
     unknown: NDArray[np.int64],
     first_record: int,
@@ -33,8 +35,9 @@ def parse(
         begin: position of a `>` that starts a line.
         letter_classes: uint8[256], result of `pipeline.inputs.residues.letter_classes`.
         unk: token id of unknown letters.
-        tokens, ids: at least uint8[n], outputs.
-        ends, id_ends, offset, unknown: int64, outputs, written from index `first_record` on.
+        tokens, ids, descriptions: at least uint8[n], outputs.
+        ends, id_ends, description_ends, offset, unknown: int64, outputs, written from index
+            `first_record` on.
         first_record: number of records that are already in the arrays.
     Returns:
         state, position, and number of records in the arrays. Records before `position` are

@@ -41,6 +41,8 @@ def parse(
     long long[::1] ends,
     unsigned char[::1] ids,
     long long[::1] id_ends,
+    unsigned char[::1] descriptions,
+    long long[::1] description_ends,
     long long[::1] offset,
     long long[::1] unknown,
     Py_ssize_t first_record,
@@ -49,14 +51,17 @@ def parse(
     cdef const unsigned char* classes = &letter_classes[0]
     cdef unsigned char* out = &tokens[0]
     cdef unsigned char* id_out = &ids[0]
+    cdef unsigned char* description_out = &descriptions[0]
     cdef Py_ssize_t size = text.shape[0], most = ends.shape[0]
-    cdef Py_ssize_t i = begin, r = first_record, o = 0, d = 0, record, star, misses
+    cdef Py_ssize_t i = begin, r = first_record, o = 0, d = 0, s = 0, record, star, misses
+    cdef Py_ssize_t first_byte
     cdef unsigned char c, high, t0, t1, t2, t3, t4, t5, t6, t7, letter
     cdef unsigned char newline = _NEWLINE, blank = _BLANK, space = _SPACE, binary = _BINARY
     cdef int state = _DONE
     if r > 0:
         o = ends[r - 1]
         d = id_ends[r - 1]
+        s = description_ends[r - 1]
     with nogil:
         while i < size:
             if r == most:
@@ -65,6 +70,8 @@ def parse(
             record = i
             i += 1
             high = 0
+            while i < size and (classes[buf[i]] == blank or classes[buf[i]] == space):
+                i += 1  # blanks before the id
             while i < size:  # the id, up to the first blank or NUL
                 c = buf[i]
                 letter = classes[c]
@@ -78,8 +85,18 @@ def parse(
                 state = _ODD_RECORD  # the id may end with white space that is not ASCII
                 i = record
                 break
-            while i < size and classes[buf[i]] != newline and buf[i] != 0:
+            while i < size and (classes[buf[i]] == blank or classes[buf[i]] == space):
                 i += 1
+            first_byte = s  # of the description
+            while i < size and classes[buf[i]] != newline and buf[i] != 0:
+                description_out[s] = buf[i]
+                s += 1
+                i += 1
+            while s > first_byte:  # blanks at the end of the line
+                letter = classes[description_out[s - 1]]
+                if letter != blank and letter != space:
+                    break
+                s -= 1
             if i < size and buf[i] == 0:
                 state = _BINARY_BYTE
                 break
@@ -151,6 +168,7 @@ def parse(
                 misses -= 1
             ends[r] = o
             id_ends[r] = d
+            description_ends[r] = s
             offset[r] = record
             unknown[r] = misses
             r += 1

@@ -22,6 +22,8 @@ class RecordBlock:
     ends:    int64[R]
     ids:     uint8[…], UTF-8 of all ids; id i is ids[id_ends[i-1]:id_ends[i]]
     id_ends: int64[R]
+    descriptions:     uint8[…], rest of each header, after the id and blanks; cut like `ids`
+    description_ends: int64[R]
     offset:  int64[R], byte of the decompressed input at which the record starts; in tables and
         SeqIO formats, the number of the record
     unknown: int64[R], number of letters that became <unk>
@@ -31,6 +33,8 @@ class RecordBlock:
     ends: NDArray[np.int64]
     ids: NDArray[np.uint8]
     id_ends: NDArray[np.int64]
+    descriptions: NDArray[np.uint8]
+    description_ends: NDArray[np.int64]
     offset: NDArray[np.int64]
     unknown: NDArray[np.int64]
 
@@ -61,17 +65,30 @@ def identifier(name: object) -> str:
 
 
 def block_of_texts(
-    ids: list[str], residues: list[str], first_number: int, vocabulary: Vocabulary
+    ids: list[str],
+    residues: list[str],
+    first_number: int,
+    vocabulary: Vocabulary,
+    *,
+    descriptions: list[str] | None = None,
 ) -> RecordBlock:
-    """Return a RecordBlock of texts. `first_number` is the first record's number in its file."""
+    """Return a RecordBlock of texts.
+
+    Args:
+        first_number: number of the first record in its file.
+        descriptions: rest of each header; by default, all are empty.
+    """
     classes = letter_classes(vocabulary)
     encoded = [encode(text, classes, vocabulary.unk) for text in residues]
     names = [name.encode("utf-8", "backslashreplace") for name in ids]
+    rests = [text.encode("utf-8", "backslashreplace") for text in descriptions or [""] * len(ids)]
     return RecordBlock(
         tokens=np.concatenate([np.empty(0, dtype=np.uint8), *(tokens for tokens, _ in encoded)]),
         ends=_ends([tokens.size for tokens, _ in encoded]),
         ids=np.frombuffer(b"".join(names), dtype=np.uint8),
         id_ends=_ends([len(name) for name in names]),
+        descriptions=np.frombuffer(b"".join(rests), dtype=np.uint8),
+        description_ends=_ends([len(rest) for rest in rests]),
         offset=np.arange(first_number, first_number + len(residues), dtype=np.int64),
         unknown=np.array([unknown for _, unknown in encoded], dtype=np.int64),
     )
@@ -81,7 +98,14 @@ def empty_block() -> RecordBlock:
     """Return a block without records."""
     numbers, values = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
     return RecordBlock(
-        tokens=values, ends=numbers, ids=values, id_ends=numbers, offset=numbers, unknown=numbers
+        tokens=values,
+        ends=numbers,
+        ids=values,
+        id_ends=numbers,
+        descriptions=values,
+        description_ends=numbers,
+        offset=numbers,
+        unknown=numbers,
     )
 
 

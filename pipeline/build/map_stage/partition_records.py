@@ -141,9 +141,8 @@ def _write(spill: SpillWriter, block: RecordBlock, first: int, task: MapTask) ->
     batch = pa.RecordBatch.from_arrays(
         [
             number_array(first + order),
-            gather_runs(
-                block.ids, _begins(block.id_ends)[order], block.id_ends[order], pa.large_binary()
-            ),
+            _gathered(block.ids, block.id_ends, order),
+            _gathered(block.descriptions, block.description_ends, order),
             number_array(block.offset[order]),
             number_array(block.unknown[order]),
             pa.Array.from_buffers(pa.binary(16), len(block), [None, pa.py_buffer(hashes[order])]),
@@ -175,6 +174,13 @@ def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
     if options.on_invalid == "skip":
         status[block.unknown > 0] = _INVALID
     return status
+
+
+def _gathered(
+    values: NDArray[np.uint8], ends: NDArray[np.int64], order: NDArray[np.int64]
+) -> pa.Array:
+    """Return texts that lie end to end as a large_binary array in the order `order`, int64[N]."""
+    return gather_runs(values, _begins(ends)[order], ends[order], pa.large_binary())
 
 
 def _packed(block: RecordBlock, order: NDArray[np.int64]) -> pa.Array:

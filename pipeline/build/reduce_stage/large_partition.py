@@ -34,9 +34,9 @@ from pipeline.build.reduce_stage.deduplicate import (
     mark_duplicates,
     residues_by_status,
 )
+from pipeline.build.reduce_stage.record_rows import RecordRows, empty_rows
 from pipeline.build.reduce_stage.spilled_records import RecordRun, SpilledRecords
 from pipeline.build.reduce_stage.whole_partition import Partition, assign_splits
-from pipeline.build.reduce_stage.write_records import RecordRows, empty_rows
 from pipeline.build.tasks import OnBytes
 from schemas.records import STATUS_CODES
 
@@ -217,14 +217,15 @@ class LargePartition(Partition):
 
 
 def _without_ids(rows: RecordRows, chosen: NDArray[np.int64]) -> RecordRows:
-    """Return the rows at `chosen`, int64[M], with empty ids, because all ids together may take
-    gigabytes."""
+    """Return the rows at `chosen`, int64[M], with empty ids and descriptions, because all
+    ids together may take gigabytes."""
     columns: dict[str, Any] = {name: getattr(rows, name)[chosen] for name in _COLUMNS}
-    return RecordRows(id=_empty_ids(chosen.size), **columns)
+    empty = _empty_texts(chosen.size)
+    return RecordRows(id=empty, description=empty, **columns)
 
 
-def _empty_ids(count: int) -> pa.Array:
-    """Return `count` empty ids as a large_binary array."""
+def _empty_texts(count: int) -> pa.Array:
+    """Return `count` empty texts as a large_binary array."""
     return pa.Array.from_buffers(
         pa.large_binary(), count, [None, pa.py_buffer(bytes(8 * count + 8)), pa.py_buffer(b"")]
     )

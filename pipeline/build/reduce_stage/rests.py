@@ -20,10 +20,10 @@ from pipeline.build.arrays.arrow_arrays import (
     one_chunk,
 )
 from pipeline.build.reduce_stage.deduplicate import KEPT
+from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.reduce_stage.sequences import Sequences
 from pipeline.build.reduce_stage.spilled_records import hash_column, number_column
 from pipeline.build.reduce_stage.whole_partition import Partition
-from pipeline.build.reduce_stage.write_records import RecordRows
 from pipeline.build.spill.rest_files import read_rests, write_rest
 from pipeline.build.task_results import WorkFile
 from pipeline.storage.folder import Folder
@@ -37,6 +37,7 @@ REST_SCHEMA: Final = pa.schema(
         ("tokens", pa.large_binary()),
         # The record's row in records/. The task that packs the first sequence writes this row.
         ("id", pa.large_binary()),
+        ("description", pa.large_binary()),
         ("source", pa.int32()),
         ("offset", pa.int64()),
         ("residues", pa.int64()),
@@ -89,6 +90,7 @@ def load_rests(work: Folder, names: Sequence[str]) -> tuple[Partition, Sequences
     rows = RecordRows(
         ordinal=sequences.ordinal,
         id=one_chunk(table.column("id")),
+        description=one_chunk(table.column("description")),
         source=number_column(table, "source", np.int32),
         offset=number_column(table, "offset", np.int64),
         residues=number_column(table, "residues", np.int64),
@@ -118,6 +120,7 @@ def _rest_table(part: LeftOver, rows: RecordRows, tokens: NDArray[np.uint8]) -> 
         number_array(sequences.start),
         gather_runs(tokens, begin, end, pa.large_binary()),
         rows.id,
+        rows.description,
         number_array(rows.source),
         number_array(rows.offset),
         number_array(rows.residues),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, one_chunk
 from pipeline.build.arrays.sequence_hashes import HASH, sequence_hashes
 from pipeline.build.map_stage.map_results import load_map_outcome
-from pipeline.build.reduce_stage.write_records import RecordRows
+from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.spill.spill_files import SPILL_SCHEMA
 from pipeline.build.spill.spill_kernel import unpack
 from pipeline.build.spill.spilled_partition import SpilledPartition, find_partition
@@ -140,6 +140,7 @@ class SpilledRecords:
                 np.int64,
             ),
             id=one_chunk(table.column("id")),
+            description=one_chunk(table.column("description")),
             source=_joined(
                 [np.full(batch.num_rows, spill.source, dtype=np.int32) for spill, batch in spills],
                 np.int32,

@@ -20,8 +20,8 @@ from pipeline.build.reduce_stage.deduplicate import (
     mark_duplicates,
     residues_by_status,
 )
+from pipeline.build.reduce_stage.record_rows import RecordRows
 from pipeline.build.reduce_stage.spilled_records import RecordRun
-from pipeline.build.reduce_stage.write_records import RecordRows
 from pipeline.build.tasks import OnBytes
 from schemas.records import STATUS_CODES
 

@@ -21,10 +21,20 @@ def header_of(text: bytes | memoryview, at: int) -> bytes:
     return bytes(found.group())
 
 
-def identifier_of(header: bytes) -> bytes:
-    """Return the first word of a header. Blanks may precede the word."""
-    title = header[1:].decode("utf-8", "surrogateescape").rstrip().lstrip(ASCII_BLANKS)
-    return _ASCII_BLANK.split(title, maxsplit=1)[0].encode("utf-8", "surrogateescape")
+def divided(header: bytes) -> tuple[bytes, bytes]:
+    """Return the id, which is the first word of a header, and the description, which is the rest.
+
+    Blanks may precede the id. The description has no blanks at its begin and end.
+    """
+    title = header[1:].decode("utf-8", "surrogateescape").strip(ASCII_BLANKS)
+    identifier, *rest = _ASCII_BLANK.split(title, maxsplit=1)
+    description = "".join(rest).strip(ASCII_BLANKS)
+    if not description.strip():  # as Biopython, which removes white space at the header's end
+        identifier = identifier.rstrip()
+    return (
+        identifier.encode("utf-8", "surrogateescape"),
+        description.encode("utf-8", "surrogateescape"),
+    )
 
 
 def comments_as_ascii(body: bytes) -> bytes:

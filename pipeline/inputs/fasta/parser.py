@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 import pipeline.inputs.fasta_kernel as kernel
 from pipeline.inputs.fasta.chunks import CHUNK_BYTES, whole_records
-from pipeline.inputs.fasta.headers import NEXT_RECORD, comments_as_ascii, header_of, identifier_of
+from pipeline.inputs.fasta.headers import NEXT_RECORD, comments_as_ascii, divided, header_of
 from pipeline.inputs.fasta.line_numbers import FastaSyntaxError
 from pipeline.inputs.record_block import RecordBlock
 from pipeline.inputs.residues import encode, letter_classes, residues_of
@@ -40,10 +39,9 @@ class FastaParser:
         self._unk = vocabulary.unk
         self._chunk = chunk_bytes
         self._block_bytes = block_bytes
-        self._tokens: NDArray[np.uint8] = np.empty(block_bytes + chunk_bytes, dtype=np.uint8)
-        self._ids: NDArray[np.uint8] = np.empty(block_bytes + chunk_bytes, dtype=np.uint8)
-        self._ends, self._id_ends, self._offset, self._unknown = (
-            np.empty(block_records, dtype=np.int64) for _ in range(4)
+        self._allocate_bytes(block_bytes + chunk_bytes)
+        self._ends, self._id_ends, self._description_ends, self._offset, self._unknown = (
+            np.empty(block_records, dtype=np.int64) for _ in range(5)
         )
         self._count = 0  # number of records in the arrays
 
@@ -68,22 +66,26 @@ class FastaParser:
                 yield from self._flushed()
                 seen = 0
                 if len(text) > self._tokens.size:
-                    self._tokens, self._ids = (
-                        np.empty(len(text), dtype=np.uint8) for _ in range(2)
-                    )
+                    self._allocate_bytes(len(text))
             yield from self._parse(text, at)
             seen += len(text)
         yield from self._flushed()
 
+    def _allocate_bytes(self, size: int) -> None:
+        """Allocate arrays for `size` bytes of text."""
+        self._tokens, self._ids, self._descriptions = (
+            np.empty(size, dtype=np.uint8) for _ in range(3)
+        )
+
     def _parse(self, text: memoryview, base: int) -> Iterator[RecordBlock]:
         """Parse `text`, which begins with `>`. Yield a block whenever the arrays are full."""
         buf = np.frombuffer(text, dtype=np.uint8)
-        arrays = (self._tokens, self._ends, self._ids, self._id_ends, self._offset, self._unknown)
+        headers = (self._ids, self._id_ends, self._descriptions, self._description_ends)
+        arrays = (self._tokens, self._ends, *headers, self._offset, self._unknown)
         at, state = 0, kernel.FULL
         while state != kernel.DONE:
             first = self._count
             state, at, self._count = kernel.parse(buf, at, self._classes, self._unk, *arrays, first)
-            self._name_indented(text, first)
             self._offset[first : self._count] += base
             if state == kernel.BINARY:
                 raise FastaSyntaxError(f"byte 0x{buf[at]:02x}: binary data", base + at)
@@ -93,29 +95,6 @@ class FastaParser:
                 state = kernel.DONE if at == len(text) else kernel.FULL
             if self._count == self._ends.size:
                 yield from self._flushed()
-
-    def _name_indented(self, text: memoryview, first: int) -> None:
-        """Set the ids of records with blanks between `>` and the id, from record `first` on.
-
-        The kernel ends an id at the first blank, so the ids of these records are empty.
-        """
-        ends = self._id_ends[first : self._count]
-        begin = int(self._id_ends[first - 1]) if first else 0
-        sizes = np.diff(ends, prepend=begin)
-        if sizes.all():
-            return
-        nameless = np.flatnonzero(sizes == 0)
-        names = [
-            identifier_of(header_of(text, at)) for at in self._offset[first + nameless].tolist()
-        ]
-        sizes[nameless] = [len(name) for name in names]
-        # np.insert keeps the order of values that it inserts at the same index
-        places = np.repeat(ends[nameless] - begin, sizes[nameless])
-        ids = np.insert(
-            self._ids[begin : int(ends[-1])], places, np.frombuffer(b"".join(names), dtype=np.uint8)
-        )
-        self._ids[begin : begin + ids.size] = ids
-        ends[:] = begin + np.cumsum(sizes)
 
     def _parse_plainly(self, text: memoryview, at: int, base: int, record: int) -> int:
         """Append the record at `at` without the kernel; return the start of the next record."""
@@ -138,13 +117,15 @@ class FastaParser:
         tokens, unknown = encode(residues, self._classes, self._unk)
         if b"\0" in header:
             raise FastaSyntaxError("byte 0x00: binary data", base + at + header.index(b"\0"))
-        identifier = identifier_of(header)
-        first = int(self._ends[record - 1]) if record else 0
-        first_id = int(self._id_ends[record - 1]) if record else 0
-        self._tokens[first : first + tokens.size] = tokens
-        self._ids[first_id : first_id + len(identifier)] = np.frombuffer(identifier, dtype=np.uint8)
-        self._ends[record] = first + tokens.size
-        self._id_ends[record] = first_id + len(identifier)
+        identifier, description = (np.frombuffer(part, np.uint8) for part in divided(header))
+        for values, ends, added in (
+            (self._tokens, self._ends, tokens),
+            (self._ids, self._id_ends, identifier),
+            (self._descriptions, self._description_ends, description),
+        ):
+            first = int(ends[record - 1]) if record else 0
+            values[first : first + added.size] = added
+            ends[record] = first + added.size
         self._offset[record] = base + at
         self._unknown[record] = unknown
         return stop
@@ -155,11 +136,14 @@ class FastaParser:
         if count == 0:
             return
         ends, id_ends = self._ends[:count], self._id_ends[:count]
+        description_ends = self._description_ends[:count]
         yield RecordBlock(
             tokens=self._tokens[: ends[-1]],
             ends=ends,
             ids=self._ids[: id_ends[-1]],
             id_ends=id_ends,
+            descriptions=self._descriptions[: description_ends[-1]],
+            description_ends=description_ends,
             offset=self._offset[:count],
             unknown=self._unknown[:count],
         )
