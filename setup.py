@@ -14,6 +14,7 @@ KERNELS = (
     "pipeline.inputs.fasta_kernel",
     "pipeline.inputs.headers.header_kernel",
     "pipeline.build.arrays.hash_kernel",
+    "pipeline.build.filters.complexity_kernel",
     "pipeline.build.spill.spill_kernel",
 )
 INCLUDE = [pyarrow.get_include()]  # for xxhash.h; see hash_kernel.pyx

@@ -22,6 +22,8 @@ class Status(StrEnum):
     """Fewer residues than `--min-residues`."""
     TOO_LONG = "too_long"
     """More residues than fit into max_seq_len, under `--long drop`."""
+    FILTERED = "filtered"
+    """The expression of `--where` is not true."""
     DUPLICATE = "duplicate"
     """The same tokens as an earlier record; under `--dedup cropped`, the same after truncation."""
 

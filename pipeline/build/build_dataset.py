@@ -186,7 +186,7 @@ class Build:
             )
             raise DatasetError(
                 f"no record was kept ({counts}), and nothing was committed; "
-                "see --min-residues, --long and --on-invalid"
+                "see --where, --min-residues, --long and --on-invalid"
             )
 
     def _phase(self, name: str, tasks: Sequence[Task[Result]], total_bytes: int) -> list[Result]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
+from pipeline.build.filters.where import where
 from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.find import cut, every_range, find_sources, task_bytes
 from pipeline.inputs.formats.registry import FORMATS
@@ -126,7 +127,10 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
 
     Raises:
         InputError: an input is missing, unreadable or named twice.
+        BuildError: the expression of --where is wrong.
     """
+    if options.where is not None:
+        where(options.where)
     sources, passed_over = find_sources(
         options.inputs,
         options.format,

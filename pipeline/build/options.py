@@ -48,6 +48,10 @@ class DatasetOptions(SequenceLimits):
     <unk> and counts them. `skip` leaves out records with such letters. `error` ends the build and
     names file and line. Default: unk, but the build ends with an error if more than half of an
     input would become <unk>."""
+    where: Optional[str] = None  # noqa: UP045
+    """Keep only records for which this SQL expression is true, such as "taxid = 9606 and not
+    fragment and length between 50 and 2000". docs/guides/data.md lists the columns. Needs the extra
+    `report`. Default: keep all."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
     drops each record that equals an earlier record after --long truncate. `none` keeps all

@@ -225,6 +225,7 @@ def _fate(row: dict[str, Any], manifest: Manifest, originals: dict[int, str]) ->
         f"({originals.get(row['duplicate_of'], '')}), which is kept",
         "too_short": f"fewer than {options['min_residues']} residues (--min-residues)",
         "too_long": f"more than {manifest.longest_piece:,} residues (--long drop)",
+        "filtered": f"--where {options.get('where')} is not true",
         "invalid": "letters outside the vocabulary (--on-invalid skip)",
     }
     return f"left out, {row['status'].replace('_', ' ')}: {reasons[row['status']]}"

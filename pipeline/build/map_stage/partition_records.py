@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import gather_runs, number_array
 from pipeline.build.arrays.sequence_hashes import first_piece_hashes, partitions_of, sequence_hashes
+from pipeline.build.filters.where import where
 from pipeline.build.map_stage.missing_ids import columns_without_ids
 from pipeline.build.options import DatasetOptions
 from pipeline.build.spill.spill_files import SPILL_SCHEMA, SpillWriter, create_spill
@@ -38,8 +39,15 @@ from schemas.errors import InputError
 from schemas.records import STATUS_CODES, Status
 from schemas.vocabulary import ESM2
 
-_KEPT, _INVALID, _TOO_SHORT, _TOO_LONG = (
-    STATUS_CODES.index(s) for s in (Status.KEPT, Status.INVALID, Status.TOO_SHORT, Status.TOO_LONG)
+_KEPT, _INVALID, _TOO_SHORT, _TOO_LONG, _FILTERED = (
+    STATUS_CODES.index(status)
+    for status in (
+        Status.KEPT,
+        Status.INVALID,
+        Status.TOO_SHORT,
+        Status.TOO_LONG,
+        Status.FILTERED,
+    )
 )
 
 
@@ -168,6 +176,8 @@ def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
     """
     residues = np.diff(block.ends, prepend=0)
     status = np.full(len(block), _KEPT, dtype=np.int8)
+    if options.where is not None:
+        status[~where(options.where).keep(block)] = _FILTERED
     if options.long == "drop":
         status[residues > options.longest_piece] = _TOO_LONG
     status[residues < options.min_residues] = _TOO_SHORT

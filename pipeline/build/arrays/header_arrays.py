@@ -1,0 +1,82 @@
+"""Arrow arrays of texts and of the values that headers state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.arrow_arrays import (
+    bytes_and_edges,
+    gather_runs,
+    number_array,
+    string_array,
+)
+from pipeline.inputs.headers import HeaderColumns, Text
+from schemas.records import DATABASES
+
+HEADER_ARRAYS: Final[dict[str, Callable[[HeaderColumns], pa.Array]]] = {
+    "accession": lambda headers: _stated_texts(headers.accession),
+    "name": lambda headers: _stated_texts(headers.name),
+    "taxid": lambda headers: number_array(headers.taxid, valid=headers.taxid >= 0),
+    "organism": lambda headers: _stated_texts(headers.organism),
+    "gene": lambda headers: _stated_texts(headers.gene),
+    "pe": lambda headers: number_array(headers.pe, valid=headers.pe >= 0),
+    "fragment": lambda headers: _booleans(headers.fragment),
+    "cluster_size": lambda headers: number_array(
+        headers.cluster_size, valid=headers.cluster_size >= 0
+    ),
+    "database": lambda headers: words_array(headers.database, DATABASES),
+}
+"""Columns of records/ that headers state. A value that a header does not state is null."""
+
+
+def words_array(codes: NDArray[Any], words: Sequence[str]) -> pa.Array:
+    """Return codes as a dictionary array of words; -1 is null."""
+    return pa.DictionaryArray.from_arrays(
+        number_array(codes.astype(np.int32), valid=codes >= 0), string_array(words)
+    )
+
+
+def text_array(
+    values: NDArray[np.uint8],
+    edges: NDArray[np.int64],
+    stated: NDArray[np.bool_] | None = None,
+) -> pa.Array:
+    """Return texts as strings; bytes that are not UTF-8 become escapes such as \\xff.
+
+    Args:
+        values: uint8[T], texts end to end.
+        edges: int64[N + 1], edges of the texts.
+        stated: bool[N], False for null; by default no text is null.
+    """
+    nulls = (
+        None
+        if stated is None or stated.all()
+        else pa.py_buffer(np.packbits(stated, bitorder="little"))
+    )
+    buffers = [nulls, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(values)]
+    text = pa.Array.from_buffers(pa.string(), edges.size - 1, buffers)
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = pa.Array.from_buffers(pa.binary(), edges.size - 1, buffers).to_pylist()
+        return pa.array(
+            [None if value is None else value.decode("utf-8", "backslashreplace") for value in raw],
+            pa.string(),
+        )
+    return text
+
+
+def _stated_texts(texts: Text) -> pa.Array:
+    """Return texts as strings. Empty texts are null."""
+    gathered = gather_runs(texts.values, texts.begin, texts.end, pa.binary())
+    return text_array(*bytes_and_edges(gathered), stated=texts.begin < texts.end)
+
+
+def _booleans(values: NDArray[np.bool_]) -> pa.Array:
+    bits = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(bits)])

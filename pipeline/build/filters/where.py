@@ -1,0 +1,187 @@
+"""The filter of `--where`: an SQL expression over the values of a record, evaluated by polars.
+
+A record is kept if the expression is true. If it is false, or null because the header does not
+state a value, the record has the status `filtered`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.build.arrays.header_arrays import HEADER_ARRAYS, text_array
+from pipeline.build.filters.complexity_kernel import low_complexity
+from pipeline.inputs.headers import parse_headers
+from pipeline.inputs.record_block import RecordBlock
+from schemas.errors import BuildError
+from schemas.text.phrases import install_command
+from schemas.vocabulary import ESM2
+
+if TYPE_CHECKING:
+    import polars as pl
+
+AMBIGUOUS: Final = "BXZ"
+"""Letters that stand for several residues."""
+
+_COMPUTED: Final[dict[str, Callable[[RecordBlock], NDArray[Any]]]] = {
+    "length": lambda block: np.diff(block.ends, prepend=0),
+    "unknown_fraction": lambda block: _fraction(block, block.unknown),
+    "ambiguous_fraction": lambda block: _fraction(block, _count(block, _is_ambiguous)),
+    "low_complexity_fraction": lambda block: _fraction(
+        block, _count(block, lambda tokens: low_complexity(tokens, block.ends))
+    ),
+}
+_TEXTS: Final = ("id", "description")
+COLUMNS: Final = (*_TEXTS, *HEADER_ARRAYS, *_COMPUTED)
+"""Names that an expression may use."""
+
+_FUNCTIONS: Final = (
+    *("abs", "cast", "ceil", "coalesce", "concat", "contains", "ends_with", "floor", "greatest"),
+    *("if", "ifnull", "least", "left", "length", "lower", "ltrim", "nullif", "regexp_like"),
+    *("replace", "right", "round", "rtrim", "starts_with", "strpos", "substr", "trim", "upper"),
+)
+"""Functions that an expression may use. Each uses one record at a time. An average over all
+records, for example, would depend on how the input is divided among tasks."""
+_KEYWORDS: Final = ("and", "between", "case", "else", "in", "like", "not", "or", "then", "when")
+"""Keywords that may precede a parenthesis."""
+_CALL: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
+_LITERAL: Final = re.compile(r"'(?:[^']|'')*'")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A checked expression.
+
+    names: columns that the expression uses
+    """
+
+    expression: pl.Expr
+    names: tuple[str, ...]
+
+    def keep(self, block: RecordBlock) -> NDArray[np.bool_]:
+        """Return a mask of the records for which the expression is true, bool[R]."""
+        import polars as pl
+
+        frame = pl.DataFrame(_columns(block, self.names), height=len(block))
+        kept: NDArray[np.bool_] = frame.select(
+            self.expression.fill_null(value=False).alias("kept")
+        )["kept"].to_numpy()
+        return np.broadcast_to(kept, (len(block),))
+
+
+@lru_cache(maxsize=4)
+def where(text: str) -> Where:
+    """Read and check an expression.
+
+    Raises:
+        BuildError: polars is not installed, or the expression is wrong. The message names the
+            remedy.
+    """
+    try:
+        import polars as pl
+        from polars.exceptions import PolarsError
+    except ImportError as error:
+        raise BuildError(f"--where needs polars: {install_command('report')}") from error
+    for name in _CALL.findall(_LITERAL.sub("''", text)):
+        if name.lower() not in (*_FUNCTIONS, *_KEYWORDS):
+            raise BuildError(
+                f"--where uses the function {name}, but may only use functions of one record: "
+                f"{', '.join(_FUNCTIONS)}"
+            )
+    try:
+        expression = pl.sql_expr(text)
+    except PolarsError as error:
+        raise BuildError(
+            f"--where {text!r} is not an SQL expression: {_line(error)}"
+        ) from error
+    names = tuple(sorted(set(expression.meta.root_names())))
+    for name in names:
+        if name not in COLUMNS:
+            close = difflib.get_close_matches(name, COLUMNS, n=1)
+            meant = f" (do you mean {close[0]}?)" if close else ""
+            raise BuildError(
+                f"--where names {name!r}{meant}, which is no column; texts need single quotes. "
+                f"Columns: {', '.join(COLUMNS)}"
+            )
+    try:
+        tried = pl.DataFrame(_columns(_one_record(), names)).select(expression.alias("kept"))
+    except PolarsError as error:
+        raise BuildError(f"--where {text!r} cannot be evaluated: {_line(error)}") from error
+    if tried["kept"].dtype not in (pl.Boolean, pl.Null):
+        raise BuildError(
+            f"--where {text!r} is neither true nor false: compare it with a value, as in "
+            "'length >= 50'"
+        )
+    return Where(expression, names)
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _columns(block: RecordBlock, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the columns that an expression uses, as polars series."""
+    import polars as pl
+
+    ids = _edges(block.id_ends)
+    descriptions = _edges(block.description_ends)
+    columns: dict[str, Any] = {}
+    if not HEADER_ARRAYS.keys().isdisjoint(names):
+        headers = parse_headers(block.ids, ids, block.descriptions, descriptions)
+    for name in names:
+        if name in HEADER_ARRAYS:
+            column = pl.Series(HEADER_ARRAYS[name](headers))
+            columns[name] = column.cast(pl.String) if name == "database" else column
+        elif name in _COMPUTED:
+            columns[name] = pl.Series(_COMPUTED[name](block))
+        elif name == "id":
+            columns[name] = pl.Series(text_array(block.ids, ids))
+        else:
+            columns[name] = pl.Series(text_array(block.descriptions, descriptions))
+    return columns
+
+
+def _edges(ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate(([0], ends))
+
+
+def _fraction(block: RecordBlock, count: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return counts relative to lengths; 0 for a record without residues."""
+    return count / np.maximum(np.diff(block.ends, prepend=0), 1)
+
+
+def _is_ambiguous(tokens: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    table = np.zeros(256, dtype=np.bool_)
+    table[[ESM2.letters[letter] for letter in AMBIGUOUS]] = True
+    return table[tokens]
+
+
+def _count(
+    block: RecordBlock, mask: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]
+) -> NDArray[np.int64]:
+    """Return the number of each record's tokens that are in a mask, int64[R]."""
+    seen = np.concatenate(([0], np.cumsum(mask(block.tokens), dtype=np.int64)))
+    return np.diff(seen[block.ends], prepend=0)
+
+
+def _one_record() -> RecordBlock:
+    """Return a block of one record, to try an expression."""
+    one = np.array([1], dtype=np.int64)
+    letter = np.frombuffer(b"A", dtype=np.uint8)
+    return RecordBlock(
+        tokens=np.array([ESM2.letters["A"]], dtype=np.uint8),
+        ends=one,
+        ids=letter,
+        id_ends=one,
+        descriptions=letter,
+        description_ends=one,
+        offset=one,
+        unknown=one - 1,
+    )
