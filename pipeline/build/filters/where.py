@@ -98,9 +98,7 @@ def where(text: str) -> Where:
     try:
         expression = pl.sql_expr(text)
     except PolarsError as error:
-        raise BuildError(
-            f"--where {text!r} is not an SQL expression: {_line(error)}"
-        ) from error
+        raise BuildError(f"--where {text!r} is not an SQL expression: {_line(error)}") from error
     names = tuple(sorted(set(expression.meta.root_names())))
     for name in names:
         if name not in COLUMNS:

@@ -23,6 +23,7 @@ _COLOURS: Final = {
     Status.INVALID: "c4",
     Status.TOO_SHORT: "c2",
     Status.TOO_LONG: "c3",
+    Status.FILTERED: "c6",
 }
 _MOST_INPUTS: Final = 8
 """Largest number of nodes for inputs. If there are more inputs, the smallest share one node."""
