@@ -162,7 +162,8 @@ def _checked_head(text: str | bytes, where: str) -> _Head:
     if head.format != FORMAT_VERSION:
         raise ManifestError(
             f"{where}: format version {head.format!r}, "
-            f"but this thdpack {_version()} reads version {FORMAT_VERSION}"
+            f"but this thdpack {_version()} reads version {FORMAT_VERSION}: "
+            "build the dataset again"
         )
     return head
 

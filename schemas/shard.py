@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 BATCH_BUCKETS: Final = 64
 """Number of buckets in a record batch, which is about 1 MiB at 16,384 tokens per bucket. A reader
 maps one record batch at a time."""

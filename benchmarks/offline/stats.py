@@ -167,8 +167,10 @@ def _part(
     table = RecordRows(
         ordinal=ordinal,
         id=pa.array(
-            [f"UniRef90_{i * 2654435761 % (1 << 32):08X}" for i in ordinal.tolist()], pa.binary()
+            [f"UniRef90_{i * 2654435761 % (1 << 32):08X}" for i in ordinal.tolist()],
+            pa.large_binary(),
         ),
+        description=pa.array([b""] * count, pa.large_binary()),
         source=(np.searchsorted(edges, ordinal, side="right") - 1).astype(np.int32),
         offset=ordinal * 400,
         residues=residues,

@@ -96,10 +96,16 @@ def where(text: str) -> Where:
                 f"{', '.join(_FUNCTIONS)}"
             )
     try:
-        expression = pl.sql_expr(text)
+        expression, again = pl.sql_expr(text), pl.sql_expr(text)
     except PolarsError as error:
         raise BuildError(f"--where {text!r} is not an SQL expression: {_line(error)}") from error
+    if not expression.meta.eq(again):
+        raise BuildError(
+            f"--where {text!r} depends on the time, so a build would not be repeatable"
+        )
     names = tuple(sorted(set(expression.meta.root_names())))
+    if not names:
+        raise BuildError(f"--where {text!r} names no column. Columns: {', '.join(COLUMNS)}")
     for name in names:
         if name not in COLUMNS:
             close = difflib.get_close_matches(name, COLUMNS, n=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pipeline.build.arrays.arrow_arrays import bytes_and_edges, number_array
 from pipeline.build.arrays.header_arrays import HEADER_ARRAYS, text_array, words_array
@@ -14,6 +15,19 @@ from schemas.records import Status, records_schema
 from schemas.shard import SPLITS
 
 
+def header_table(
+    ids: NDArray[np.uint8],
+    id_edges: NDArray[np.int64],
+    descriptions: NDArray[np.uint8],
+    description_edges: NDArray[np.int64],
+) -> pa.Table:
+    """Return the columns of records/ that headers state; see `parse_headers` for the arguments."""
+    headers = parse_headers(ids, id_edges, descriptions, description_edges)
+    names = list(HEADER_ARRAYS)
+    fields = [records_schema().field(name) for name in names]
+    return pa.table([HEADER_ARRAYS[name](headers) for name in names], schema=pa.schema(fields))
+
+
 def record_table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
     """Return rows in the schema of records/.
 
@@ -21,7 +35,6 @@ def record_table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
         names: names of the inputs, in the order of source indices.
     """
     ids, descriptions = bytes_and_edges(rows.id), bytes_and_edges(rows.description)
-    headers = parse_headers(*ids, *descriptions)
     return pa.table(
         [
             number_array(rows.ordinal),
@@ -40,7 +53,7 @@ def record_table(rows: RecordRows, names: tuple[str, ...]) -> pa.Table:
             number_array(rows.bucket, valid=rows.shard >= 0),
             words_array(rows.status, tuple(Status)),
             number_array(rows.duplicate_of, valid=rows.duplicate_of >= 0),
-            *(array(headers) for array in HEADER_ARRAYS.values()),
+            *header_table(*ids, *descriptions).columns,
         ],
         schema=records_schema(),
     )

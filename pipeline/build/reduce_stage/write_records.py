@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +21,11 @@ _ROW_GROUP = 1 << 17
 """Maximum number of rows in a row group."""
 _GROUP_ID_BYTES = 16 << 20
 """Maximum bytes of ids in a row group, to bound memory. Only a single longer id exceeds this."""
-_DICTIONARIES = ["source", "split", "shard", "status"]
-_NUMBERS = ["ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"]
-_COMPRESSION = {
-    field.name: "lz4" if pa.types.is_string(field.type) or field.name in _DICTIONARIES else "none"
-    for field in records_schema()
-}
-"""Compression of each column. zstd for all columns would save 10 % and take three times as long.
-Hashes do not compress."""
+_DICTIONARIES = ("source", "split", "shard", "status", "organism", "pe", "database")
+_NUMBERS = (
+    *("ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"),
+    *("taxid", "cluster_size"),
+)
 
 
 def write_records(
@@ -52,19 +50,33 @@ def write_records(
     written = 0
     with (
         out.written(name, finisher=finisher) as file,
-        pq.ParquetWriter(
-            file,
-            records_schema(),
-            compression=_COMPRESSION,
-            use_dictionary=_DICTIONARIES,
-            column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
-            write_statistics=["ordinal"],
-        ) as writer,
+        records_writer(file, records_schema()) as writer,
     ):
         for group in _row_groups(blocks):
             writer.write_table(record_table(group, names), row_group_size=_ROW_GROUP)
             written += len(group)
     return RecordsEntry(name=name, bytes=file.bytes, rows=written, xxh3_128=file.xxh3_128)
+
+
+def records_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer of columns of records/.
+
+    Texts and dictionaries are compressed with lz4. zstd for all columns would save 10 % and take
+    three times as long. Hashes do not compress.
+    """
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression={
+            field.name: "lz4"
+            if pa.types.is_string(field.type) or field.name in _DICTIONARIES
+            else "none"
+            for field in schema
+        },
+        use_dictionary=[name for name in _DICTIONARIES if name in schema.names],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _NUMBERS if name in schema.names},
+        write_statistics=["ordinal"],
+    )
 
 
 def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:

@@ -168,9 +168,7 @@ def _prediction(
     splits: Sequence[PackedSplit], records: ReadRecords, planned: Plan, options: PreprocessOptions
 ) -> Prediction:
     totals = together(split.totals for split in splits)
-    of_records = records_bytes(
-        records.residues.size, records.some_ids(), records.id_bytes, planned.partitions
-    )
+    of_records = records_bytes(records.residues.size, records.headers, planned.partitions)
     return Prediction(
         shards=sum(split.shards for split in splits),
         buckets=totals.buckets,

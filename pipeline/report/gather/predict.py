@@ -16,14 +16,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from packers import PACKERS
+from pipeline.build.arrays.header_arrays import text_array
 from pipeline.build.arrays.sequence_hashes import in_valid, partitions_of
 from pipeline.build.options import DatasetOptions
+from pipeline.build.reduce_stage.record_table import header_table
 from pipeline.build.reduce_stage.sequences import (
     Sequences,
     round_up_all,
     shuffle_order,
     shuffled_sequences,
 )
+from pipeline.build.reduce_stage.write_records import records_writer
 from pipeline.build.split_statistics import SplitStatistics
 from pipeline.build.stages import RESTS_TOGETHER
 from pipeline.report.gather.assemble import PackedSplit
@@ -37,7 +40,7 @@ _BUCKET_BYTES: Final = 38
 _SEQUENCE_BYTES: Final = 16
 """Size in bytes of a sequence without its tokens: end in `cu_seqlens`, `record` and `start`."""
 _RECORD_BYTES: Final = 23
-"""Size in bytes of a row of records/ without its id: a hash, and delta-encoded numbers."""
+"""Size in bytes of a row of records/ without its header: a hash, and delta-encoded numbers."""
 
 
 @dataclass(slots=True)
@@ -123,19 +126,38 @@ def predict(
     return {split: buckets.packed(options) for split, buckets in found.items()}
 
 
-def records_bytes(records: int, ids: bytes, id_bytes: int, partitions: int) -> int:
+def records_bytes(records: int, headers: Sequence[tuple[bytes, bytes]], partitions: int) -> int:
     """Return the approximate size of records/ in bytes.
 
     Args:
         records: number of records.
-        ids: sample of the ids, from which the compression ratio of ids is measured.
-        id_bytes: total length of all ids, in bytes.
+        headers: id and description of some records, from which the size of the columns of headers
+            is measured.
         partitions: number of partitions. A build writes one file for each partition. A build with
             several partitions writes a further file, for the sequences left without a bucket.
     """
-    share = len(pa.compress(ids, codec="lz4_raw")) / len(ids) if ids else 0
+    of_header = _header_bytes(headers) / len(headers) if headers else 0
     files = partitions + (partitions > 1)
-    return round(files * _FILE_BYTES + records * _RECORD_BYTES + share * id_bytes)
+    return round(files * _FILE_BYTES + records * (_RECORD_BYTES + of_header))
+
+
+def _header_bytes(headers: Sequence[tuple[bytes, bytes]]) -> int:
+    """Return the size of the columns of headers, written as in records/."""
+    ids, descriptions = (
+        (
+            np.frombuffer(b"".join(texts), dtype=np.uint8),
+            np.cumsum([0, *map(len, texts)], dtype=np.int64),
+        )
+        for texts in zip(*headers, strict=True)
+    )
+    table = header_table(*ids, *descriptions).append_column("id", text_array(*ids))
+    sizes = []
+    for rows in (table.slice(0, 0), table):
+        written = pa.BufferOutputStream()
+        with records_writer(written, table.schema) as writer:
+            writer.write_table(rows)
+        sizes.append(written.getvalue().size)
+    return int(sizes[1] - sizes[0])
 
 
 def _joined(rests: Sequence[_Left]) -> _Left:

@@ -9,6 +9,7 @@ id.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -32,8 +33,9 @@ from pipeline.inputs.source import NOTHING_ELSE, Source
 from pipeline.storage.open_folder import folder_of
 from schemas.text.redact import without_credentials
 
-IDS_TRIED: Final = 1 << 20
-"""Size of the sample of ids, in bytes. The sample is compressed to predict the size of records/."""
+HEADERS_TRIED: Final = 1 << 20
+"""Size of the sample of headers, in bytes. Its records are written to predict the size of
+records/."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +49,7 @@ class ReadRecords:
     cropped: HASH[N], hash of those residues of each record that fit into max_seq_len
     ids: a pair for each block: the bytes of all ids of the block, and int64[records of the block],
       the end of each id in these bytes
+    headers: id and description of the first records, about HEADERS_TRIED bytes in all
     letters: int64[256], number of occurrences of each token id
     unknown_records: number of records that contain <unk>
     unknown_residues: number of occurrences of <unk>
@@ -59,21 +62,11 @@ class ReadRecords:
     hashes: NDArray[np.void]
     cropped: NDArray[np.void]
     ids: list[tuple[bytes, NDArray[np.int64]]]
+    headers: list[tuple[bytes, bytes]]
     letters: NDArray[np.int64]
     unknown_records: int
     unknown_residues: int
     warnings: tuple[str, ...] = ()
-
-    @property
-    def id_bytes(self) -> int:
-        return sum(len(text) for text, _ in self.ids)
-
-    def some_ids(self) -> bytes:
-        """Return the first IDS_TRIED bytes of all ids. The result does not depend on the ranges."""
-        found = bytearray()
-        for text, _ in self.ids:
-            found += text[: IDS_TRIED - len(found)]
-        return bytes(found)
 
     def id(self, ordinal: int) -> str:
         """Return the id of a record, in the form that records/ would contain."""
@@ -92,6 +85,7 @@ _NOTHING: Final = ReadRecords(
     hashes=np.empty(0, dtype=HASH),
     cropped=np.empty(0, dtype=HASH),
     ids=[],
+    headers=[],
     letters=np.zeros(256, dtype=np.int64),
     unknown_records=0,
     unknown_residues=0,
@@ -169,10 +163,36 @@ def _read_block(block: RecordBlock, source: int, options: DatasetOptions) -> Rea
         hashes=hashes,
         cropped=first_piece_hashes(block.tokens, block.ends, hashes, options.longest_piece),
         ids=[(block.ids.tobytes(), block.id_ends.copy())],
+        headers=_first_headers(block),
         letters=letters,
         unknown_records=int(np.count_nonzero(block.unknown)),
         unknown_residues=int(block.unknown.sum()),
     )
+
+
+def _first_headers(block: RecordBlock) -> list[tuple[bytes, bytes]]:
+    """Return id and description of the first records of a block."""
+    edges = (
+        zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+        for ends in (np.append(0, block.id_ends), np.append(0, block.description_ends))
+    )
+    return _sample(
+        (block.ids[a:b].tobytes(), block.descriptions[c:d].tobytes())
+        for (a, b), (c, d) in zip(*edges, strict=True)
+    )
+
+
+def _sample(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the first headers, about HEADERS_TRIED bytes. The result of joining samples does not
+    depend on how the records are divided among them."""
+    found: list[tuple[bytes, bytes]] = []
+    size = 0
+    for header in headers:
+        if size >= HEADERS_TRIED:
+            break
+        found.append(header)
+        size += len(header[0]) + len(header[1])
+    return found
 
 
 def _joined(found: list[ReadRecords]) -> ReadRecords:
@@ -185,6 +205,7 @@ def _joined(found: list[ReadRecords]) -> ReadRecords:
         hashes=np.concatenate([part.hashes for part in parts]),
         cropped=np.concatenate([part.cropped for part in parts]),
         ids=[ids for part in parts for ids in part.ids],
+        headers=_sample(header for part in parts for header in part.headers),
         letters=np.sum([part.letters for part in parts], axis=0),
         unknown_records=sum(part.unknown_records for part in parts),
         unknown_residues=sum(part.unknown_residues for part in parts),

@@ -269,7 +269,7 @@ def test_an_edited_manifest_or_one_of_another_version_is_refused(dataset: Path) 
     raw = asdict(read_manifest(dataset))
     for bad, message in (
         (text.replace('"seed": 0', '"seed": 1'), "does not match its own digest"),
-        (signed({**raw, "format": 2}), "format version 2, but this thdpack"),
+        (signed({**raw, "format": 1}), "format version 1, but this thdpack"),
         (signed({**raw, "vocabulary_digest": "0" * 32}), "vocabulary 'esm2' differs from the"),
         (signed({**raw, "surprise": 1}), "does not match its own digest"),
         (signed({**raw, "seed": "0"}), "a key is missing or has a wrong value"),

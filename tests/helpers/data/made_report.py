@@ -183,6 +183,7 @@ def _input(name: str, residues: np.ndarray) -> InputFlow:
         "invalid": 0,
         "too_short": short,
         "too_long": 0,
+        "filtered": 0,
         "duplicate": duplicates,
     }
     return InputFlow(
