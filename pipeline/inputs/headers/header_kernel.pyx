@@ -73,9 +73,7 @@ cdef int bare_ncbi(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
 
 
 cdef const char** PREFIXES = [b"sp", b"tr", b"ref", b"gb", b"emb", b"dbj", b"pdb", b"pir", b"prf"]
-cdef int* PREFIX_DATABASES = [
-    _SWISS_PROT, _TREMBL, _REFSEQ, _GENBANK, _EMBL, _DDBJ, _PDB, _PIR, _PRF
-]
+cdef int* MEANINGS = [_SWISS_PROT, _TREMBL, _REFSEQ, _GENBANK, _EMBL, _DDBJ, _PDB, _PIR, _PRF]
 
 
 cdef int database_of(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
@@ -83,7 +81,7 @@ cdef int database_of(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
     cdef int i
     for i in range(9):
         if equals(t, begin, end, PREFIXES[i], strlen(PREFIXES[i])):
-            return PREFIX_DATABASES[i]
+            return MEANINGS[i]
     return _NONE
 
 
