@@ -184,11 +184,15 @@ def test_inspect_draws_a_bucket_and_prints_the_fate_of_a_record(
     assert "bucket 0 of train" in drawn
     assert "<cls>" in drawn
     assert "█" in drawn
-    name = sample.read_text()[1:].split()[0]
-    assert re.search(
-        rf"{re.escape(name)}: record 0, .*\n.*hash .*\n +kept: train, train/.*, row \d+",
-        run("inspect", dataset, "--record", name).stdout,
-    )
+    identifier = sample.read_text()[1:].split()[0]
+    accession, name = identifier.split("|")[1:]
+    for wanted in (identifier, accession, name):
+        said = run("inspect", dataset, "--record", wanted).stdout
+        assert re.search(
+            rf"{re.escape(identifier)}: record 0, .*\n +Swiss-Prot, accession {accession}, .*\n"
+            r".*hash .*\n +kept: train, train/.*, row \d+",
+            said,
+        )
     assert "records in" in run("inspect", dataset).stdout
     for arguments in (
         ["--record", "nobody"],
