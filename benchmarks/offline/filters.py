@@ -1,0 +1,108 @@
+"""Time a build with --where and without, in alternation, on FASTA with UniRef headers.
+
+    python -m benchmarks.offline.filters swissprot.fasta uniref.fasta
+    python -m benchmarks.offline.filters swissprot.fasta uniref.fasta --where "length > 50"
+    python -m benchmarks.checkouts ../before . --fasta uniref.fasta
+
+The first command replaces the headers of a FASTA file by made headers of UniRef50, which are about
+110 bytes long, and writes the result to the second file, unless this file exists. The third command
+compares two versions of thdpack on it, for example to find the cost of parsing headers.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import tyro
+
+NAMES: Final = (
+    "Uncharacterized protein",
+    "DNA-directed RNA polymerase subunit beta",
+    "Peptidylprolyl isomerase",
+    "Glycosyltransferase family 2 protein (Fragment)",
+)
+GENERA: Final = ("Escherichia", "Bacillus", "Homo", "Streptomyces", "Candidatus Pelagibacter")
+SPECIES: Final = ("coli", "subtilis", "sapiens", "sp.", "adhaerens")
+STRAINS: Final = 60
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Time builds with and without a filter."""
+
+    source: Annotated[Path, tyro.conf.Positional]
+    """FASTA whose residues are used."""
+    made: Annotated[Path, tyro.conf.Positional]
+    """FASTA with made headers; written if it does not exist."""
+    where: str = "taxid between 100 and 1000 and not fragment and cluster_size > 1"
+    """Filter to time."""
+    rounds: int = 5
+    """Number of timed builds of each kind, after one warm-up build."""
+
+
+def write_made_headers(source: Path, made: Path) -> None:
+    """Copy FASTA with made headers of UniRef50 in the place of its own."""
+    rng = random.Random(0)
+    with source.open() as lines, made.open("w") as out:
+        for line in lines:
+            out.write(header(rng) if line.startswith(">") else line)
+
+
+def header(rng: random.Random) -> str:
+    accession = "A0A" + "".join(rng.choices(LETTERS, k=7))
+    genus, species = rng.randrange(len(GENERA)), rng.randrange(len(SPECIES))
+    strain = rng.randrange(STRAINS)
+    organism = f"{GENERA[genus]} {SPECIES[species]}" + (f" strain {strain}" if strain else "")
+    taxid = 100 + (genus * len(SPECIES) + species) * STRAINS + strain
+    return (
+        f">UniRef50_{accession} {rng.choice(NAMES)} n={rng.randint(1, 300)} Tax={organism} "
+        f"TaxID={taxid} RepID={accession}_{GENERA[genus][:5].upper()}\n"
+    )
+
+
+def build(fasta: Path, where: str | None) -> float:
+    """Build a dataset; return the seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        words = [sys.executable, "-m", "pipeline", "preprocess", str(fasta), "--out", str(out)]
+        began = time.perf_counter()
+        subprocess.run(
+            [*words, *(("--where", where) if where else ())], check=True, capture_output=True
+        )
+        seconds = time.perf_counter() - began
+        shutil.rmtree(out)
+    return seconds
+
+
+def main(options: Options) -> None:
+    if not options.made.exists():
+        write_made_headers(options.source, options.made)
+    size = options.made.stat().st_size / 1e6
+    build(options.made, options.where)
+    times: dict[str | None, list[float]] = {None: [], options.where: []}
+    for _ in range(options.rounds):
+        for where, found in times.items():
+            found.append(build(options.made, where))
+    for where, found in times.items():
+        middle = statistics.median(found)
+        print(f"{where or 'no filter'}: {middle:.2f} s, {size / middle:.1f} MB/s")
+    ratios = [a / b for a, b in zip(*times.values(), strict=True)]
+    low, high = min(ratios), max(ratios)
+    print(
+        f"speed with --where, relative to the speed without: {statistics.median(ratios):.2f} "
+        f"({low:.2f} to {high:.2f} in {options.rounds} rounds)"
+    )
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, prog="python -m benchmarks.offline.filters"))
