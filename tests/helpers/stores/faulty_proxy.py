@@ -13,6 +13,8 @@ from __future__ import annotations
 import http.client
 import http.server
 import random
+import select
+import socket
 import threading
 import time
 from collections import Counter
@@ -23,6 +25,8 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 KINDS = ("error", "lost", "stall", "cut")
+LONGEST_WAIT = 1_800
+"""Number of seconds after which a held request is dropped. Only a hanging test reaches it."""
 
 
 @dataclass
@@ -47,7 +51,8 @@ class Faults:
     happened: Counter[str] = field(default_factory=Counter)
     requests: list[str] = field(default_factory=list)
     hold: dict[str, threading.Event] = field(default_factory=dict)
-    """Requests ("METHOD part-of-path") that wait until the test sets their event."""
+    """Requests ("METHOD part-of-path") that wait until the test sets their event. A request is then
+    dropped if its client has been killed, so that it cannot reach the store later."""
     waiting: list[str] = field(default_factory=list)
     """Requests that have waited or still wait for such an event."""
     rng: random.Random = field(default_factory=lambda: random.Random(8))
@@ -83,6 +88,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
+    def _client_left(self) -> bool:
+        """Whether the client has closed the connection."""
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
+
     def _serve(self) -> None:
         body = self._body()
         request = f"{self.command} {self.path}"
@@ -90,7 +100,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for rule, event in list(self.faults.hold.items()):
             if request.startswith(rule.split(" ")[0]) and rule.split(" ")[1] in request:
                 self.faults.waiting.append(request)
-                event.wait(60)
+                event.wait(LONGEST_WAIT)
+                if not event.is_set() or self._client_left():
+                    self.close_connection = True
+                    return
         if kind in ("error", "refused") or (kind is not None and kind[0].isdigit()):
             answers = {"error": "500 InternalError", "refused": "403 AccessDenied"}
             status, code, message = f"{answers.get(kind, kind)} made".split(" ", 2)
