@@ -116,7 +116,7 @@ def written_atomically(
     # the name includes the folder, because shards of different splits have equal names
     temporary = scratch / f"{final.parent.name}.{final.name}.{own}.tmp"
     with _unfinished(temporary, final):
-        file = open(temporary, "wb", buffering=0)  # noqa: SIM115 (it may be finished later)
+        file = open(temporary, "wb", buffering=0)  # noqa: SIM115 (`finish` closes the file)
         try:
             yield HashingWriter(cast(BinaryIO, WholeWrites(file)))
         except BaseException:

@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 _LOST: Final = 412
-"""HTTP status "precondition failed". Status 409 is different: it means a conflict with a write that
-may still fail, so AWS asks for a retry."""
+"""HTTP status "precondition failed": the object does not have the expected version. Status 409 only
+means that another write is in progress. That write may still fail, so AWS asks for a retry."""
 
 
 def put_if(fs: AbstractFileSystem, path: str, content: bytes, version_tag: str | None) -> bool:
     """Write an object if it still has the expected version; return whether it was written.
 
-    On s3, the store itself checks the condition during the write. On a store without conditional
-    writes, and on gs when an object is replaced, the version is compared just before the write.
+    An s3 store that supports conditional writes checks the condition during the write. gs does the
+    same for a new object. In all other cases, this function compares the version just before the
+    write.
 
     Args:
         version_tag: tag of the expected version; None if no object should exist.
@@ -66,10 +67,10 @@ def _put_s3(fs: AbstractFileSystem, path: str, content: bytes, condition: dict[s
 
 
 def _knows_no_conditions(error: OSError) -> bool:
-    """Return whether an error says that the store does not support the condition's header.
+    """Return whether an error says that the store does not support conditional writes.
 
-    Any other error may be temporary. After a temporary error, an unconditional write would be
-    wrong.
+    After any other error, the caller must not write without a condition: the error may be
+    temporary.
     """
     status, code, message = answer_of(error)
     return (

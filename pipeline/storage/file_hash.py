@@ -14,7 +14,9 @@ _BLOCK: Final = 1 << 20
 
 
 def hash_file(path: str | Path) -> tuple[int, str]:
-    """Return size and xxh3_128 (hexadecimal) of a local file or URL, read once in small pieces.
+    """Return the size in bytes and the xxh3_128 (hexadecimal) of a local file or URL.
+
+    The file is read once, in pieces of 1 MiB.
 
     Raises:
         InputError: the file cannot be read.
@@ -34,7 +36,13 @@ def difference(
 ) -> str | None:
     """Return a message if a file differs from its entry in the manifest, else None."""
     if found_size != entry.bytes:
-        return f"{path}: {found_size} bytes, the manifest says {entry.bytes}: truncated or replaced"
+        return (
+            f"{path}: has {found_size} bytes, but the manifest says {entry.bytes}: "
+            "the file was truncated or replaced"
+        )
     if found != entry.xxh3_128:
-        return f"{path}: its xxh3_128 is {found}, the manifest says {entry.xxh3_128}: damaged"
+        return (
+            f"{path}: its xxh3_128 is {found}, but the manifest says {entry.xxh3_128}: "
+            "the file is damaged"
+        )
     return None

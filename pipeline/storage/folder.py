@@ -29,7 +29,7 @@ class Part:
 
 
 class Folder(Protocol):
-    """A folder of files. A file's name holds `/` after each sub-folder.
+    """A folder of files. A file's name includes its sub-folders, each followed by `/`.
 
     local: True if small reads at many positions are cheap.
     """
@@ -48,7 +48,7 @@ class Folder(Protocol):
     def written(
         self, name: str, *, durable: bool = True, finisher: Finisher | None = None
     ) -> AbstractContextManager[HashingWriter]:
-        """Yield a writer for a file, which appears when the context ends without an error.
+        """Yield a writer for a file. The file appears when the context ends without an error.
 
         Args:
             durable: True if the file must survive a power cut after the dataset is committed.
@@ -99,7 +99,7 @@ class Folder(Protocol):
         ...
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Return whether a file is unchanged since it was written with this `version_tag`."""
+        """Return whether a file is unchanged since a build noted its size, hash and version tag."""
         ...
 
     def remove(self, name: str) -> None:

@@ -31,7 +31,7 @@ def interrupts_deferred() -> Iterator[None]:
     standard library locked for ever.
 
     Raises:
-        KeyboardInterrupt: when the context ends, if an interrupt was deferred and not yet raised.
+        KeyboardInterrupt: when the context ends, an interrupt is deferred and not yet raised.
     """
     global _deferred
     _deferred = True

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class LocalFolder:
     """A folder of a local disk.
 
-    scratch: folder for unfinished files, on the same file system
+    scratch: folder for unfinished files, on the same file system as `path`
     """
 
     path: Path
@@ -60,7 +60,7 @@ class LocalFolder:
         found = []
         for part in wanted:
             with pa.memory_map(self.where(part.name)) as file:
-                # if the file is truncated, this returns fewer bytes
+                # `begin` may be beyond the end of a truncated file; the buffer is then shorter
                 file.seek(min(part.begin, file.size()))
                 size = None if part.end is None else part.end - part.begin
                 # the buffer stays valid after the file is closed
@@ -89,11 +89,11 @@ class LocalFolder:
         return self.version_tag(name)
 
     def holds(self, name: str, size: int, xxh3_128: str, version_tag: str | None) -> bool:
-        """Compare the content, too. After a power cut, the content may be wrong although size and
-        time are right."""
+        """Compare the size and the content. After a power cut, a file may have the right size, but
+        the wrong content."""
         path = self.path / name
         try:
-            found = path.lstat()  # a build never writes a link
+            found = path.lstat()  # not `stat`, because a build never writes links
             return (
                 stat.S_ISREG(found.st_mode)
                 and found.st_size == size

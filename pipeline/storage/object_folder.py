@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 UPLOAD_PART: Final = 16 << 20
 """Size in bytes of an upload's parts. Objects of at least twice this size are uploaded in parts,
-several at once."""
+several parts at once."""
 _MOST_PARTS: Final = 10_000
 """Maximum number of parts of an object on S3."""
 _RANGES_AHEAD: Final = 2
@@ -44,7 +44,8 @@ class LostRaceError(BuildError):
 
 
 _just_written: dict[str, str] = {}
-"""Version tags that the store returned for this process's uploads, by URL. Each is used once."""
+"""Version tags that the store returned for this process's uploads, by URL. A tag is removed
+when it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,7 @@ class ObjectFolder:
         # If the object has this content already, there is no error. Either an earlier attempt
         # succeeded, but its answer was lost, or a build of the same plan wrote the object.
         if not won and self.content(name) != content:
-            raise LostRaceError(f"{self.where(name)}: another build has written it meanwhile")
+            raise LostRaceError(f"{self.where(name)}: another build has replaced this file")
 
     def _reached(self, name: str) -> tuple[AbstractFileSystem, str]:
         from pipeline.storage.urls import file_system

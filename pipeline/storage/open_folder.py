@@ -14,7 +14,8 @@ def folder_of(url: str | Path, *, scratch: Path | None = None) -> Folder:
     """Return the folder of a path or URL.
 
     Args:
-        scratch: folder for unfinished files of a local folder. None means the folder itself.
+        scratch: folder for unfinished files, used only if the returned folder is local. With None,
+            the returned folder holds the unfinished files.
     Raises:
         InputError: no file system is installed for the protocol.
     """

@@ -13,8 +13,8 @@ from pipeline.storage.urls import SILENCE_SECONDS, file_system, is_missing, is_u
 from schemas.errors import InputError
 
 _STORES: Final = frozenset({"aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure"})
-"""Names of libraries whose errors are not OSErrors. The names are strings, because the
-libraries may not be installed."""
+"""Names of libraries whose errors are not OSErrors. Errors are recognized by these names, because
+the libraries may not be installed."""
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def input_errors(source: str) -> Iterator[None]:
 
 
 def _similar(path: str) -> str:
-    """Return a hint at a file of a similar name in the same folder; "" if there is none."""
+    """Return a hint that names a similar file in the same folder; "" without a similar file."""
     if is_url(path):
         return ""
     folder, name = os.path.split(path)

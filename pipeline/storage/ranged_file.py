@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class RangedFile(io.RawIOBase):
-    """A file that prefetches in sequential reads, and fetches only the needed bytes otherwise."""
+    """A file that prefetches ranges during sequential reads. Other reads fetch only their bytes."""
 
     def __init__(
         self, url: str, fs: AbstractFileSystem, path: str, *, at: int = 0, until: int | None = None
@@ -129,7 +129,7 @@ class RangedFile(io.RawIOBase):
 
 
 def request_with_retries(remote: RemoteStore, ask: Callable[[], T], size: int) -> T:
-    """Return a store's answer about an input, with retries.
+    """Send a request about an input to a store, with retries, and return the answer.
 
     Args:
         size: approximate number of bytes of the answer, which determines the deadline. Pass

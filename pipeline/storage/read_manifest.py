@@ -18,7 +18,7 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
     """Return the manifest of a dataset, local or remote.
 
     Raises:
-        ManifestError: the manifest is missing, damaged or of another version.
+        ManifestError: the manifest is missing or damaged, or has another version.
         DatasetError: the store cannot be reached.
         InputError: no file system is installed for the protocol, or the endpoint is invalid.
     """
@@ -43,7 +43,8 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
         raise _no_manifest(url) if folder.exists() else _no_folder(url, folder) from error
     except NotADirectoryError as error:
         raise ManifestError(
-            f"{url}: a file, not a dataset: build one with `thdpack preprocess {url} --out DATASET`"
+            f"{url}: a file, not a dataset: build a dataset with "
+            f"`thdpack preprocess {url} --out DATASET`"
         ) from error
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
@@ -70,4 +71,6 @@ def _no_folder(url: str | Path, folder: Path) -> ManifestError:
 
 
 def _no_manifest(url: str | Path) -> ManifestError:
-    return ManifestError(f"{url}: no {MANIFEST_NAME}: not a dataset, or its build did not finish")
+    return ManifestError(
+        f"{url}: no {MANIFEST_NAME}: this is not a dataset, or its build did not finish"
+    )

@@ -48,7 +48,7 @@ _HOPELESS: Final = frozenset(
     }
 )
 """Names of errors for which a retry is useless, such as configuration errors of AWS's library.
-These are strings, because the library may not be installed."""
+Errors are recognized by these names, because the library may not be installed."""
 _PIECE: Final = 4 << 20
 _TICK: Final = 0.1
 _LOG: Final = logging.getLogger("thdpack")
@@ -196,7 +196,7 @@ def read_pieces(fs: AbstractFileSystem, path: str, stopped: threading.Event) -> 
 def call_with_deadline(
     work: Callable[[], T], size: int, stopped: threading.Event = INTERRUPTED
 ) -> T:
-    """Run `work` in a thread, and return its result. If the store stalls, do not wait for it.
+    """Run `work` in a thread, and return its result. If the store stalls, the thread is abandoned.
 
     Raises:
         TimeoutError: the transfer of `size` bytes took longer than the deadline.
@@ -215,7 +215,7 @@ def call_with_deadline(
     threading.Thread(target=run, name="thdpack-remote", daemon=True).start()
     limit = STALL_SECONDS + size / SLOWEST
     if not _came(done, limit, stopped):
-        raise TimeoutError(f"not done in {limit:.0f} s")
+        raise TimeoutError(f"the request was not done in {limit:.0f} s")
     value, error = outcome[0]
     if error is not None:
         raise error

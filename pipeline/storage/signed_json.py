@@ -1,6 +1,7 @@
 """JSON work files of a build: the task list, markers of finished tasks, results of the map stage.
 
-Each file holds the xxh3_128 of its content. msgspec decodes the content into a type and checks it.
+Each file holds the xxh3_128 of its content. msgspec decodes the content into a type, and rejects
+content that does not match the type.
 A reader ignores a file that is damaged, of another version or written by another program. File
 names in the content cannot point outside the dataset's own folders.
 """

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 SILENCE_SECONDS: Final = 60.0
-"""Time in seconds after which a request to a web server fails if the server sends nothing. A
-transfer that continues has no limit."""
+"""Time in seconds after which a request to a web server fails if the server sends nothing. There
+is no limit as long as bytes arrive."""
 
 
 _TAGS: Final = ("ETag", "etag")
 _TIMES: Final = ("LastModified", "Last-Modified", "last_modified", "mtime", "created")
 
 _CHECKSUMS: Final = ("request_checksum_calculation", "response_checksum_validation")
-"""Settings of AWS's libraries. By default, checksums are added to uploads and checked in answers.
+"""Settings of AWS's libraries. By default, these libraries use checksums in uploads and answers.
 
 Stores other than AWS's may compute another checksum or none, and then each request would fail. For
-such stores, checksums are used only where a request demands them. thdpack needs no checksums to
-detect damage, because it hashes all that it reads.
+such stores, checksums are used only if a request demands them. thdpack needs no checksums to detect
+damage, because it hashes all bytes that it reads.
 """
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
 _PROFILE: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
@@ -95,8 +95,8 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
 def _options(url: str) -> dict[str, Any]:
     """Return options of a file system.
 
-    The options of S3 suit stores other than AWS's. The options of a web server remove fsspec's
-    limit of five minutes per request.
+    For S3, see `_s3_options`. For a web server, the options remove fsspec's limit of five minutes
+    per request.
     """
     if url.startswith(("s3://", "s3a://")):
         return _s3_options()
@@ -142,9 +142,10 @@ def custom_endpoint() -> str | None:
 
 
 def _s3_options() -> dict[str, Any]:
-    """Return options that restrict checksums to requests that demand them; empty for AWS itself.
+    """Return options for stores other than AWS's; an empty dict for AWS itself.
 
-    Settings of the user take precedence.
+    With these options, only requests that demand checksums use checksums. Settings of the user take
+    precedence.
     """
     if custom_endpoint() is None:
         return {}
@@ -186,8 +187,8 @@ def protocols(fs: AbstractFileSystem) -> set[str]:
 
 
 def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
-    """Return whether a file is really missing in a store. For HTTP, fsspec raises the same error if
-    a connection failed."""
+    """Return whether a file is really missing in a store. For HTTP, fsspec also raises
+    FileNotFoundError if a connection failed."""
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__
@@ -198,7 +199,7 @@ def is_missing(error: BaseException | None) -> TypeGuard[FileNotFoundError]:
 
 
 def answer_of(error: BaseException) -> tuple[int | None, str, str]:
-    """Return HTTP status, code and message of the store's answer that caused an error of s3fs."""
+    """Return HTTP status, error code and message of the answer that caused an error of s3fs."""
     response = getattr(error.__cause__, "response", None)  # set by botocore
     if not isinstance(response, dict):
         return None, "", ""

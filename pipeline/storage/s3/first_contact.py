@@ -35,8 +35,8 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
     Paths, and URLs of other protocols, are not checked.
 
     Args:
-        reading: name of a file, to read one byte. With None, the folder is listed. Listing may
-            need a right that readers do not have.
+        reading: name of a file, whose first byte is read. With None, the folder is listed. Users
+            who may read may lack the right to list.
     Raises:
         DatasetError: nothing answers, the bucket is missing, or the credentials are refused.
     """
@@ -68,8 +68,11 @@ def refuse_unreachable_inputs(urls: Iterable[str]) -> None:
 
 
 def _fault_of_input_store(url: str) -> str | None:
-    """Return a permanent fault of an input's store, or None. Only a whole bucket is listed, because
-    users may have the right to read an object, but not the right to list."""
+    """Return a permanent fault of an input's store, or None.
+
+    If the input is a whole bucket, the bucket is listed. Any other input is read, because users may
+    have the right to read an object, but not the right to list.
+    """
     folder, _, name = url.rstrip("/").rpartition("/")
     return _fault_of_store(url, None) if folder.endswith("/") else _fault_of_store(folder, name)
 
@@ -77,7 +80,8 @@ def _fault_of_input_store(url: str) -> str | None:
 def _fault_of_store(url: str, reading: str | None) -> str | None:
     """Send one small request; return a permanent fault and its remedy, or None.
 
-    The request reads an object, because the answer to a request for its size has no error code.
+    To check an object on S3, the request reads the object. The answer to a request for the object's
+    size would have no error code.
     """
     fs, path = file_system(url)
     bucket, _, prefix = path.partition("/")
@@ -105,7 +109,10 @@ def _explained(error: Exception, bucket: str) -> str | None:
     if type(error).__name__ in _NO_KEYS:
         return f"no credentials for the store ({error}): {_SET_KEYS}"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "the store's certificate is not trusted: set AWS_CA_BUNDLE to its authority's file"
+        return (
+            "the store's certificate is not trusted: "
+            "set AWS_CA_BUNDLE to the file of the certificate's authority"
+        )
     if code == "NoSuchBucket" or (not code and is_missing(error)):
         return f"there is no bucket {bucket!r}: create it, or choose another"
     return None
@@ -118,8 +125,8 @@ def refuse_closed_endpoint(url: str) -> None:
     endpoint that the user has set.
 
     Raises:
-        InputError: the connection was refused, the host has no address, or the address is https://
-            but the server speaks http.
+        InputError: the connection was refused, the host has no address, or the address begins with
+            https:// but the server speaks http.
     """
     is_web = url.startswith(_WEB)
     endpoint = url if is_web else custom_endpoint() if url.startswith(_S3) else None
@@ -139,7 +146,7 @@ def refuse_closed_endpoint(url: str) -> None:
             f"or correct {to_correct}",
             source=url,
         ) from error
-    except OSError:  # may be temporary, and later requests are retried
+    except OSError:  # may be a temporary fault, and later requests are retried
         return
     if lacks_tls:
         raise InputError(
@@ -150,7 +157,7 @@ def refuse_closed_endpoint(url: str) -> None:
 
 @cache
 def _connect(scheme: str, host: str, port: int) -> bool:
-    """Connect to a server. After a success, later calls in the process do nothing.
+    """Connect to a server. After a success, later calls with the same arguments do not connect.
 
     Returns:
         True if the scheme is https, but the server speaks http without TLS.

@@ -143,7 +143,7 @@ def test_a_sequence_file_given_as_dataset_is_an_error_that_says_how_to_build_one
     run: Run, sample: Path
 ) -> None:
     for words in (("verify", sample), ("inspect", sample), ("plan", "--data", sample)):
-        said = f"thdpack: {sample}: a file, not a dataset: build one with `thdpack preprocess"
+        said = f"thdpack: {sample}: a file, not a dataset: build a dataset with `thdpack"
         assert run(*words).stderr.startswith(said)
 
 
