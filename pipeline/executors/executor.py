@@ -23,7 +23,8 @@ OutcomeOut = TypeVar("OutcomeOut", covariant=True)
 class Work(Protocol[TaskIn, OutcomeOut]):
     """Function that does one task.
 
-    durable: True to sync the files that later tasks read. Those tasks may run on other machines.
+    durable: True to fsync the files that the task writes for later tasks. Otherwise, these files
+        may be lost if the machine fails.
     """
 
     def __call__(self, task: TaskIn, on_bytes: OnBytes, *, durable: bool) -> OutcomeOut: ...
@@ -60,7 +61,8 @@ class ExecutorRequest:
     """Requirements of a build on its executor.
 
     out: the dataset's folder, to which every worker needs access
-    workers: number of tasks that may run at once on this machine, given --workers, cores and memory
+    workers: maximum number of tasks that run at once on this machine; computed from --workers, the
+        number of cores and the memory
     asked_workers: value of --workers
     address: value of --ray-address
     """
@@ -72,7 +74,7 @@ class ExecutorRequest:
 
 
 class SerialExecutor:
-    """Runs tasks one after another in this process, for a scheduler's array jobs."""
+    """Runs tasks one after another in this process. The array jobs of a scheduler use it."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable

@@ -1,4 +1,4 @@
-"""Requirements on the nodes of a cluster, so that all of them write the same bytes."""
+"""Requirements that each node of a cluster must meet, so that all nodes write the same bytes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class NodeRequirements:
 
     file: name of a file in the dataset's folder that every node must see; None if nodes need not
         share a folder
-    versions: versions of all code that determines a dataset's bytes, on the driver (the process
-        that runs the build)
+    versions: the driver's versions of all code that determines a dataset's bytes. The driver is the
+        process that runs the build
     """
 
     file: str | None
@@ -34,13 +34,14 @@ class NodeRequirements:
         """
         if self.file is not None and out.size(self.file) is None:
             raise BuildError(
-                f"{out.where()}: node {socket.gethostname()} does not see it; "
+                f"{out.where()}: node {socket.gethostname()} does not see this folder; "
                 "use a folder that all nodes share, or URLs"
             )
         if versions() != self.versions:
             raise BuildError(
-                f"node {socket.gethostname()} has {versions()}, the driver {self.versions}: "
-                "only the same versions write the same bytes"
+                f"node {socket.gethostname()} has {versions()}, "
+                f"but the driver has {self.versions}: "
+                "all nodes need the same versions to write the same bytes"
             )
 
 

@@ -28,9 +28,9 @@ _PACKAGES_FOLDER: Final = str(Path(__file__).parents[2])
 
 
 def preload(*modules: str) -> None:
-    """Begin to import modules that workers need, in a background process.
+    """Begin to import modules that workers need, in the background process that forks workers.
 
-    Call this before other imports, so that both processes import at the same time.
+    Call this function before other imports, so that both processes import at the same time.
     """
     _CONTEXT.set_forkserver_preload([__name__, *modules])
     _start_fork_server()
@@ -46,10 +46,10 @@ def _start_fork_server() -> None:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """While the context lasts, make new Python processes import our packages, in any folder.
+    """Inside this context, new Python processes import our packages in any current folder.
 
     Python 3.11 does not hand sys.path to the fork server, which imports modules from the current
-    folder first. A user's folder or file `schemas` there would replace ours.
+    folder first. A folder or file `schemas` there would then replace our package `schemas`.
     """
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -87,8 +87,8 @@ class ProcessExecutor:
         # workers are safe to kill: they are idle or, after an error, write only temporary files
         for child in multiprocessing.active_children():
             child.kill()
-        # wait for the pool's thread too; otherwise it may print a traceback while the interpreter
-        # exits
+        # wait for the pool's thread too; otherwise the thread may print a traceback while the
+        # interpreter exits
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def end(self) -> None:

@@ -1,9 +1,9 @@
-"""Run tasks on a Ray cluster: an existing one, or one that lasts as long as the build.
+"""Run tasks on a Ray cluster: an existing cluster, or a cluster that the build starts and ends.
 
 Ray runs a task again when its worker or node dies. This is safe, because a task
 writes the same bytes every time. Tasks read and write files directly, so Ray transfers only tasks
-and results, a few KB each. Ray takes 3 to 5 seconds to start: on one machine, use processes
-instead.
+and results, a few KB each. Ray takes 3 to 5 seconds to start. On a single machine, use
+processes instead.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from schemas.errors import ThdpackError
 _QUEUED: Final = 2
 """Number of batches submitted for each core: the running batch, and the next batch."""
 _TOGETHER: Final = 8
-"""Maximum number of tasks in a batch. Between batches a worker waits 3 ms, which is 2 % of a short
-task. Batches are smaller towards the end of a stage."""
+"""Maximum number of tasks in a batch. Between batches a worker waits 3 ms, which is 2 % of the time
+of a short task. Batches are smaller towards the end of a stage."""
 _LOOK_SECONDS: Final = 1.0
 """Seconds between two queries of the cluster's size. A query takes some milliseconds."""
 
@@ -57,7 +57,7 @@ class RayExecutor:
         self._workers = workers
         self._shared = address is not None and out.local
         self._driver = NodeRequirements(None, versions())
-        self._running: dict[Any, int] = {}  # submitted batches, with the index of their first task
+        self._running: dict[Any, int] = {}  # index of the first task of each submitted batch
         self._leaving: threading.Thread | None = None
         initialized = self._ray.is_initialized()
         if not initialized:
@@ -82,7 +82,8 @@ class RayExecutor:
     def end(self) -> None:
         """Leave the cluster in a background thread. Call this when no more tasks follow.
 
-        The thread saves time, because leaving takes 0.25 s: Ray waits for one of its own threads.
+        Leaving takes 0.25 s, because Ray waits for one of its own threads. The caller does not wait
+        for these 0.25 s.
         """
         if self._leaving is not None:
             return
@@ -92,8 +93,8 @@ class RayExecutor:
             for reference in self._running:
                 self._ray.cancel(reference)
             return
-        # the cluster kills the tasks of a driver that has left. ray.cancel(force=True) is no
-        # alternative: it may abort this process.
+        # the cluster kills the tasks of a driver that has left. ray.cancel(force=True)
+        # would kill them too, but may abort this process.
         self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
         self._leaving.start()
 
@@ -104,7 +105,7 @@ class RayExecutor:
         on_outcome: Callable[[int, Any], None],
         on_bytes: OnBytes,
     ) -> None:
-        """See `Executor.run`; `on_bytes` is called with the bytes of a batch when it has ended.
+        """See `Executor.run`; `on_bytes` is called with the number of bytes of each ended batch.
 
         Raises:
             BuildError: a task's worker died in every attempt, or the cluster does not answer.

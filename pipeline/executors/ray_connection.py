@@ -37,8 +37,8 @@ def join(address: str) -> None:
     """Connect to a cluster, so that its workers start while the command imports other modules.
 
     Workers take a second to start. Only the command line calls this function. The function submits
-    a single task, for which Ray starts a process for each core of a node. A second task, submitted
-    before those processes run, would make Ray start one process too many.
+    a single task. Ray then starts a process for each core of a node. If a second task were
+    submitted before those processes run, Ray would start one process too many.
 
     Raises:
         BuildError: Ray is not installed, or no cluster answers at the address.
@@ -156,6 +156,6 @@ def cluster_errors(ray: Any) -> Iterator[None]:
         ) from error
     except (ray.exceptions.RayError, ConnectionError) as error:
         raise BuildError(
-            f"Ray gave up ({type(error).__name__}): workers killed {RETRIES + 1} times, or no "
-            "memory; run the same command to resume"
+            f"Ray gave up ({type(error).__name__}): workers were killed {RETRIES + 1} times, "
+            "or memory ran out; run the same command to resume"
         ) from error

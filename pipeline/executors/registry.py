@@ -1,6 +1,7 @@
 """Registry of executors, by the values of `--executor`.
 
-An executor's module is imported when a build opens it, so that the command line starts quickly.
+An executor's module is imported when a build opens the executor, so that the command line starts
+quickly.
 """
 
 from __future__ import annotations

@@ -242,13 +242,13 @@ def test_a_node_must_see_the_same_folder_and_have_the_same_versions(tmp_path: Pa
     out = LocalFolder(tmp_path, tmp_path)
     NodeRequirements("shared", versions()).refuse_other(out)
     NodeRequirements(None, versions()).refuse_other(out)
-    with pytest.raises(BuildError, match="does not see it"):
+    with pytest.raises(BuildError, match="does not see this folder"):
         NodeRequirements("other", versions()).refuse_other(out)
     with pytest.raises(
         BuildError,
         match=(
             r"has thdpack \d[\w.]+ \(code [0-9a-f]{16}\) with pyarrow \d[\w.]+, "
-            "the driver thdpack 0 with"
+            "the driver has thdpack 0 with"
         ),
     ):
         NodeRequirements("shared", "thdpack 0 with pyarrow 0").refuse_other(out)
