@@ -25,8 +25,8 @@ def code_digest(*folders: str) -> str:
     """Return a digest of the Python files in `folders`: eight bytes in hexadecimal.
 
     The default folders are those whose code determines the bytes of a dataset. Compiled kernels
-    are left out, because different compilers make different bytes from the same source. The first
-    call in a process takes about 5 ms.
+    are left out, because different compilers produce different binaries from the same source. The
+    first call in a process takes about 5 ms.
     """
     digest = xxhash.xxh3_64()
     root = Path(__file__).parents[1]

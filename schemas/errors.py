@@ -9,7 +9,7 @@ class ThdpackError(Exception):
     """Base of all errors that a user can cause and repair.
 
     The command line prints the message as one line, and exits with 1. Credentials are removed from
-    the message, even if it quotes a URL or a store's message.
+    the message, also from quoted URLs and from quoted messages of stores.
     """
 
     def __str__(self) -> str:
@@ -17,7 +17,7 @@ class ThdpackError(Exception):
 
 
 class InputError(ThdpackError):
-    """An input cannot be read. Like a compiler's, the message is `source:line: message`.
+    """An input cannot be read. The printed form is `source:line: message`, as in compilers.
 
     source: file or URL, as the user named it
     line: number of the line in the file, from 1; None if it is unknown
@@ -60,7 +60,7 @@ class BuildError(ThdpackError):
 
 
 class DamagedSpillError(BuildError):
-    """A file that one task wrote for another is damaged. The task that wrote it must run again.
+    """A file that one task wrote for another task is damaged. The first task must run again.
 
     name: name of the file in the work folder
     """

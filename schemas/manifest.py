@@ -111,12 +111,12 @@ class Manifest(SequenceLimits):
         except ValueError as error:
             raise ManifestError(
                 f"{where}: a key is missing or has a wrong value: {error}; "
-                "the dataset is damaged, build it again"
+                "the dataset is damaged: build the dataset again"
             ) from error
         if head.digest != manifest.digest:
             raise ManifestError(
                 f"{where}: the manifest does not match its own digest: "
-                "the file was edited or damaged, build the dataset again"
+                "the file was edited or damaged; build the dataset again"
             )
         vocabulary = VOCABULARIES.get(manifest.vocabulary)
         if vocabulary is None or vocabulary.digest != manifest.vocabulary_digest:
@@ -126,7 +126,7 @@ class Manifest(SequenceLimits):
             )
         for problem in _problems(manifest):
             raise ManifestError(
-                f"{where}: {problem}: the manifest contradicts itself, build the dataset again"
+                f"{where}: {problem}: the manifest contradicts itself; build the dataset again"
             )
         return manifest
 
@@ -154,10 +154,10 @@ def _checked_head(text: str | bytes, where: str) -> _Head:
     except ValueError as error:
         if is_of_another_type(error):
             raise ManifestError(
-                f"{where}: not a manifest ({error}); the dataset is damaged, build it again"
+                f"{where}: not a manifest ({error}); build the damaged dataset again"
             ) from error
         raise ManifestError(
-            f"{where}: not JSON ({error}); the dataset is damaged, build it again"
+            f"{where}: not JSON ({error}); build the damaged dataset again"
         ) from error
     if head.format != FORMAT_VERSION:
         raise ManifestError(
@@ -193,12 +193,12 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     yield from _options(manifest)
     if not 3 <= manifest.max_seq_len <= manifest.capacity:
         yield (
-            f"max_seq_len is {manifest.max_seq_len}, expected 3 to the capacity, "
-            f"{manifest.capacity}"
+            f"max_seq_len is {manifest.max_seq_len}, expected 3 to {manifest.capacity} "
+            "(the capacity)"
         )
     pieces = max((totals.pieces_max for totals in manifest.splits.values()), default=0)
     if pieces > manifest.capacity:
-        yield f"pieces_max is {pieces}, above the capacity, {manifest.capacity}"
+        yield f"pieces_max is {pieces}, more than the capacity of {manifest.capacity}"
     elif manifest.slots != slots_for(pieces):
         yield f"slots is {manifest.slots}, expected {slots_for(pieces)} for pieces_max {pieces}"
     if set(manifest.shards) != set(SPLITS) or set(manifest.splits) != set(SPLITS):
@@ -242,4 +242,4 @@ def _sizes(manifest: Manifest) -> Iterator[str]:
 
 
 MOST_BUCKETS = (1 << 62) // MOST_TOKENS
-"""Maximum number of buckets in a split, so that int64 can count their tokens."""
+"""Maximum number of buckets in a split. The number of their tokens then fits into int64."""

@@ -35,8 +35,8 @@ class RecordsEntry:
 class InputEntry:
     """Entry of an input.
 
-    `name` is relative to the inputs' common folder. The content hash covers the bytes as stored,
-    compressed or not.
+    `name` is relative to the inputs' common folder. `xxh3_128` is the hash of the
+    stored bytes, which may be compressed.
     """
 
     name: Name
@@ -62,7 +62,7 @@ class SplitTotals:
     """Totals of a split. Sums are exact integers, so they do not depend on the order of summing.
 
     cost_sum: sum of the attention costs of all buckets; a bucket's cost is its Σ length²
-    cost_square_sum: sum of the squares of these costs
+    cost_square_sum: sum of the squares of the costs of all buckets
     """
 
     buckets: Count
@@ -74,7 +74,7 @@ class SplitTotals:
     seqs_max: Count
     pieces_max: Count
     """Largest number of sequences and tail pieces in a bucket. A tail piece is a part of the
-    padding at the bucket's end. `slots` is at least this number."""
+    padding at the bucket's end. The manifest's `slots` is at least this number."""
 
     def fill(self, capacity: int) -> float:
         """Return the share of real tokens in all buckets of the split; 0 for an empty split."""

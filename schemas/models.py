@@ -37,8 +37,8 @@ class ModelOptions:
             raise ValueError("layers, hidden-size, heads and ffn-size must be at least 1")
         if self.hidden_size % self.heads or self.head_size % 2:
             raise ValueError(
-                f"hidden-size is {self.hidden_size}, not an even multiple of heads, {self.heads}: "
-                "rotary embeddings need an even head size, because they rotate pairs"
+                f"hidden-size is {self.hidden_size}, not an even multiple of heads ({self.heads}): "
+                "rotary embeddings rotate pairs of values, so the head size must be even"
             )
 
     @property
@@ -74,9 +74,9 @@ FEW_EPOCHS: Final = 20
 def longest_of_our_attention(head_size: int) -> int:
     """Return the longest sequence length, in tokens, for which our attention kernel is used.
 
-    This applies to backend te (Transformer Engine). Up to this length our kernel is faster than
-    cuDNN's kernel. Longer sequences use cuDNN's kernel. benchmarks/training/attention.py measures
-    both kernels.
+    The length is for the backend te (Transformer Engine). Up to this length our kernel is faster
+    than cuDNN's kernel. Longer sequences use cuDNN's kernel. benchmarks/training/attention.py
+    measures both kernels.
     """
     return 2048 if head_size <= 64 else 1024 if head_size <= 128 else 0
 
@@ -90,7 +90,8 @@ def check_length_multiple(data: str, length_multiple: int) -> None:
     if length_multiple > 1:
         raise ValueError(
             f"{data} was built with --length-multiple {length_multiple}, so its sequences contain "
-            f"padding, and tokens would attend to padding: build it again without that option"
+            f"padding, and tokens would attend to padding: "
+            "build the dataset again without this option"
         )
 
 

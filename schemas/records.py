@@ -17,15 +17,15 @@ class Status(StrEnum):
 
     KEPT = "kept"
     INVALID = "invalid"
-    """A letter outside the vocabulary, under `--on-invalid skip`."""
+    """The record has a letter outside the vocabulary (only with `--on-invalid skip`)."""
     TOO_SHORT = "too_short"
-    """Fewer residues than `--min-residues`."""
+    """The record has fewer residues than `--min-residues`."""
     TOO_LONG = "too_long"
-    """More residues than fit into max_seq_len, under `--long drop`."""
+    """The record has more residues than fit into max_seq_len (only with `--long drop`)."""
     FILTERED = "filtered"
-    """The expression of `--where` is not true."""
+    """The expression of `--where` is not true for the record."""
     DUPLICATE = "duplicate"
-    """The same tokens as an earlier record; under `--dedup cropped`, the same after truncation."""
+    """An earlier record has the same tokens. `--dedup cropped` compares tokens after truncation."""
 
 
 DATABASES: Final = (

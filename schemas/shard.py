@@ -121,7 +121,7 @@ class SequenceLimits:
     def longest_span(self) -> int:
         """Maximum number of tokens in a sequence, length-multiple padding included.
 
-        A tail piece (a part of the padding at a bucket's end) has at most this number too.
+        A tail piece (a part of the padding at a bucket's end) has at most this many tokens, too.
         """
         return round_up(self.max_seq_len, self.length_multiple)
 

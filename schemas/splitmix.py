@@ -1,4 +1,4 @@
-"""The finalizer of SplitMix64: a fast mixing function for 64 bits.
+"""The finalizer of SplitMix64: a fast function that mixes the bits of a 64-bit number.
 
 Shuffles compute their sort keys with this function, which is not cryptographically secure.
 
@@ -27,7 +27,7 @@ def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def mix_all(*parts: int) -> int:
-    """Return a 64-bit key for several integers. The key depends on their order."""
+    """Return a 64-bit key for several integers. The key depends on the order of the integers."""
     key = 0
     for part in parts:
         z = ((key ^ part) + _GAMMA) & _MASK

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 MOST_BYTES: Final = 256 << 20
-"""Maximum size of a document in bytes. A manifest of a million files has this size."""
+"""Maximum size of a document in bytes. A manifest of a million files has about this size."""
 MOST_TOKENS: Final = 1 << 24
 """Largest capacity of a bucket, in tokens."""
 
@@ -63,8 +63,8 @@ def decoded(text: bytes | str, kind: type[T]) -> T:
 def prepared(kind: Any) -> Any:
     """Return the JSON decoder of a type. Only one thread at a time creates a decoder.
 
-    msgspec examines a type when it is first used. If two threads do that at the same time, the
-    process may crash (msgspec 0.22, CPython 3.11).
+    msgspec examines a type when it is first used. If two threads examine a type at the same
+    time, the process may crash (msgspec 0.22, CPython 3.11).
     """
     with _preparing:
         return _decoder(kind)
@@ -76,5 +76,5 @@ def _decoder(kind: Any) -> Any:
 
 
 def is_of_another_type(error: ValueError) -> bool:
-    """Whether the error is about a document that is valid JSON, but not of the expected type."""
+    """Return whether an error means that a document is valid JSON, but of another type."""
     return isinstance(error, msgspec.ValidationError)

@@ -24,7 +24,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if len(set(self.tokens)) != len(self.tokens) or len(self.tokens) > 64:
-            raise ValueError(f"vocabulary {self.name} must have at most 64 tokens, each once")
+            raise ValueError(f"vocabulary {self.name} must have at most 64 different tokens")
         if len(self.in_sequence) != len(self.letters) + 1:
             raise ValueError(
                 f"vocabulary {self.name}: ids of <unk> and of residues must be consecutive, "
@@ -92,5 +92,5 @@ ESM2: Final = Vocabulary(
 """The 33 tokens of ESM-2 (Lin et al., Science 2023), in the order of its published checkpoints."""
 
 GAPS: Final = "-."
-"""Gap characters of alignments. ESM-2's vocabulary has a token for each."""
+"""Gap characters of alignments. ESM-2's vocabulary has a token for each of them."""
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = MappingProxyType({ESM2.name: ESM2})

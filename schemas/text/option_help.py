@@ -52,15 +52,15 @@ def refuse_foreign_options(
 
     Args:
         words: command line after the subcommand or the preset.
-        others: for each option of other programs (with hyphens), advice for the error message.
-        takes_files: True if a word without hyphens may name a file. A word `name=value` is then
-            allowed.
+        others: advice for the error message, by option of another program (with hyphens).
+        takes_files: True if a word without hyphens may name a file. In this case, a word
+            `name=value` is allowed.
     Raises:
         InvalidOptionError: there is such an option, a word `name=value`, an option with one hyphen,
             or a first word without hyphens where no file is expected.
     """
     if not takes_files and words and re.match(r"[^-=]+$", words[0]):
-        raise InvalidOptionError(f"{words[0]}: an option belongs before it: --data {words[0]}")
+        raise InvalidOptionError(f"{words[0]}: write an option before it: --data {words[0]}")
     for previous, word in zip(["", *words], words, strict=False):
         flag, _, value = word.partition("=")
         flag = flag.replace("_", "-")
@@ -76,10 +76,10 @@ def refuse_foreign_options(
 
 @contextmanager
 def own_errors(*sections: type[Any]) -> Iterator[None]:
-    """Inside this context, let `__post_init__` of these classes raise InvalidOptionError.
+    """Inside this context, `__post_init__` of these classes raises InvalidOptionError.
 
-    tyro would put the name of a class or field, which users do not know, before the message of a
-    ValueError.
+    Without this function, `__post_init__` would raise ValueError. tyro would print the name of a
+    class or field, which users do not know, before the message.
     """
     checks = [(section, vars(section).get("__post_init__")) for section in sections]
     for section, check in checks:

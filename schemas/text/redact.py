@@ -17,7 +17,7 @@ _QUERY: Final = re.compile(r"(https?://[^\s?'\"<>]*)\?[^\s'\"<>]*")
 
 
 def holds_secret(url: str) -> bool:
-    """Whether a URL holds credentials.
+    """Return whether a URL holds credentials.
 
     A user name without a password counts as credentials only in a web address.
     """
@@ -29,7 +29,8 @@ def holds_secret(url: str) -> bool:
 def without_credentials(text: str) -> str:
     """Return a text without the user names, passwords and queries of its URLs.
 
-    Only queries of web addresses are removed, because they may hold signatures and tokens.
+    Queries of web addresses are removed, because they may hold signatures and tokens. Queries of
+    other URLs stay.
     """
     return _QUERY.sub(r"\1", _USER.sub("", _without_secret(text)))
 

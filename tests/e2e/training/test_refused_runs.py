@@ -86,7 +86,7 @@ def test_a_run_does_not_resume_with_options_that_change_it(
             "--tensor-statistics needs the layers of Transformer Engine",
         ),
         (("--init-from", "/nowhere"), "hf download"),
-        (("--hidden-size", "30"), "hidden-size is 30, not an even multiple of heads, 4"),
+        (("--hidden-size", "30"), "hidden-size is 30, not an even multiple of heads (4)"),
     ],
 )
 def test_invalid_options_print_one_error_line(

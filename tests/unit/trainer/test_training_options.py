@@ -116,7 +116,7 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         (["esm2-8m", "--data", "d", "--num_train_steps", "9"], "--num-train-steps: use --steps"),
         (["esm2-8m", "--data", "d", "num_train_steps=9"], "begin with two hyphens: use --steps"),
         (["esm2-8m", "data=d", "--steps", "9"], "begin with two hyphens: write --data d"),
-        (["esm2-8m", "data/d", "--steps", "9"], "an option belongs before it: --data data/d"),
+        (["esm2-8m", "data/d", "--steps", "9"], "write an option before it: --data data/d"),
         (["esm2-8m", "-data", "d"], "no option -data: write --data, with two hyphens"),
         (["esm2_t33_650M_UR50D"], "no preset esm2_t33_650M_UR50D: its preset is esm2-650m"),
         (["facebook/esm2_t6_8M_UR50D"], "its preset is esm2-8m (--init-from FOLDER starts from"),
