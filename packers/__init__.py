@@ -1,6 +1,6 @@
 """Packers: pure functions that assign sequences to buckets by length. Inner loops are in Cython.
 
-`balanced.py` has the default packer. `baselines.py` has packers to compare the default packer with.
+`balanced.py` has the default packer. `baselines.py` has simpler packers for comparison.
 `quality.py` measures the quality of a packing.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Packer(Protocol):
-    """Assigns sequences to buckets; `packers.balanced.pack_balanced` documents the call."""
+    """Assigns sequences to buckets; `packers.balanced.pack_balanced` documents the arguments."""
 
     def __call__(
         self, lengths: NDArray[np.int64], *, capacity: int, max_seqs: int, final: bool = True
@@ -24,7 +24,7 @@ class Packer(Protocol):
 
 
 class _Packers(Mapping[str, Packer]):
-    """Packers by name. A packer is imported at its first use: most commands use no packer."""
+    """Packers by name. A packer is imported at its first use, because most commands use none."""
 
     def __init__(self, functions: dict[str, str]) -> None:
         self._functions = functions

@@ -3,10 +3,10 @@
 A bucket is one row of exactly `capacity` tokens. Its attention cost is Σ length² over its
 sequences. Its gap is the number of its free tokens. A sequence without a bucket is called waiting.
 
-1. Read a window: the sequences that fill 512 buckets, and 512 further sequences, the reserve.
-2. Take the sequences of the window from long to short. Put each sequence into the bucket with the
-   least Σ length² among the buckets that have room (LPT, longest processing time first, with a
-   capacity).
+1. Read a window: the sequences that fill 512 buckets, and a reserve of 512 further sequences.
+2. Take the sequences of the window from long to short. Among the buckets that have
+   room, put the sequence into the bucket with the least Σ length². This is LPT (longest processing
+   time first) with a capacity.
 3. Close the gaps. Add a waiting sequence that fits a gap exactly, or exchange a packed sequence for
    a waiting sequence that is longer by the gap.
 4. Begin the next window with the sequences that are still waiting.
@@ -30,8 +30,8 @@ from packers.baselines import pack_next_fit
 
 WINDOW_BUCKETS: Final = 512
 """Number of buckets that are filled together. On Swiss-Prot with 16,384 tokens per bucket, the
-spread of Σ length² is 0.0066 for windows of 256 buckets and 0.0038 for 512. See
-docs/decisions/0002-balanced-window-of-512.md."""
+spread of Σ length² is 0.0066 for windows of 256 buckets and 0.0038 for windows
+of 512 buckets. See docs/decisions/0002-balanced-window-of-512.md."""
 
 RESERVE: Final = 512
 """Number of additional sequences from which step 3 chooses. With a smaller reserve, some gaps stay
@@ -43,7 +43,7 @@ HELD_BACK: Final = 16
 """Maximum number of buckets that `fill_and_hold_back` empties again. The method empties at most a
 quarter of the buckets that it filled."""
 _SLACK: Final = 1024
-"""Step 2 leaves about 1 / _SLACK of a bucket's tokens free. Step 3 fills them."""
+"""Step 2 leaves about 1 / _SLACK of a bucket's tokens free. Step 3 fills this room."""
 
 
 def pack_balanced(
@@ -74,7 +74,8 @@ def pack_balanced(
     window = WINDOW_BUCKETS * capacity
     while True:
         waiting_tokens = int(lengths[waiting].sum())
-        # The last window may be twice as large, because a small window would have unequal buckets.
+        # The last window may have up to twice the tokens of the others, because a smaller window
+        # would have unequal buckets.
         if waiting_tokens + tokens_before[-1] - tokens_before[cursor] < 2 * window:
             break
         want = window - waiting_tokens
@@ -126,8 +127,8 @@ class _Packing:
         """Fill as many buckets as the queue has tokens for, then empty the last few buckets again.
 
         All sequences without a bucket are left for a later call. The sequences that found no room
-        are not a fair sample of all lengths, but the sequences of the emptied buckets are. From
-        both kinds together, the later call can pack buckets of about the usual cost.
+        are not a fair sample of all lengths. The sequences of the emptied buckets are a fair
+        sample. From both kinds together, the later call can pack buckets of about the usual cost.
         """
         tokens = int(self.lengths[queue].sum())
         most = tokens // self.capacity
@@ -189,7 +190,7 @@ class _Packing:
     def _place(
         self, members: NDArray[np.int64], reserve: NDArray[np.int64], buckets: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pack members into new buckets. Close gaps with the reserve and with members without room.
+        """Pack members into new buckets. Close gaps with the reserve and with members left over.
 
         members, reserve: int64, indices into `lengths`
         Returns:

@@ -25,9 +25,9 @@ def place(
 ) -> None:
     """Put each member, from long to short, into the bucket with the least Σ length² that has room.
 
-    A bucket without room for the current length is set aside. The bucket returns when the length
-    has fallen to the number of its free tokens. `by_length` lists the buckets that are set aside,
-    by free tokens.
+    A bucket without room for the current length is set aside. The bucket returns when the current
+    length has fallen to the bucket's number of free tokens. `by_length` lists the buckets that are
+    set aside, by number of free tokens.
 
     Args:
         members: int64[M], indices in descending order of length.
