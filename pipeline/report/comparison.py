@@ -56,8 +56,9 @@ class Overlap:
 class Comparison:
     """Two reports and their differences.
 
-    related: relation of the datasets according to their manifests: `same`; `child` if dataset b was
-      made from dataset a; `parent` if a was made from b; `none` if the manifests state no relation
+    related: relation of the datasets in their manifests: `same` if both are the same build;
+      `child` if b was made from a; `parent` if a was made from b; `none` if the manifests state no
+      relation
     """
 
     a: Report

@@ -9,7 +9,7 @@ from schemas.manifest_entries import Histogram
 
 
 def distribution_of(histogram: Histogram | None) -> Distribution:
-    """Convert a histogram of the manifest. An empty histogram results in no bins."""
+    """Convert a histogram of the manifest. An empty histogram has no bins."""
     if histogram is None or not histogram.counts:
         return Distribution(edges=(), counts=())
     edges = tuple(histogram.first + i * histogram.width for i in range(len(histogram.counts) + 1))

@@ -77,7 +77,7 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedSplit:
-    """Statistics of a split's buckets, existing or predicted.
+    """Statistics of the existing or predicted buckets of a split.
 
     totals: sums and maxima over the buckets
     histograms: number of buckets by fill, by cost and by number of sequences
@@ -112,7 +112,7 @@ def assemble(
     prediction: Prediction | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Report:
-    """Return a report. The fields that only a manifest has are None.
+    """Return a report. Fields whose values are only in a manifest are None.
 
     Args:
         sequences: lengths of the sequences in tokens, <cls> and <eos> included.

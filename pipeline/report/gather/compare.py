@@ -1,7 +1,7 @@
 """Compare two reports: find their differences, and count the sequences that the reports share.
 
 Two sequences count as equal if the xxh3_128 hashes of all their residues, before cropping, are
-equal. The comparison costs 0.3 µs and 60 bytes of memory for each record of the two sides.
+equal. The comparison takes 0.3 µs and 60 bytes of memory for each record of each side.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SPLIT_NUMBERS: Final = ("shards", "buckets", "sequences", "tokens", "fill", "sp
 
 
 def numbers(report: Report) -> dict[str, float]:
-    """Return the numbers of a report to show in a comparison, by name."""
+    """Return the numbers of a report that a comparison shows, by name."""
     lengths = report.lengths
     found: dict[str, float] = {"records": report.records}
     found |= {status.value: report.by_status[status] for status in Status}

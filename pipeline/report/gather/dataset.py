@@ -70,7 +70,7 @@ def _report(url: str, manifest: Manifest, paths: list[Path]) -> Report:
         raise DatasetError(
             f"{url}: the records in records/ have {sequences.number:,} sequences and "
             f"{sequences.total:,} tokens, but the manifest says {counted:,} sequences and "
-            f"{tokens:,} tokens: the dataset is damaged, build it again"
+            f"{tokens:,} tokens: the dataset is damaged; build it again"
         )
     report = assemble(
         facts,

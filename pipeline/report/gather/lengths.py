@@ -1,6 +1,7 @@
 """Compute a report's length figures from a table of distinct lengths and their counts.
 
-60 million proteins have only about 10,000 distinct lengths, so each figure takes at most 1 ms.
+60 million proteins have only about 10,000 distinct lengths, so computing a figure takes at most
+1 ms.
 """
 
 from __future__ import annotations
@@ -128,9 +129,10 @@ def histogram(lengths: Counted) -> Distribution:
 
 
 def _round_width(least: float) -> int:
-    """Return the smallest number of 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20 … that is ≥ `least`.
+    """Return the smallest of the widths 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20 … that is ≥ `least`.
 
-    With widths of only 1, 2, 5, 10 …, some histograms would have half as many bins.
+    With widths of only 1, 2, 5, 10 …, some histograms would have only half as many
+    bins.
     """
     scale = 1
     while True:

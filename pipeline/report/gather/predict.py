@@ -34,11 +34,12 @@ from pipeline.report.gather.read_sequences import ReadRecords
 from schemas.shard import SPLITS
 
 _FILE_BYTES: Final = 2_000
-"""Size in bytes of an empty shard, or of an empty file of records/. The schema is stored twice."""
+"""Size in bytes of an empty shard, or of an empty file of records/. Each file stores its schema
+twice."""
 _BUCKET_BYTES: Final = 38
 """Size in bytes of a bucket without its tokens: counts, offsets, and a part of Arrow's headers."""
 _SEQUENCE_BYTES: Final = 16
-"""Size in bytes of a sequence without its tokens: end in `cu_seqlens`, `record` and `start`."""
+"""Size in bytes of a sequence's entries in `cu_seqlens`, `record` and `start`."""
 _RECORD_BYTES: Final = 23
 """Size in bytes of a row of records/ without its header: a hash, and delta-encoded numbers."""
 

@@ -47,8 +47,8 @@ class ReadRecords:
     source: int32[N], number of the input that holds each record
     hashes: HASH[N], hash of all residues of each record
     cropped: HASH[N], hash of those residues of each record that fit into max_seq_len
-    ids: a pair for each block: the bytes of all ids of the block, and int64[records of the block],
-      the end of each id in these bytes
+    ids: a pair for each block: the joined bytes of all ids of the block, and an array with the end
+      of each id in these bytes, int64[records of the block]
     headers: id and description of the first records, about HEADERS_TRIED bytes in all
     letters: int64[256], number of occurrences of each token id
     unknown_records: number of records that contain <unk>
@@ -124,7 +124,7 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             found = list(threads.map(read, range(len(planned.ranges))))
         finally:
             stopped.set()  # after an error, stop the other threads early
-    first_warnings: dict[int, str] = {}  # by input: all ranges of a genome have a warning
+    first_warnings: dict[int, str] = {}  # one for each input, though all ranges warn
     for (source, _, _), part in zip(planned.ranges, found, strict=True):
         for warning in part.warnings:
             first_warnings.setdefault(source, warning)

@@ -22,7 +22,8 @@ from schemas.manifest import Manifest
 from schemas.records import Status
 
 _FILES_TOGETHER: Final = 32
-"""Number of files of records/ whose duplicates are counted at once: about 4 million rows."""
+"""Number of files of records/ whose duplicates are counted at once. The files have about 4 million
+rows."""
 _NOTE: Final = ("ordinal", "id", "source", "residues", "status")
 
 
@@ -75,7 +76,7 @@ def _check_counts(url: str, manifest: Manifest, fates: pl.DataFrame) -> None:
     if by_status != dict(manifest.records_by_status) or residues != manifest.residues_in:
         raise DatasetError(
             f"{url}: the numbers of records and residues in records/ differ from the manifest: "
-            "the dataset is damaged, build it again"
+            "the dataset is damaged; build it again"
         )
 
 
@@ -106,8 +107,9 @@ def _duplicates(
     memory than all other steps of the report.
 
     Returns:
-        uint32[records], number of duplicates of each record, by the record's ordinal, or uint32[0]
-        if the dataset has no duplicates; a DuplicateFlow for each pair of inputs, in input order.
+        1. uint32[records], number of duplicates of each record, by the record's ordinal. uint32[0]
+           if the dataset has no duplicates.
+        2. A DuplicateFlow for each pair of inputs, in input order.
     Raises:
         DatasetError: a duplicate names a record that does not exist.
     """
@@ -123,7 +125,7 @@ def _duplicates(
         if original.size and not 0 <= original.min() <= original.max() < times.size:
             raise DatasetError(
                 f"{url}: records/ names a duplicate of record {original.max()}, but there are only "
-                f"{times.size:,} records: the dataset is damaged, build it again"
+                f"{times.size:,} records: the dataset is damaged; build it again"
             )
         np.add.at(times, original, copies["records"].to_numpy())
         of_input = pl.Series("original", np.searchsorted(ends, original, side="right"))

@@ -46,7 +46,7 @@ def records_files(url: str, manifest: Manifest) -> Iterator[list[Path]]:
             try:
                 paths = list(threads.map(partial(_fetched, remote), manifest.records, places))
             except BaseException:
-                # stop the downloads in progress: leaving the context would wait for their end
+                # stop the downloads in progress: otherwise, the context would wait for their end
                 remote.stopped.set()
                 raise
         yield paths
@@ -64,7 +64,7 @@ def _check_local(folder: Path, manifest: Manifest) -> None:
         except OSError as error:
             raise DatasetError(
                 f"{path}: {os.strerror(error.errno or 0)}: "
-                "the dataset is incomplete, build it again"
+                "the dataset is incomplete; build it again"
             ) from error
         digest = (
             hash_file(path)[1]
@@ -73,11 +73,11 @@ def _check_local(folder: Path, manifest: Manifest) -> None:
         )
         problem = difference(path, size, digest, entry)
         if problem is not None:
-            raise DatasetError(f"{problem}; build it again")
+            raise DatasetError(f"{problem}; build the dataset again")
 
 
 def _fetched(remote: RemoteStore, entry: RecordsEntry, path: Path) -> Path:
-    """Download a file to a local path and verify it. If it differs from the manifest, retry."""
+    """Download a file, and verify it. If the file differs from the manifest, retry."""
 
     def fetch() -> Path:
         digest, size = xxhash.xxh3_128(), 0

@@ -46,7 +46,7 @@ def recount(url: str, manifest: Manifest) -> None:
             counted, stated = getattr(found, wrong[0]), getattr(manifest.splits[split], wrong[0])
             raise DatasetError(
                 f"{url}: the shards of {split} have {wrong[0]} = {counted:,}, but "
-                f"the manifest says {stated:,}: the dataset is damaged, build it again"
+                f"the manifest says {stated:,}: the dataset is damaged; build it again"
             )
     vocabulary = manifest.vocabulary_object
     for i in vocabulary.in_sequence:
@@ -55,7 +55,7 @@ def recount(url: str, manifest: Manifest) -> None:
         if letters[i] != stated:
             raise DatasetError(
                 f"{url}: the shards hold {letters[i]:,} tokens {token}, but the manifest says "
-                f"{stated:,}: the dataset is damaged, build it again"
+                f"{stated:,}: the dataset is damaged; build it again"
             )
 
 

@@ -142,7 +142,7 @@ def shuffled(sequences: Counted, seed: int) -> NDArray[np.int32]:
 def _sorted(
     stream: NDArray[np.int32], settings: Settings
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Batch the sequences in the way `sorted` of the module's docstring.
+    """Batch the sequences in the way that the module's docstring calls `sorted`.
 
     Returns:
         int64[batches], number of sequences in each batch; int64[batches], padded length of the

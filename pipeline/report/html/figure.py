@@ -42,7 +42,7 @@ def area(
 ) -> Series:
     """Return the area that a plot shows for a distribution.
 
-    what: unit of the values, with a leading blank; singular noun for the counted things
+    what: a pair: unit of the values, with a leading blank; singular noun for the counted things
     whole: True if the values are whole numbers
     """
     total = sum(values.counts) or 1

@@ -71,7 +71,7 @@ class Flow:
     def _stacked(
         self, nodes: Sequence[Node], end_of: Callable[[Stream], int], scale: float
     ) -> list[PlacedNode]:
-        """Place the nodes of one side from top to bottom. Each has room for two lines of text."""
+        """Place the nodes of one side from top to bottom. Each node has two lines of text."""
         placed = []
         y = 4.0
         for i, node in enumerate(nodes):

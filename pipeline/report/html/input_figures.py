@@ -26,7 +26,7 @@ _COLOURS: Final = {
     Status.FILTERED: "c6",
 }
 _MOST_INPUTS: Final = 8
-"""Largest number of nodes for inputs. If there are more inputs, the smallest share one node."""
+"""Largest number of nodes for inputs. If there are more, the smallest inputs share a node."""
 
 
 def lengths(report: Report) -> Figure:
@@ -100,7 +100,7 @@ def composition(report: Report) -> Figure:
     title = "Residue composition"
     if ratios and any(letter.count for letter in letters):
         furthest = max(ratios, key=lambda letter: abs(ratios[letter]))
-        title = f"Composition: furthest from Swiss-Prot is {furthest}, {change(ratios[furthest])}"
+        title = f"{furthest} differs most from Swiss-Prot: {change(ratios[furthest])}"
     where = "in buckets" if report.composition.over == "buckets" else "of all input records"
     return Figure(
         key="composition",

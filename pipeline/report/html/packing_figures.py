@@ -141,7 +141,7 @@ def fill(report: Report) -> Figure | None:
     return Figure(
         key="fill",
         title=title,
-        words="Number of buckets by fill, the share of real tokens. Heights are logarithmic, which "
+        words="Number of buckets by fill (share of real tokens). Heights are logarithmic, which "
         "makes even a single bucket visible.",
         counted="buckets",
         plot=Histogram(
@@ -222,7 +222,7 @@ def budget(report: Report) -> Figure | None:
 def _durations(axis: Axis) -> dict[float, str]:
     """Return the ticks of an axis. Their texts do not touch on a plot 320 pixels wide.
 
-    A letter is taken to be 7 pixels wide.
+    The width of a letter is assumed to be 7 pixels.
     """
     chosen: dict[float, str] = {}
     for value, text in _DURATIONS.items():

@@ -1,7 +1,7 @@
 """The plots of a page, as data; `templates/plots.html.jinja` draws them.
 
 Every plot has a `label`, which is a description for screen readers, and a `kind`, which is the name
-of the macro that draws it.
+of the macro that draws the plot.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from schemas.errors import ThdpackError
 def refuse_unwritable(option: str, name: str, *, folder: bool = False) -> None:
     """Check the URL that an option names, with one small request to the store.
 
-    Local paths are not checked. A store is an object store such as S3, and has its own buckets.
+    Local paths are not checked. A store is an object store such as S3. Here, buckets are the
+    buckets of a store, not of a dataset.
 
     Args:
         folder: True if the option names a folder, False if it names a file.
@@ -24,7 +25,7 @@ def refuse_unwritable(option: str, name: str, *, folder: bool = False) -> None:
         raise ThdpackError(f"{option} {name}: cannot be written to; use a path, s3:// or gs://")
     if not folder and not all(name.partition("://")[2].partition("/")[::2]):
         raise ThdpackError(
-            f"{option} {name}: names a bucket of the store, expected a file: "
+            f"{option} {name}: names a bucket of the store; name a file in the bucket: "
             f"{name.rstrip('/')}/FILE"
         )
     refuse_unreachable(name)

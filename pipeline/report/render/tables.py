@@ -26,7 +26,8 @@ RELATED: Final = {
 
 _Entry = TypeVar("_Entry")
 _Columns = Mapping[str, Callable[[_Entry], str]]
-"""A function for each column, by the column's name. It returns the text of an entry's cell."""
+"""A function for each column, by the column's name. The function returns the text of an entry's
+cell."""
 
 
 class Name(str):

@@ -135,7 +135,7 @@ def _overview(report: Report) -> Iterable[Text]:
     )
     if report.cropped_copies:
         yield Text(
-            "records kept although they equal an earlier record once truncated: "
+            "kept records that equal an earlier record after truncation: "
             f"{report.cropped_copies:,} (--dedup cropped leaves them out)"
         )
     yield Text(
@@ -208,7 +208,7 @@ def _splits(report: Report) -> Iterable[_Part]:
 
 
 def _budget(report: Report) -> Iterable[_Part]:
-    """Draw the budget, with the sources of tokens/s below, because a column would be too wide."""
+    """Draw the budget. Sources of tokens/s are below, because their column would be too wide."""
     *head, _ = tables.budget(report).head
     yield from _drawn(Table(tuple(head), [row[:-1] for row in tables.budget(report).rows], words=2))
     presets: dict[str, dict[str, None]] = {}

@@ -170,7 +170,7 @@ def test_stats_count_records_that_are_equal_after_cropping(
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["cropped_copies"] == copies
     assert (
-        f"they equal an earlier record once truncated: {copies:,} ("
+        f"kept records that equal an earlier record after truncation: {copies:,} ("
         in run("stats", tmp_path / "exact").stdout
     )
     build_here(corpus, tmp_path / "cropped", dedup="cropped", **SHAPE)
