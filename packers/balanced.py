@@ -4,9 +4,9 @@ A bucket is one row of exactly `capacity` tokens. Its attention cost is Σ lengt
 sequences. Its gap is the number of its free tokens. A sequence without a bucket is called waiting.
 
 1. Read a window: the sequences that fill 512 buckets, and a reserve of 512 further sequences.
-2. Take the sequences of the window from long to short. Among the buckets that have
-   room, put the sequence into the bucket with the least Σ length². This is LPT (longest processing
-   time first) with a capacity.
+2. Take the sequences of the window from long to short. Among the buckets that have room, put
+   the sequence into the bucket with the least Σ length². This is LPT (longest processing time
+   first) with a capacity.
 3. Close the gaps. Add a waiting sequence that fits a gap exactly, or exchange a packed sequence for
    a waiting sequence that is longer by the gap.
 4. Begin the next window with the sequences that are still waiting.
@@ -30,8 +30,8 @@ from packers.baselines import pack_next_fit
 
 WINDOW_BUCKETS: Final = 512
 """Number of buckets that are filled together. On Swiss-Prot with 16,384 tokens per bucket, the
-spread of Σ length² is 0.0066 for windows of 256 buckets and 0.0038 for windows
-of 512 buckets. See docs/decisions/0002-balanced-window-of-512.md."""
+spread of Σ length² is 0.0066 for windows of 256 buckets and 0.0038 for windows of 512
+buckets. See docs/decisions/0002-balanced-window-of-512.md."""
 
 RESERVE: Final = 512
 """Number of additional sequences from which step 3 chooses. With a smaller reserve, some gaps stay

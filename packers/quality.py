@@ -15,8 +15,8 @@ class Quality:
     buckets: number of measured buckets
     fill: number of tokens / (buckets × capacity)
     spread: coefficient of variation of Σ length² over buckets
-    peak: largest Σ length² / mean Σ length²; in training, all ranks wait for
-        the rank with the most expensive bucket
+    peak: largest Σ length² / mean Σ length²; in training, all ranks wait for the rank
+        with the most expensive bucket
     max_seqs: largest number of sequences in a bucket
     """
 

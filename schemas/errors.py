@@ -60,7 +60,7 @@ class BuildError(ThdpackError):
 
 
 class DamagedSpillError(BuildError):
-    """A file that one task wrote for another task is damaged. The first task must run again.
+    """A file that one task wrote for another task is damaged. It must be written again.
 
     name: name of the file in the work folder
     """

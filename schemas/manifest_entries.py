@@ -35,8 +35,8 @@ class RecordsEntry:
 class InputEntry:
     """Entry of an input.
 
-    `name` is relative to the inputs' common folder. `xxh3_128` is the hash of the
-    stored bytes, which may be compressed.
+    `name` is relative to the inputs' common folder. `xxh3_128` is the hash of the stored
+    bytes, which may be compressed.
     """
 
     name: Name

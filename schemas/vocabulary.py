@@ -24,7 +24,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if len(set(self.tokens)) != len(self.tokens) or len(self.tokens) > 64:
-            raise ValueError(f"vocabulary {self.name} must have at most 64 different tokens")
+            raise ValueError(f"vocabulary {self.name} must have at most 64 tokens, all different")
         if len(self.in_sequence) != len(self.letters) + 1:
             raise ValueError(
                 f"vocabulary {self.name}: ids of <unk> and of residues must be consecutive, "

@@ -93,8 +93,8 @@ class RayExecutor:
             for reference in self._running:
                 self._ray.cancel(reference)
             return
-        # the cluster kills the tasks of a driver that has left. ray.cancel(force=True)
-        # would kill them too, but may abort this process.
+        # the cluster kills the tasks of a driver that has left. ray.cancel(force=True) would
+        # kill them too, but may abort this process.
         self._leaving = threading.Thread(target=self._ray.shutdown, name="leave-ray", daemon=True)
         self._leaving.start()
 

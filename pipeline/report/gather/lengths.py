@@ -131,8 +131,8 @@ def histogram(lengths: Counted) -> Distribution:
 def _round_width(least: float) -> int:
     """Return the smallest of the widths 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20 … that is ≥ `least`.
 
-    With widths of only 1, 2, 5, 10 …, some histograms would have only half as many
-    bins.
+    With widths of only 1, 2, 5, 10 …, some histograms would have only half as
+    many bins.
     """
     scale = 1
     while True:

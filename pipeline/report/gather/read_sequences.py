@@ -124,7 +124,7 @@ def read_records(planned: Plan, options: DatasetOptions, progress: Reporter) -> 
             found = list(threads.map(read, range(len(planned.ranges))))
         finally:
             stopped.set()  # after an error, stop the other threads early
-    first_warnings: dict[int, str] = {}  # one for each input, though all ranges warn
+    first_warnings: dict[int, str] = {}  # by input: later ranges repeat the warning
     for (source, _, _), part in zip(planned.ranges, found, strict=True):
         for warning in part.warnings:
             first_warnings.setdefault(source, warning)
