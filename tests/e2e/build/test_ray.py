@@ -248,7 +248,7 @@ def test_a_node_must_see_the_same_folder_and_have_the_same_versions(tmp_path: Pa
         BuildError,
         match=(
             r"has thdpack \d[\w.]+ \(code [0-9a-f]{16}\) with pyarrow \d[\w.]+, "
-            "the driver has thdpack 0 with"
+            "but the driver has thdpack 0 with"
         ),
     ):
         NodeRequirements("shared", "thdpack 0 with pyarrow 0").refuse_other(out)
