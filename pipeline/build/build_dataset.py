@@ -147,6 +147,7 @@ class Build:
     def _build(self) -> Built:
         """Run all stages, but skip finished tasks. A finished task has a marker file."""
         map_outcome = self._map()
+        self._destination.will_write(map_outcome.build)
         options = self._options.of_dataset
         job = Job(build=map_outcome.build, options=options, out=self._out, work=self._work)
         map_outcome.save(job)

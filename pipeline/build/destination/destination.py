@@ -83,6 +83,10 @@ class Destination(Protocol):
         """
         ...
 
+    def will_write(self, build: str) -> None:
+        """Remember the digest in the names of the files that the build writes."""
+        ...
+
     def clear(self, manifest: Manifest, work: Folder) -> None:
         """Remove the work folder of a finished build, and files of earlier datasets."""
         ...

@@ -161,6 +161,9 @@ class LocalDestination:
     def will_replace(self, manifest: Manifest) -> None:
         """Do nothing: `clear` finds the old files by listing the folders."""
 
+    def will_write(self, build: str) -> None:
+        """Do nothing: a lock keeps other builds away."""
+
     def commit(self, manifest: Manifest) -> None:
         # sync the folders first: after a power cut, a manifest must not name files that are lost
         for folder in sorted({(self.path / entry.name).parent for entry in manifest.files()}):

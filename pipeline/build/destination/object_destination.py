@@ -45,6 +45,9 @@ class ObjectDestination:
     """Names of the existing dataset's files."""
     _spooled: str | None = None
     """Name of the object that holds standard input."""
+    _build: str = ""
+    """Digest in the names of this build's files; "" before the map stage has finished."""
+    _work: Folder | None = None
 
     def manifest(self) -> bytes | None:
         before = self.out.version_tag(MANIFEST_NAME)
@@ -61,6 +64,9 @@ class ObjectDestination:
     def will_replace(self, manifest: Manifest) -> None:
         self._replaced = frozenset(entry.name for entry in manifest.files())
 
+    def will_write(self, build: str) -> None:
+        self._build = build
+
     @contextmanager
     def claim(self, *, shared: bool = False) -> Iterator[None]:
         """Reserve nothing, because a store has no locks. If another build caused an error, raise
@@ -72,7 +78,7 @@ class ObjectDestination:
         except (DatasetError, BuildError) as error:
             # another build of the same plan removes the common work folder when it is done
             if not self._committed and self.out.version_tag(MANIFEST_NAME) != self.version_at_start:
-                raise _lost(self.out) from error
+                raise self._lost() from error
             raise
 
     def spool(self, options: PreprocessOptions) -> str | None:
@@ -93,7 +99,10 @@ class ObjectDestination:
         Raises:
             BuildError: the scratch folder is a link, or it cannot be created.
         """
-        digest = _work_digest(planned, options)
+        self._work = self._work_folder(_work_digest(planned, options), options)
+        return self._work
+
+    def _work_folder(self, digest: str, options: PreprocessOptions) -> Folder:
         if options.scratch is None:
             return self.out.sub(f"{WORK}/{digest}")
         out_digest = xxhash.xxh3_64_hexdigest(self.out.url.encode())
@@ -117,10 +126,11 @@ class ObjectDestination:
         Raises:
             BuildError: another build has committed, or removed one of our files.
         """
+        self.will_write(manifest.build)
         try:
             self.out.replace(MANIFEST_NAME, manifest.to_json().encode(), self.version_at_start)
         except LostRaceError as error:
-            raise _lost(self.out, manifest) from error
+            raise self._lost() from error
         self._committed = True
         if self.version_at_start is None:
             return
@@ -179,6 +189,26 @@ class ObjectDestination:
                 "this build was removing; that dataset is damaged: build it again with --overwrite"
             )
 
+    def _lost(self) -> BuildError:
+        """Return the error for a build that lost against another build with the same destination.
+
+        The message names the files that this build leaves behind.
+        """
+        left = [f"{self._work.where()}/"] if self._work else []
+        committed = self.out.content(MANIFEST_NAME) or b""
+        # a build of the same plan has committed files of these names
+        if self._build and f"/{self._build}-".encode() not in committed:
+            left.insert(0, self.out.where(f"*/{self._build}-*"))
+        unused = (
+            f". Unused files of this build: {' and '.join(left)}. Remove them unless the same "
+            "command still runs elsewhere; or run the same command with --overwrite, which uses "
+            "them to replace that dataset"
+        )
+        return BuildError(
+            f"{self.out.where()}: another build committed a dataset here while this build ran; "
+            f"that dataset stays, and this build committed nothing{unused if left else ''}"
+        )
+
 
 def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
     """Return 16 hexadecimal digits: a digest of everything that intermediate files depend on."""
@@ -194,12 +224,3 @@ def _work_digest(planned: Plan, options: PreprocessOptions) -> str:
         "pyarrow": pa.__version__,
     }
     return xxhash.xxh3_64_hexdigest(json.dumps(values, sort_keys=True).encode())
-
-
-def _lost(out: ObjectFolder, manifest: Manifest | None = None) -> BuildError:
-    """Return the error for a build that lost against another build with the same destination."""
-    ours = f"; files of this build (*/{manifest.build}-*) are unused" if manifest else ""
-    return BuildError(
-        f"{out.where()}: another build committed a dataset here while this build ran; "
-        f"that dataset stays, and this build committed nothing{ours}"
-    )

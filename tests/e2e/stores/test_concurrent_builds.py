@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,24 @@ def test_a_conditional_write_is_retried_after_a_conflict_and_fails_if_the_object
     assert objects(OUT) == {"manifest.json": b"second"}
 
 
+def assert_names_what_it_left(said: str) -> None:
+    """Check that an error names all objects, and only those, that the dataset does not need."""
+    found = re.search(r"Unused files of this build: (\S+) and (\S+)\. ", said)
+    assert found is not None, said
+    shards, work = found.groups()
+    needed = {
+        entry.name for entry in Manifest.from_json(objects(OUT)["manifest.json"], where=OUT).files()
+    }
+    named = {
+        name
+        for name in objects(OUT)
+        if fnmatch(f"{OUT}/{name}", shards) or f"{OUT}/{name}".startswith(work)
+    }
+    assert named == set(objects(OUT)) - needed - {"manifest.json"}
+    assert any(fnmatch(f"{OUT}/{name}", shards) for name in named)
+    assert any(f"{OUT}/{name}".startswith(work) for name in named)
+
+
 def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     run: Run, proxied: Faults, corpus: Path, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +117,7 @@ def test_one_of_two_concurrent_builds_wins_and_the_other_reports_it(
     loser = 0 if writers[0].returncode else 1
     assert "another build committed a dataset here while this build ran" in said[loser]
     assert "Traceback" not in said[loser]
+    assert_names_what_it_left(said[loser])
     manifest = Manifest.from_json(objects(OUT)["manifest.json"], where=OUT)
     assert manifest.seed == 1 - loser
     if loser == 1:
@@ -150,5 +171,6 @@ def test_a_dataset_replaced_during_a_build_is_not_overwritten(
     said = slow.communicate(timeout=500)
     assert slow.returncode == 1
     assert "another build committed" in said
+    assert_names_what_it_left(said)
     assert Manifest.from_json(objects(OUT)["manifest.json"], where=OUT).seed == 2
     assert run("verify", OUT).returncode == 0

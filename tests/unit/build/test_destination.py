@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,23 @@ def test_a_task_list_on_a_store_does_not_replace_a_dataset_committed_after_plann
         file.write(planned)
     with pytest.raises(BuildError, match="another build committed"):
         work_off(OUT, digest)
+
+
+def test_a_build_that_fails_after_another_commit_names_what_it_left_but_no_file_of_that_dataset(
+    build_here: BuildHere, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fail while files are verified, after a build of another plan or of the same plan."""
+    for seed, named in ((1, True), (0, False)):
+        MemoryFileSystem.store.clear()
+
+        def meanwhile(*_: object, seed: int = seed) -> None:
+            build_here(corpus, OUT, seed=seed, **SMALL)
+            raise DatasetError("a file is missing")
+
+        once(monkeypatch, run_task, "check_files", meanwhile)
+        with pytest.raises(BuildError, match=r"/\.build/[0-9a-f]{16}/\. Remove") as failed:
+            build_here(corpus, OUT, **SMALL)
+        assert bool(re.search(rf"{OUT}/\*/[0-9a-f]{{16}}-\*", str(failed.value))) is named
 
 
 def the(found: TaskList | None) -> TaskList:
