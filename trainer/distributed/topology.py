@@ -153,8 +153,8 @@ class Topology:
         """
         sys.stdout.flush()
         sys.stderr.flush()
+        leave_error_file()  # torchrun also starts jobs of one process
         if self.world_size > 1:
-            leave_error_file()
             os._exit(code)
         sys.exit(code)
 

@@ -134,14 +134,15 @@ def test_a_different_dataset_is_refused_and_a_moved_one_is_accepted(
     assert losses(train(moved, cut(whole, tmp_path / "again", 8))) == losses(whole)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_the_summary_of_torchrun_ends_with_the_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int
 ) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
     file = tmp_path / "error.json"
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
-    with start(tmp_path / "none", tmp_path / "run", ranks=2) as job:
+    with start(tmp_path / "none", tmp_path / "run", ranks=ranks) as job:
         job.wait()
     failure = ProcessFailure(local_rank=0, pid=job.pid, exitcode=1, error_file=str(file))
     summary = str(ChildFailedError("thdpack", {0: failure}))
