@@ -95,7 +95,7 @@ class Mixture(ReaderOptions, GlobalCursor):
 
     def __repr__(self) -> str:
         urls = (str(url) for url, _ in _pairs(self.datasets))
-        return self.described(dict(zip(urls, self.shares, strict=True)), {})
+        return self.described(list(zip(urls, self.shares, strict=True)), {})
 
 
 def _pairs(datasets: object) -> list[tuple[str | Path, Weight]]:

@@ -51,7 +51,9 @@ def test_the_repr_of_a_reader_shows_its_dataset_and_position(dataset: Path) -> N
         assert repr(reader) == f"{start}world_size=2, position=2)"
     assert repr(reader).endswith("position=2, closed)")
     with Mixture([(dataset, 0.75)]) as mixture:
-        assert repr(mixture).startswith(f"Mixture({{{str(dataset)!r}: 1}}, split='train', rank=0")
+        assert repr(mixture).startswith(f"Mixture([({str(dataset)!r}, 1)], split='train', rank=0")
+    with Mixture([(dataset, 0.7), (dataset, 0.5)]) as mixture:
+        assert f"[({str(dataset)!r}, 7), ({str(dataset)!r}, 5)]" in repr(mixture)
 
 
 def test_a_mixture_accepts_a_dict_and_its_error_names_the_expected_types(dataset: Path) -> None:
