@@ -10,8 +10,12 @@ from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 T = TypeVar("T")
 _ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
-_SETTING: Final = re.compile(r"[A-Za-z_][\w-]*=")
-"""Pattern of settings such as `steps=100`, which other programs (with Hydra) accept as options."""
+_SETTING: Final = re.compile(r"\+*[A-Za-z_][\w.-]*=")
+"""Pattern of settings such as `steps=100` or `dataset.seed=1`, which other programs (with Hydra)
+accept as options."""
+_GROUP: Final = re.compile(r"[\w-]+-(kwargs|args|config)$")
+"""Pattern of names that hold settings, such as `adamw-kwargs` in `adamw_kwargs.lr=1`."""
+_PAGE: Final = "docs/coming-from.md lists the options of other programs and ours"
 
 _flowing: set[Any] = set()
 """Classes whose fields `with_flowing_help` has annotated."""
@@ -63,15 +67,27 @@ def refuse_foreign_options(
         raise InvalidOptionError(f"{words[0]}: write an option before it: --data {words[0]}")
     for previous, word in zip(["", *words], words, strict=False):
         flag, _, value = word.partition("=")
-        flag = flag.replace("_", "-")
+        flag = flag.replace("_", "-").lstrip("+")
         if word.startswith("-"):
-            if flag in others:
-                raise InvalidOptionError(f"no option {flag}: {others[flag]}")
+            advice = _advice(flag[2:], others) if flag.startswith("--") else others.get(flag)
+            if advice:
+                raise InvalidOptionError(f"no option {flag}: {advice}")
             if _ONE_HYPHEN.match(flag) and not previous.startswith("--"):
                 raise InvalidOptionError(f"no option {flag}: write -{flag}, with two hyphens")
         elif not takes_files and _SETTING.match(word) and not previous.startswith("-"):
-            remedy = others.get(f"--{flag}", f"write --{flag} {value}")
+            remedy = _advice(flag, others) or f"write --{flag} {value}"
             raise InvalidOptionError(f"{word}: options begin with two hyphens: {remedy}")
+
+
+def _advice(name: str, others: Mapping[str, str]) -> str:
+    """Return advice for an option of another program, without its hyphens; "" if there is none.
+
+    Only the last part of a name such as `dataset.micro-batch-size` is in `others`. In
+    `adamw-kwargs.lr`, it is the first part.
+    """
+    first, *_, last = name.split(".") if "." in name else (name, name)
+    group = others.get(f"--{first}", "") if _GROUP.match(first) else ""
+    return group or others.get(f"--{last}", "") or (_PAGE if "." in name else "")
 
 
 @contextmanager

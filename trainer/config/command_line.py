@@ -24,37 +24,12 @@ from trainer.config.options import (
     OutputOptions,
     TrainOptions,
 )
+from trainer.config.other_trainers import OTHERS
 from trainer.config.presets import PRESETS
 
 _PROG: Final = "thdpack train"
 _SECTIONS: Final = (ModelOptions, DataOptions, OptimizerOptions, ComputeOptions, OutputOptions)
-_BATCH: Final = (
-    "a step is counted in tokens or buckets, over all ranks: use --tokens-per-step or "
-    "--buckets-per-step"
-)
 _REPEATABLE: Final = ("--data", "--reweight")
-_OTHERS: Final = {
-    "--batch-size": _BATCH,
-    "--per-device-train-batch-size": _BATCH,
-    "--global-batch-size": _BATCH,
-    "--micro-batch-size": "use --buckets-per-micro-batch",
-    "--gradient-accumulation-steps": "use --tokens-per-step and --buckets-per-micro-batch, which "
-    "determine this number",
-    "--epochs": "a run is counted in steps: use --steps",
-    "--num-train-epochs": "a run is counted in steps: use --steps",
-    "--bf16": "use --precision bf16",
-    "--fp16": "use --precision bf16, whose numbers have the range of fp32",
-    "--fp8": "use --precision fp8-delayed, or another precision that --help lists",
-    "--output": "use --out",
-    "--num-train-steps": "use --steps",
-    "--num-steps": "use --steps",
-    "--train-steps": "use --steps",
-    "--dataset": "use --data",
-    "--model": "the preset is the first word, before all options",
-    "--max-seq-length": "the dataset determines this: use --max-seq-len of thdpack preprocess",
-    "--max-seq-len": "the dataset determines this: use --max-seq-len of thdpack preprocess",
-}
-"""Flags of other trainers, and advice on what to use here instead."""
 
 
 def parse(arguments: Sequence[str]) -> TrainOptions:
@@ -122,7 +97,7 @@ def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
         SystemExit: there is such a flag or option (code 2).
     """
     try:
-        refuse_foreign_options(words, _OTHERS, takes_files=False)
+        refuse_foreign_options(words, OTHERS, takes_files=False)
     except InvalidOptionError as error:
         _refuse(str(error))
     names = [flag for flag in flags if flag not in _REPEATABLE]

@@ -1,0 +1,68 @@
+"""Options of BioNeMo and MosaicML Streaming, as docs/coming-from.md lists them, get advice."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.helpers.processes.command_line import REPO
+from trainer.config import parse
+
+PAGE = (REPO / "docs" / "coming-from.md").read_text()
+
+
+def names_in(title: str) -> list[tuple[str, str]]:
+    """Return (name, right cell) for each option in the first column of a section's first table."""
+    table = PAGE.split(f"\n## {title}", 1)[1].split("|---|---|\n", 1)[1].split("\n\n", 1)[0]
+    rows = [line.strip("|").split(" | ", 1) for line in table.splitlines()]
+    return [
+        (name, right)
+        for left, right in rows
+        for name in re.findall(r"`([a-z][a-z0-9_.]*)`", left)
+        if not name.endswith((".py", ".json"))
+    ]
+
+
+BIONEMO, STREAMING = names_in("NVIDIA BioNeMo"), names_in("MosaicML Streaming")
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        parse(["esm2-8m", "--data", "d", *words])
+    assert left.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "right"), BIONEMO + STREAMING)
+def test_an_option_on_the_page_gets_advice_as_a_flag_and_as_a_setting(
+    name: str, right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal(capsys, f"--{name}", "1")
+    short = refusal(capsys, f"--{name.rpartition('.')[2].replace('_', '-')}=1")
+    setting = refusal(capsys, f"{name}=1")
+    advice = said.split(": ", 2)[2]
+    assert said.startswith("thdpack train: no option --")
+    assert "docs/coming-from.md" not in advice
+    assert short.endswith(advice)
+    assert setting.endswith(advice)
+    ours = re.findall(r"`(--[a-z-]+)", right) if (name, right) in BIONEMO else []
+    assert not ours or any(flag in advice for flag in ours)
+
+
+def test_the_page_has_names_to_check() -> None:
+    assert {"grad_acc_steps", "cp_size", "checkpoint.ckpt_dir"} <= {name for name, _ in BIONEMO}
+    assert {"cache_limit", "predownload"} <= {name for name, _ in STREAMING}
+
+
+@pytest.mark.parametrize("word", ["dataset.buffer_size=9", "--dataset.buffer-size", "+a.b=1"])
+def test_an_unknown_dotted_option_gets_the_name_of_the_page(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "docs/coming-from.md" in refusal(capsys, word)
+
+
+def test_a_setting_inside_a_group_gets_the_advice_for_the_group(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "use --learning-rate, --beta1" in refusal(capsys, "adamw_kwargs.lr=1e-4")

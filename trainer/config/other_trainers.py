@@ -1,0 +1,83 @@
+"""Options of other trainers, and advice on what to use here instead.
+
+docs/coming-from.md explains the names of BioNeMo and MosaicML Streaming. A test compares that page
+with this table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_BATCH: Final = (
+    "a step is counted in tokens or buckets, over all ranks: use --tokens-per-step or "
+    "--buckets-per-step"
+)
+_ACCUMULATION: Final = (
+    "computed from --tokens-per-step or --buckets-per-step, the batch over all ranks, and "
+    "--buckets-per-micro-batch"
+)
+_LENGTH: Final = "the dataset determines this: use --max-seq-len of thdpack preprocess"
+_LAYERS: Final = "use --precision-layers, which counts layers from 0"
+_SHUFFLED: Final = "always on: the build shuffles all sequences, and the reader shuffles each epoch"
+_RETRIES: Final = "not needed: the reader retries, with increasing pauses"
+
+OTHERS: Final = {
+    # other trainers
+    **dict.fromkeys(("--per-device-train-batch-size", "--global-batch-size"), _BATCH),
+    "--gradient-accumulation-steps": _ACCUMULATION,
+    **dict.fromkeys(("--epochs", "--num-train-epochs"), "a run is counted in steps: use --steps"),
+    **dict.fromkeys(("--num-steps", "--train-steps"), "use --steps"),
+    "--bf16": "use --precision bf16",
+    "--fp16": "use --precision bf16, whose numbers have the range of fp32",
+    "--fp8": "use --precision fp8-delayed, or another precision that --help lists",
+    "--output": "use --out",
+    "--dataset": "use --data",
+    "--model": "the preset is the first word, before all options",
+    "--max-seq-len": _LENGTH,
+    # BioNeMo
+    "--config-name-or-path": "the preset is the first word; use --init-from for weights",
+    "--config-name": "there are no configuration files: the preset is the first word",
+    "--load-dataset-kwargs": "run thdpack preprocess once, then use --data DATASET",
+    "--use-sequence-packing": "always on: `thdpack preprocess` packs the buckets",
+    "--micro-batch-size": "use --buckets-per-micro-batch",
+    "--grad-acc-steps": _ACCUMULATION,
+    "--max-seq-length": _LENGTH,
+    "--mlm-probability": "use --mask-probability",
+    "--num-workers": "not needed: the reader maps finished buckets into memory; --prefetch is the "
+    "number of shards to fetch ahead",
+    "--use-stateful-dataloader": "always on: a checkpoint holds the reader's position",
+    "--num-train-steps": "use --steps",
+    "--adamw-kwargs": "use --learning-rate, --beta1, --beta2, --epsilon, --weight-decay",
+    "--lr-scheduler-kwargs": "use --warmup-steps, --schedule, --final-fraction, --decay-until",
+    "--fp8-config": "use --precision fp8-delayed, fp8-current, fp8-block or mxfp8",
+    "--fp4-config": "use --precision nvfp4",
+    "--fp8-layers": _LAYERS,
+    "--fp4-layers": _LAYERS,
+    "--use-fp32-master-weights": "always on",
+    "--cp-size": "use --context-parallel",
+    "--use-torch-compile": "use --compile (only with --backend torch)",
+    "--ckpt-dir": "use --out",
+    "--save-every-n-steps": "use --checkpoint-every",
+    "--max-checkpoints": "use --keep-last",
+    "--resume-from-checkpoint": "use --resume auto, which is the default: the same command resumes",
+    "--save-final-model": "always on: a run ends with the folder `export` in --out",
+    "--async-save": "always on",
+    "--frequency": "use --log-every",
+    "--wandb-init-args": "use --wandb-project",
+    "--quant-stats-config": "use --tensor-statistics",
+    # MosaicML Streaming
+    "--remote": "use --data",
+    "--local": "use --cache-dir; a local dataset is read in place",
+    "--split": "not needed: training reads the split train, and validation the split valid",
+    "--cache-limit": "use --cache-bytes",
+    "--predownload": "use --prefetch, the number of shards to fetch ahead",
+    "--batch-size": _BATCH,
+    **dict.fromkeys(("--shuffle", "--shuffle-algo", "--shuffle-block-size"), _SHUFFLED),
+    "--shuffle-seed": "use --seed",
+    "--num-canonical-nodes": "not needed: the order never depends on the number of ranks",
+    "--validate-hash": "always on: the reader compares the hash of each shard",
+    **dict.fromkeys(("--download-retry", "--download-timeout"), _RETRIES),
+    "--keep-zip": "not needed: shards in the cache are identical to those of the dataset",
+    **dict.fromkeys(("--streams", "--proportion"), "use --data A=0.7 --data B=0.3"),
+    "--replication": "use --context-parallel",
+}
