@@ -26,6 +26,7 @@ from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
     refuse_foreign_options,
+    suggest_choices,
     with_flowing_help,
 )
 
@@ -117,6 +118,7 @@ def _read(arguments: list[str]) -> Any:
         # build only this subcommand's parser, which is quicker
         others = _OTHERS.get(arguments[0], {})
         refuse_foreign_options(arguments[1:], others, takes_files=True)
+        suggest_choices(arguments[1:], _COMMANDS[arguments[0]][0])
         name, options = arguments[0], with_flowing_help(_COMMANDS[arguments[0]][0])
         with own_errors(*options.__mro__):
             return tyro.cli(options, prog=f"thdpack {name}", args=arguments[1:], config=config)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 _ONE_HYPHEN: Final = re.compile(r"-[a-z][a-z-]+$")
@@ -88,6 +88,30 @@ def _advice(name: str, others: Mapping[str, str]) -> str:
     first, *_, last = name.split(".") if "." in name else (name, name)
     group = others.get(f"--{first}", "") if _GROUP.match(first) else ""
     return group or others.get(f"--{last}", "") or (_PAGE if "." in name else "")
+
+
+def suggest_choices(words: Sequence[str], *sections: type[Any]) -> None:
+    """Refuse a value that is only a part of an allowed value, such as `--precision fp8`.
+
+    tyro refuses all other wrong values, and lists the allowed values.
+
+    Args:
+        words: command line after the subcommand or the preset.
+        sections: classes of the options.
+    Raises:
+        InvalidOptionError: there is such a value. The message has the values that contain it.
+    """
+    hints = {name: hint for each in sections for name, hint in get_type_hints(each).items()}
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        flag, equals, value = word.partition("=")
+        value = value if equals else following
+        hint = hints.get(flag.removeprefix("--").replace("-", "_"))
+        if not flag.startswith("--") or get_origin(hint) is not Literal or value in get_args(hint):
+            continue
+        meant = [choice for choice in get_args(hint) if value and value.lower() in str(choice)]
+        if meant:
+            meant.sort(key=lambda choice: not choice.startswith(value.lower()))
+            raise InvalidOptionError(f"{flag} {value}: did you mean {', '.join(meant)}?")
 
 
 @contextmanager

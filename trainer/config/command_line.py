@@ -14,6 +14,7 @@ from schemas.text.option_help import (
     InvalidOptionError,
     own_errors,
     refuse_foreign_options,
+    suggest_choices,
     with_flowing_help,
 )
 from trainer.config.compute_options import ComputeOptions
@@ -90,14 +91,15 @@ def _show_presets(word: str) -> NoReturn:
 
 
 def _check_flags(words: Sequence[str], flags: Sequence[str]) -> None:
-    """Refuse flags of other trainers, and options that are given twice. tyro would silently ignore
-    the first of two equal options.
+    """Refuse flags of other trainers, parts of allowed values, and options that are given twice.
+    tyro would silently ignore the first of two equal options.
 
     Raises:
-        SystemExit: there is such a flag or option (code 2).
+        SystemExit: there is such a flag, value or option (code 2).
     """
     try:
         refuse_foreign_options(words, OTHERS, takes_files=False)
+        suggest_choices(words, *_SECTIONS)
     except InvalidOptionError as error:
         _refuse(str(error))
     names = [flag for flag in flags if flag not in _REPEATABLE]

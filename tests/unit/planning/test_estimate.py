@@ -198,6 +198,7 @@ def test_a_run_that_cannot_be_planned_is_an_error_with_the_reason(
     for arguments, words in (
         (("--model", "esm2-15b", "--gpus", "1xH200"), "needs at least"),
         (("--model", "x", "--gpus", "1xH200"), "the presets are esm2-8m"),
+        (("--precision", "fp8"), "thdpack: --precision fp8: did you mean fp8-delayed?"),
         (("--model", "esm2-650", "--gpus", "1xH200"), "did you mean esm2-650m?"),
         (("--model", "esm2_t33_650M_UR50D"), "its preset is esm2-650m (--init-from"),
         (("--model", "esm2-tiny"), "Run `thdpack train esm2-tiny --data"),

@@ -111,6 +111,8 @@ def test_a_missing_dataset_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         (["esm2-8m", "--data", "d", "--batch-size", "4"], "use --tokens-per-step or"),
         (["esm2-8m", "--data", "d", "--lr", "1", "--learning-rate", "1"], "more than once"),
         (["esm2-8m", "--data", "d", "--lerning-rate", "1"], "meant: --lr, --learning-rate FLOAT"),
+        (["esm2-8m", "--data", "d", "--precision", "fp8"], "mean fp8-delayed, fp8-current, fp8-"),
+        (["esm2-8m", "--data", "d", "--precision=block"], "--precision block: did you mean fp8-"),
         (["esm2-9m", "--data", "d"], "no preset esm2-9m: did you mean esm2-8m?"),
         (["esm2-8m", "--data", "d", "--output", "o"], "no option --output: use --out"),
         (["esm2-8m", "--data", "d", "--num_train_steps", "9"], "--num-train-steps: use --steps"),
