@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from pipeline.cli.arguments import UsageError
 from pipeline.cli.subcommand_options import PlanOptions
-from pipeline.planning.cluster import GPU_GIB, MEASURED
+from pipeline.planning.cluster import GPU_GIB, MEASURED, PEAK_TB_S
 from pipeline.planning.estimate import memory, seconds
 from pipeline.planning.search_settings import WORTH_NO_FLAGS
 from pipeline.planning.training_plan import CACHE, TrainingPlan, plan_training
@@ -20,6 +21,7 @@ from schemas.text.phrases import duration
 
 _SMALLEST_PART = 0.05 * 2**30
 """Smallest part of the memory that is printed, in bytes. A smaller part would be 0.0 GiB."""
+_DEFAULT = " (the trainer's default)"
 
 
 def run_plan(options: PlanOptions) -> int:
@@ -48,41 +50,15 @@ def run_plan(options: PlanOptions) -> int:
 
 def _show(plan: TrainingPlan, console: Console) -> None:
     """Print a plan."""
-    best, number = plan.best, plan.cluster.number
-    rate = best.tokens_per_second
     console.print(
-        f"{plan.model} on {number} {plan.cluster.gpu}, {plan.precision}, {plan.data}",
+        f"{plan.model} on {plan.cluster.number} {plan.cluster.gpu}, {plan.precision}, {plan.data}",
         highlight=False,
         markup=False,
     )
     if plan.cluster.gpu != MEASURED:
-        console.print(
-            f"tokens/s and times below are those of {MEASURED}s, because no {plan.cluster.gpu} was "
-            f"measured. Expect a longer run: {plan.cluster.gpu}s have slower memory",
-            highlight=False,
-            soft_wrap=True,
-        )
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    step = (
-        f"a step of {best.setting.step_tokens:,.0f} tokens takes {_seconds(seconds(best.setting))}"
-    )
-    measured = "" if plan.cluster.gpu == MEASURED else f" of {MEASURED}"
-    facts.add_row(f"tokens/s{measured}", f"{rate:,.0f} ({rate / number:,.0f} per GPU); {step}")
-    facts.add_row("settings", best.words)
-    for name, tokens, steps in (
-        ("an epoch", plan.epoch_tokens, plan.epoch_tokens / best.setting.step_tokens),
-        ("the run", plan.tokens, plan.steps),
-    ):
-        hours = plan.hours(tokens)
-        time = f"{duration(3600 * hours)}, {_hours(hours * number)} GPU-hours"
-        facts.add_row(name, f"{tokens:,} tokens, {_steps(steps)}: {time}")
-    label = "memory of a GPU"
-    for part, size in memory(best.setting).items():
-        if size >= _SMALLEST_PART:
-            facts.add_row(label, f"{size / 2**30:6.1f} GiB  {part}")
-            label = ""
-    facts.add_row("", f"{best.gib:6.1f} GiB  in total, of {GPU_GIB[plan.cluster.gpu]} GiB")
-    console.print(facts, highlight=False)
+        console.print(_unmeasured(plan.cluster.gpu), highlight=False, soft_wrap=True)
+    for line in _table(list(_facts(plan)), console.width):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(plan.command, highlight=False, markup=False, soft_wrap=True)
     if is_url(plan.data):
         line = f"replace {CACHE} by a folder on a local disk, which all processes of a node share"
@@ -96,6 +72,54 @@ def _show(plan: TrainingPlan, console: Console) -> None:
     console.print(_caveat(plan), style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
+def _unmeasured(gpu: str) -> str:
+    """Return a note for GPUs on which no time was measured."""
+    longest = PEAK_TB_S[MEASURED] / PEAK_TB_S[gpu]
+    return (
+        f"tokens/s and times below are those of {MEASURED}s, because no {gpu} was measured. As a "
+        f"rough guide, a step of an {gpu} SXM takes 1 to {longest:.2f} times as long: by peak "
+        f"figures, it computes as fast, and its memory has {PEAK_TB_S[gpu]} instead of "
+        f"{PEAK_TB_S[MEASURED]} TB/s"
+    )
+
+
+def _facts(plan: TrainingPlan) -> Iterator[tuple[str, str]]:
+    """Yield the rows of the table: a label and a value. A row without a label continues the row
+    above."""
+    best, number = plan.best, plan.cluster.number
+    rate = best.tokens_per_second
+    step = (
+        f"a step of {best.setting.step_tokens:,.0f} tokens takes {_seconds(seconds(best.setting))}"
+    )
+    measured = "" if plan.cluster.gpu == MEASURED else f" of {MEASURED}"
+    yield f"tokens/s{measured}", f"{rate:,.0f} ({rate / number:,.0f} per GPU); {step}"
+    yield "settings", f"{best.words}{_DEFAULT if best.is_default else ''}"
+    for name, tokens, steps in (
+        ("an epoch", plan.epoch_tokens, plan.epoch_tokens / best.setting.step_tokens),
+        ("the run", plan.tokens, plan.steps),
+    ):
+        hours = plan.hours(tokens)
+        time = f"{duration(3600 * hours)}, {_hours(hours * number)} GPU-hours"
+        yield name, f"{tokens:,} tokens, {_steps(steps)}: {time}"
+    label = "memory of a GPU"
+    for part, size in memory(best.setting).items():
+        if size >= _SMALLEST_PART:
+            yield label, f"{size / 2**30:6.1f} GiB  {part}"
+            label = ""
+    yield "", f"{best.gib:6.1f} GiB  in total, of {GPU_GIB[plan.cluster.gpu]} GiB"
+
+
+def _table(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+    """Yield the lines of a table whose values wrap, but never between a number and its unit."""
+    indent = max(len(label) for label, _ in rows) + 2
+    for label, value in rows:
+        # textwrap, unlike rich, does not break lines at a non-breaking space
+        kept = re.sub(r"(?<=\d) (?=[^\W\d])", "\N{NO-BREAK SPACE}", value)
+        for line in textwrap.wrap(kept, max(width - indent, 20), break_on_hyphens=False):
+            yield f"{label:<{indent}}{line}".replace("\N{NO-BREAK SPACE}", " ")
+            label = ""
+
+
 def _alternatives(plan: TrainingPlan) -> Iterator[str]:
     """Yield a line for each other setting, after a note if another setting is faster."""
     rate = plan.best.tokens_per_second
@@ -107,7 +131,7 @@ def _alternatives(plan: TrainingPlan) -> Iterator[str]:
     for each in plan.candidates[1:]:
         gib = f"{each.gib:.0f}" if each.gib >= 9.5 else f"{each.gib:.1f}"
         rates = f"{each.tokens_per_second:,.0f} tokens/s in {gib} GiB"
-        yield f"or {rates}: {' '.join(each.flags())}"
+        yield f"or {rates}: {' '.join(each.flags())}{_DEFAULT if each.is_default else ''}"
 
 
 def _warnings(plan: TrainingPlan) -> Iterator[str]:
@@ -131,7 +155,10 @@ def _warnings(plan: TrainingPlan) -> Iterator[str]:
 
 
 def _caveat(plan: TrainingPlan) -> str:
-    note = "Estimates, within 9 % of measurements on up to 4 H200 of one host (docs/benchmarks.md)"
+    note = f"Estimates, within 9 % of measurements on up to 4 {MEASURED} of one host"
+    note += " (docs/benchmarks.md)"
+    if plan.cluster.gpu != MEASURED:
+        note += f"; this accuracy does not apply to {plan.cluster.gpu}, which was not measured"
     if plan.best.setting.context_parallel > 1:
         note += (
             "; with --context-parallel, only memory was measured, and the estimated time "

@@ -21,6 +21,7 @@ from pipeline.planning.choices import (
     LARGEST_SHARE,
     buckets_of_step,
     choose_buckets,
+    choose_reshard,
     choose_shard,
 )
 from pipeline.planning.cluster import GPU_GIB, Cluster
@@ -196,6 +197,7 @@ def _candidates(
             and context_parallel == replicate == 1
             and shard == (choose_shard(single, available=available) if number > 1 else "none")
             and buckets == choose_buckets(single, available=available)
+            and (shard != "full" or reshard == choose_reshard(single, available=available))
         )
         yield Candidate(
             setting=single.merged(buckets),

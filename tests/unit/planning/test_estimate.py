@@ -16,6 +16,7 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
+from rich.console import Console
 
 from benchmarks.training.fit_estimate import MEASURED, setting_of
 from pipeline.planning import training_plan
@@ -176,7 +177,23 @@ def test_a_plan_for_unmeasured_gpus_shows_times_of_h200s(dataset: Path, run: Run
     others = run("plan", "--data", dataset, "--gpus", "8xH100").stdout.splitlines()
     assert others[0].startswith("esm2-650m on 8 H100, bf16")
     assert others[1].startswith("tokens/s and times below are those of H200s")
+    assert "takes 1 to 1.43 times as long" in others[1]
     assert others[2].startswith("tokens/s of H200  ")
+    assert others[-1].endswith("does not apply to H100, which was not measured.")
+
+
+@pytest.mark.parametrize("gpus", ["8xH100", "1xH200"])
+def test_a_plan_marks_the_default_and_keeps_each_number_with_its_unit(
+    dataset: Path, run: Run, monkeypatch: pytest.MonkeyPatch, gpus: str
+) -> None:
+    for columns in range(60, 100, 3):
+        monkeypatch.setattr(Console, "width", columns)
+        lines = run("plan", "--data", dataset, "--gpus", gpus).stdout.splitlines()
+        table = [line for line in lines if re.match(r"tokens/s( of|  )|settings  |  +\S", line)]
+        assert len(table) > 5
+        assert not [line for line in table if re.search(r"\d$", line)]
+        assert sum("(the trainer's default)" in line for line in lines) <= 1
+    assert sum("(the trainer's default)" in line for line in lines) == 1
 
 
 def test_the_command_of_a_plan_names_its_data_cache_and_run(dataset: Path, tmp_path: Path) -> None:
