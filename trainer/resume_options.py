@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from trainer.config import AUTO, OptimizerOptions, TrainOptions, flag
+from trainer.config.presets import model_words
 
 _FIXED: Final = ("seed", "mask_probability")
 _OF_COMPUTING: Final = ("backend", "precision", "precision_layers", "quantized_init")
@@ -41,7 +42,9 @@ def resumed(options: TrainOptions, before: TrainOptions) -> TrainOptions:
             "another --out"
         )
     if model != options.model and not options.output.init_from:
-        raise ValueError(f"{out} holds a run of another model, {model}: choose another --out")
+        raise ValueError(
+            f"{out} holds a run of another model, {model_words(model)}: choose another --out"
+        )
     for name in _FIXED:
         then, now = getattr(data, name), getattr(options.data, name)
         if then != now:

@@ -6,6 +6,7 @@ The options are from Lin et al., Science 2023, except that we apply weight decay
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Final
 
 from schemas.models import ESM2_MODELS, PUBLISHED_RUNS, ModelOptions
@@ -38,3 +39,15 @@ PRESETS: Final[Mapping[str, tuple[str, TrainOptions]]] = {
     **{name: _published(name) for name in ESM2_MODELS},
 }
 """Description and options of each preset, by name."""
+
+
+def model_words(model: ModelOptions) -> str:
+    """Return a model as the command line names it: its preset, or the flags of its shape."""
+    for name, (_, options) in PRESETS.items():
+        if replace(options.model, gelu=model.gelu) == model:
+            return name
+    return " ".join(
+        f"--{field.name.replace('_', '-')} {getattr(model, field.name)}"
+        for field in fields(model)
+        if field.name != "gelu"
+    )
