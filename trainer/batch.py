@@ -23,6 +23,8 @@ from trainer.distributed.topology import Topology
 CPU_TOKENS: Final = 32_768
 """Maximum size of a default batch on a CPU, in tokens. A step of an 8M model then takes about half
 a minute on two cores."""
+_SHOWN: Final = 6
+"""Largest number of numbers of ranks that an error suggests."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,14 +116,31 @@ def _check_divides(data: DataOptions, merged: int, topology: Topology) -> None:
         ValueError: the buckets do not divide evenly.
     """
     if data.buckets_per_step % (topology.data_ranks * merged):
-        those = (
-            f"{topology.data_ranks} ranks"
-            if topology.slices.ranks == 1
-            else f"{topology.data_ranks} groups of {topology.slices.ranks} ranks"
-        )
+        shared = topology.slices.ranks
+        ranks = plural(topology.data_ranks, "rank" if shared == 1 else "group")
+        those = ranks if shared == 1 else f"{ranks} of {shared} ranks"
         raise ValueError(
-            f"{data.buckets_per_step} buckets per step do not divide among {those} × "
-            f"{merged} buckets per micro-batch: "
-            "change the number of ranks, --buckets-per-micro-batch or, for a new run, "
-            "--buckets-per-step"
+            f"{plural(data.buckets_per_step, 'bucket')} per step do"
+            f"{'es' if data.buckets_per_step == 1 else ''} not divide among {those} × "
+            f"{plural(merged, 'bucket')} per micro-batch: "
+            f"{_ranks_that_work(data.buckets_per_step / merged, topology)}change "
+            "--buckets-per-micro-batch or, for a new run, --buckets-per-step"
         )
+
+
+def _ranks_that_work(micro_batches: float, topology: Topology) -> str:
+    """Return advice such as "use 1, 2 or 4 ranks, or ", with the numbers closest to the present
+    one; "" if no number of ranks works.
+
+    Args:
+        micro_batches: number of micro-batches in a step, over all ranks.
+    """
+    if not micro_batches.is_integer():
+        return ""
+    whole, shared = int(micro_batches), topology.slices.ranks
+    small = [number for number in range(1, math.isqrt(whole) + 1) if whole % number == 0]
+    groups = {*small, *(whole // number for number in small)}
+    closest = sorted(groups, key=lambda number: abs(number - topology.data_ranks))[:_SHOWN]
+    *others, last = [f"{number * shared:,}" for number in sorted(closest)]
+    words = f"{', '.join(others)} or {last}" if others else last
+    return f"use {words} rank{'' if words == '1' else 's'}, or "

@@ -83,6 +83,50 @@ def test_a_resumed_run_keeps_the_batch_that_was_chosen_for_it() -> None:
         resumed(parse(["esm2-8m", "--data", "d", "--tokens-per-step", "2097152"]), before)
 
 
+def test_a_resume_with_another_model_names_the_model_of_the_run_as_the_command_line_does() -> None:
+    tiny = parse(["esm2-tiny", "--data", "d"])
+    with pytest.raises(ValueError, match="a run of another model, esm2-tiny: choose another"):
+        resumed(parse(["esm2-8m", "--data", "d"]), tiny)
+    shaped = parse(["esm2-tiny", "--data", "d", "--layers", "3"])
+    flags = "--layers 3 --hidden-size 64 --heads 4 --ffn-size 256"
+    with pytest.raises(ValueError, match=f"another model, {flags}: choose another"):
+        resumed(tiny, shaped)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "merged", "ranks", "said"),
+    [
+        (
+            4,
+            1,
+            3,
+            "4 buckets per step do not divide among 3 ranks × 1 bucket per .*: use 1, 2 or 4 ranks",
+        ),
+        (
+            1,
+            1,
+            2,
+            "1 bucket per step does not divide among 2 ranks × 1 bucket per .*: use 1 rank,",
+        ),
+        (128, 4, 3, "divide among 3 ranks × 4 buckets per micro-batch: use 1, 2, 4, 8, 16 or 32 "),
+        (
+            6,
+            4,
+            1,
+            "6 buckets per step do not divide among 1 rank × 4 buckets per micro-batch: change",
+        ),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_refused_with_the_numbers_of_ranks_that_work(
+    buckets: int, merged: int, ranks: int, said: str
+) -> None:
+    given = replace(DEFAULT, buckets_per_step=buckets, buckets_per_micro_batch=merged)
+    topology = replace(single_process(torch.device("cpu")), world_size=ranks)
+    with pytest.raises(ValueError, match=said) as refused:
+        choose_batch(given, manifest(1_000), topology)
+    assert "--buckets-per-micro-batch" in str(refused.value)
+
+
 def test_without_steps_a_run_is_at_most_100_epochs_and_a_resume_keeps_its_number() -> None:
     asked = parse(["esm2-8m", "--data", "d"])
     batched = replace(asked, data=replace(asked.data, buckets_per_step=2))
