@@ -75,10 +75,7 @@ class Mixture(ReaderOptions, GlobalCursor):
                 member.join_mixture(shape, partial(_next_use, splits, self.shares))
             needed = sum(member.working_set(ranks.step) for member in splits)
             if needed > limit:
-                raise ValueError(
-                    f"cache_bytes is {self.cache_bytes}, but "
-                    f"reading these {len(splits)} datasets needs {needed} bytes"
-                )
+                raise self.cache_too_small(f"these {len(splits)} datasets need", needed)
         except BaseException:
             _stop(splits)
             raise

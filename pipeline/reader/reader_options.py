@@ -46,6 +46,19 @@ class ReaderOptions:
         """
         return parse_bytes(self.cache_bytes, name="cache_bytes")
 
+    def cache_too_small(self, source: str, needed: int) -> ValueError:
+        """Return the error for a cache that cannot hold the shards in use and prefetched.
+
+        Args:
+            source: what is read, with a verb, such as "s3://bucket/dataset needs".
+            needed: number of bytes that the cache must hold.
+        """
+        return ValueError(
+            f"cache_bytes (--cache-bytes) is {self.cache_limit:,} bytes, but {source} "
+            f"{needed:,} bytes for the shards in use and {self.prefetch} prefetched shards: give "
+            f"at least {-(-needed >> 20)}M"
+        )
+
     def topology(self) -> Ranks:
         """Return the topology of the ranks.
 

@@ -71,10 +71,7 @@ class ShardReader(ReaderOptions, GlobalCursor):
         needed = self._split.working_set(ranks.step)
         if limit < needed:
             self.close()
-            raise ValueError(
-                f"cache_bytes is {self.cache_bytes}, but {self.url} needs {needed} bytes "
-                f"for the shards in use and {self.prefetch} prefetched shards"
-            )
+            raise self.cache_too_small(f"{self.url} needs", needed)
 
     @property
     def manifest(self) -> Manifest:

@@ -15,6 +15,7 @@ import pipeline.reader.cache.cache_folder
 import pipeline.storage.retries
 from pipeline.reader import ShardReader
 from schemas.errors import DatasetError
+from schemas.text.byte_size import parse_bytes
 from tests.helpers.data.corpus import read_manifest
 from tests.helpers.stores.reading import assert_cache_is_sound, bytes_in, tokens
 
@@ -85,12 +86,15 @@ def test_the_cache_stays_within_its_limit_and_keeps_shards_that_are_needed_next(
     with ShardReader(url, cache_dir=cache, cache_bytes="1G", prefetch=0) as reader:
         assert reader.cache_limit == 1 << 30
     with pytest.raises(
-        ValueError, match=r"cache_bytes is 1000, but troubled://.* needs (\d+)"
+        ValueError,
+        match=r"cache_bytes \(--cache-bytes\) is 1,000 bytes, but troubled://.* at least \d+M$",
     ) as raised:
         ShardReader(
             url, cache_dir=cache, cache_bytes=1000, prefetch=0, world_size=4, buckets_per_step=20
         )
-    needed = int(str(raised.value).partition("needs ")[2].partition(" ")[0])
+    said = str(raised.value)
+    needed = int(said.partition("needs ")[2].partition(" ")[0].replace(",", ""))
+    assert parse_bytes(said.rpartition(" ")[2], name="") - needed in range(1 << 20)
     # room for the four shards of a window, and for the shards of one step's buckets
     assert needed == sum(largest[: 4 + -(-20 // min(entry.buckets for entry in entries))])
     needed = sum(largest[:5])
