@@ -140,6 +140,15 @@ def print_built(
     for name, value in summary_lines(manifest, fates):
         print(f"{name:>16}  {value}")
     if built.fresh and seconds is not None:
-        rate = f"{size / seconds / 1e6:,.0f} MB/s of input"
-        print(f"{'speed':>16}  {rate} ({size / 1e6:,.1f} MB in {seconds:.1f} s), verified")
+        rate = f"{_number(size / seconds / 1e6)} MB/s of input"
+        print(f"{'speed':>16}  {rate} ({_number(size / 1e6, 1)} MB in {seconds:.1f} s), verified")
     print(f"{'dataset':>16}  {dataset}")
+
+
+def _number(value: float, digits: int = 0) -> str:
+    """Return a number with `digits` digits after the point. If this would be 0, return one
+    significant digit instead."""
+    text = f"{value:,.{digits}f}"
+    if float(text.replace(",", "")):
+        return text
+    return f"{value:.1g}" if value >= 0.001 else "under 0.001"

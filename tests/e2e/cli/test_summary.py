@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,13 @@ def test_an_empty_validation_split_is_explained(
         assert line.strip() == f"valid  {said}"
 
 
-def test_a_count_of_one_has_a_singular_noun(run: Run, tmp_path: Path) -> None:
+def test_a_count_of_one_has_a_singular_noun_and_a_low_speed_is_not_0(
+    run: Run, tmp_path: Path
+) -> None:
     path, out = tmp_path / "x.fasta", tmp_path / "out"
     path.write_bytes(b">a\n" + b"MK" * 700 + b"\n")
     built = run("preprocess", path, "--out", out).stdout
+    assert re.search(r"speed  (0\.0*[1-9]|under 0\.001) MB/s of input \(0\.001 MB in", built)
     assert "train  1 bucket, 1 sequence, 1,024 tokens" in built
     assert "cropped  1 record to 1,022 residues: 378 residues left out" in built
     assert "(at most 1 sequence in a bucket of" in built
