@@ -14,6 +14,7 @@ from pipeline.inputs.error_location import stdin_named
 from pipeline.inputs.expand import refuse_inside
 from pipeline.inputs.source import Source
 from pipeline.storage.s3.first_contact import refuse_unreachable
+from pipeline.storage.urls import is_url
 from schemas import __version__
 from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
@@ -40,6 +41,12 @@ def prepared(
         spool = destination.spool(options)
         with stdin_named(spool):
             planned = plan(options, spool=spool)
+        if is_root_with_inputs(options.out, planned.sources):
+            report.note(
+                f"--out {options.out} is the root of a bucket that also holds inputs: "
+                f"{MANIFEST_NAME}, records/ and the splits will lie beside them. A prefix such as "
+                f"{options.out.rstrip('/')}/dataset keeps them apart"
+            )
         for line in planned.passed_over:
             report.note(f"skipped {without_credentials(line)}")
         _refuse_other_plan(destination, options, planned)
@@ -47,6 +54,16 @@ def prepared(
             _refuse_other_dataset(existing, options, planned.sources, destination.out.where())
         with stdin_named(spool):
             yield planned, existing
+
+
+def is_root_with_inputs(out: str, sources: Sequence[Source]) -> bool:
+    """Whether a dataset's URL is the root of a bucket that holds one of the inputs."""
+    root = out.rstrip("/") + "/"
+    return (
+        is_url(out)
+        and root.partition("://")[2].count("/") == 1
+        and any(source.url.startswith(root) for source in sources)
+    )
 
 
 def existing_dataset(destination: Destination, options: PreprocessOptions) -> Manifest | None:

@@ -19,7 +19,7 @@ from pipeline.storage.s3 import first_contact
 from pipeline.storage.urls import custom_endpoint, file_system
 from tests.helpers.data.corpus import digest, fasta, made_records
 from tests.helpers.processes.command_line import REPO, Run
-from tests.helpers.stores.object_store import ObjectStore, object_store, point_s3_at
+from tests.helpers.stores.object_store import ObjectStore, object_store, point_s3_at, put
 
 CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
 
@@ -260,3 +260,14 @@ def test_a_build_from_rclone_to_rclone_needs_no_settings(
     s3fs.S3FileSystem.clear_instance_cache()
     said = refused(run, "preprocess", small, "--out", "s3://bucket/more")
     assert "the store refuses the credentials (SignatureDoesNotMatch)" in said
+
+
+def test_a_dataset_at_the_root_of_the_inputs_bucket_is_announced(
+    run: Run, own_store: ObjectStore, small: Path
+) -> None:
+    put("s3://bucket/in/made.fasta", small.read_bytes())
+    for out, announced in (("s3://bucket", True), ("s3://bucket/", True), ("s3://bucket/a", False)):
+        done = run("preprocess", "s3://bucket/in/made.fasta", "--out", out, "--overwrite")
+        assert done.returncode == 0, done.stderr
+        assert ("is the root of a bucket that also holds inputs" in done.stderr) is announced
+        assert "such as s3://bucket/dataset keeps" in done.stderr or not announced
