@@ -1,6 +1,7 @@
-"""Build a dataset in three stages: map, reduce and commit. Any executor can run the tasks.
+"""Build a dataset in three stages: map, reduce and commit.
 
-Start reading at `build_dataset.py`. The code of the tasks is in `map_stage/` and `reduce_stage/`.
+Each stage runs a list of tasks, for example in processes of this machine. Start reading at
+`build_dataset.py`. The code of the tasks is in `map_stage/` and `reduce_stage/`.
 """
 
 from typing import TYPE_CHECKING

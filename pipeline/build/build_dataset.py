@@ -1,9 +1,10 @@
 """Build a dataset, from the inputs to the manifest, in three stages: map, reduce, commit.
 
-1. Map: read ranges of the inputs, tokenize, sort records into partitions (`map_stage/`). A
-   partition is a subset of the records, chosen by hash.
-2. Reduce: for each partition, drop duplicates, shuffle, pack, write shards (`reduce_stage/`).
-3. Commit: pack left-over sequences of all partitions, verify all files, replace manifest.json.
+1. Map: read ranges of the inputs, tokenize the records, and sort the records into partitions
+   (`map_stage/`). A partition is a subset of the records, chosen by hash.
+2. Reduce: for each partition, drop duplicates, shuffle, pack, and write shards (`reduce_stage/`).
+3. Commit: pack the left-over sequences of all partitions, verify all files, and replace
+   manifest.json.
 
 A folder is a dataset only once it has a manifest. Intermediate files are in DATASET/.build. Run the
 same command to resume a build after a crash.
@@ -52,7 +53,7 @@ from schemas.text.phrases import plural
 Result = TypeVar("Result")
 
 WORKER_BYTES: Final = 400 << 20
-"""Memory in bytes that a worker may need. It limits the number of workers (`workers_of`)."""
+"""Memory in bytes that a worker may need. `workers_of` limits the number of workers with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +130,7 @@ class Build:
                 not given.
         """
         if existing is None or self._options.overwrite:
-            # with --overwrite, the existing dataset may be damaged
+            # --overwrite replaces the existing dataset even if it is damaged
             return mended(self._build, lambda _: None, self._work, self._report)
         self._refuse_other_inputs(existing)
         problem = missing_file(existing, self._out)

@@ -1,4 +1,4 @@
-"""The plan of a build: its map tasks and partitions, derived from sizes and names of the inputs."""
+"""The plan of a build: its map tasks, hash tasks and number of partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from schemas.manifest import Manifest
 PLAN: Final = ".build/plan.json"
 """Name of the file in the dataset's folder that holds the task list of an array job."""
 UNREADABLE: Final = "unreadable"
-"""Placeholder for the digest of a task list that is damaged or of another version."""
+"""Placeholder for the digest of a task list that is damaged, or that another version wrote."""
 PARTITION_BYTES: Final = 56 << 20
 """Approximate bytes of FASTA in a partition. A reduce task holds one partition in memory, and
 writes about one shard."""
@@ -35,19 +35,19 @@ _EXPANSION: Final = {"none": 1, "gzip": 3, "zstd": 3, "xz": 4, "bzip2": 4}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The parts of a build that depend only on sizes and names of its inputs."""
+    """The inputs of a build, the range of each map and hash task, and the number of partitions."""
 
     sources: tuple[Source, ...]
     passed_over: tuple[str, ...]
     """Skipped files of the input folders: one line for each file, with the reason."""
     ranges: tuple[tuple[int, int, int], ...]
-    """(index of the source, begin, end) of each map task."""
+    """Range of each map task: index of the source, first byte, and the byte after the last one."""
     hashed: tuple[tuple[int, int, int], ...]
-    """(index of the source, begin, end) of each hash task. Only tables have hash tasks: map tasks
-    read a table by columns, so they cannot hash its bytes."""
+    """Range of each hash task, in the same form as `ranges`. Only tables have hash tasks, because
+    map tasks read a table by columns and cannot hash its bytes."""
     partitions: int
-    """Number of partitions. This number determines the bytes of the dataset, and therefore depends
-    only on the sizes of the inputs."""
+    """Number of partitions. The dataset's bytes depend on this number. Therefore the number depends
+    only on the sizes and compression of the inputs, and not on the machine."""
 
     @property
     def input_bytes(self) -> int:
@@ -76,12 +76,12 @@ def absolute(planned: Plan) -> Plan:
 def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
     """Return a plan's name: two digests of 16 hexadecimal digits each, joined by a hyphen.
 
-    The first digest is that of the dataset (see `dataset_digest`). The second digest is that of
-    files and ranges.
+    The first digest is the `dataset_digest`. The second digest covers the files, the ranges and the
+    number of partitions.
     """
     described = {**asdict(absolute(planned)), "passed_over": []}
     for source in described["sources"]:
-        del source["found"]  # a file named itself is the same input
+        del source["found"]  # the user may name a file or its folder: the input is the same
     files = json.dumps(described, sort_keys=True)
     dataset = dataset_digest(options.shape(), ((s.name, s.bytes) for s in planned.sources))
     return f"{dataset}-{xxhash.xxh3_64_hexdigest(files.encode())}"
@@ -90,9 +90,9 @@ def plan_digest(options: PreprocessOptions, planned: Plan) -> str:
 def dataset_digest(
     shape: Mapping[str, Any], inputs: Iterable[tuple[str, int]], version: str = __version__
 ) -> str:
-    """Return a digest of options, inputs (names, sizes) and version.
+    """Return a digest of the options, the version, and the names and sizes of the inputs.
 
-    Plans and manifests hold these values, so the digest shows whether a manifest belongs to a plan.
+    A manifest belongs to a plan if both have the same digest.
     """
     return xxhash.xxh3_64_hexdigest(
         json.dumps([shape, list(inputs), version], sort_keys=True).encode()
@@ -106,14 +106,14 @@ class _Planned(msgspec.Struct):
 
 
 def planned_here(out: Folder) -> str | None:
-    """Return the digest of the unfinished task list in a dataset's folder; None without a list."""
+    """Return the digest of the unfinished task list in a dataset's folder, or None."""
     content = out.content(PLAN)
     task_list = read_signed(content, _Planned)
     return None if content is None else UNREADABLE if task_list is None else task_list.digest
 
 
 def comes_of(manifest: Manifest, plan: str) -> bool:
-    """Return whether a manifest has the options, version and inputs (names, sizes) of a plan.
+    """Return whether a manifest has the options, version, input names and input sizes of a plan.
 
     plan: digest of the plan.
     """

@@ -34,7 +34,7 @@ class DatasetOptions(SequenceLimits):
     capacity: int = 16_384
     """Tokens per bucket, <cls> and <eos> included. A bucket is one row of a training step. 16384
     suits one GPU and a model of 650M parameters. Use a larger number for a smaller model,
-    and a smaller number if memory is short."""
+    and a smaller number if GPU memory is short."""
     max_seq_len: int = 1_024
     """Maximum length of a sequence in tokens, <cls> and <eos> included. ESM-2 was trained with
     1024."""
@@ -42,7 +42,7 @@ class DatasetOptions(SequenceLimits):
     """Treatment of records longer than --max-seq-len. `truncate` keeps the first residues, `split`
     cuts a record into consecutive sequences, and `drop` leaves the record out."""
     min_residues: int = 1
-    """Leave out records with fewer residues."""
+    """Minimum number of residues. Records with fewer residues are left out."""
     on_invalid: Optional[Literal["unk", "skip", "error"]] = None  # noqa: UP045 (as max_seqs)
     """Treatment of letters outside the vocabulary (J, digits, …). `unk` replaces the letters by
     <unk> and counts them. `skip` leaves out records with such letters. `error` ends the build and
@@ -54,8 +54,8 @@ class DatasetOptions(SequenceLimits):
     `report`. Default: keep all."""
     dedup: Literal["exact", "cropped", "none"] = "exact"
     """`exact` drops each record that has the same residues as an earlier record. `cropped` also
-    drops each record that equals an earlier record after --long truncate. `none` keeps all
-    records."""
+    drops each record that equals an earlier record after --long truncate has cropped both. `none`
+    keeps all records."""
     valid_fraction: float = 0.01
     """Share of records that go to the valid split. The choice depends on the hash of a record's
     first max-seq-len - 2 residues. Therefore the order of inputs does not matter, and records that
@@ -77,12 +77,13 @@ class DatasetOptions(SequenceLimits):
     shard_mb: int = 64
     """Approximate size of a shard in MiB."""
     format: Format = "auto"
-    """Format of the inputs. `auto` detects it from a file's first bytes and its name."""
+    """Format of the inputs. `auto` detects the format from a file's first bytes and name."""
     sequence_column: str = "sequence"
-    """Parquet, Arrow, CSV and TSV inputs: column with the residues."""
+    """Name of the column with the residues, for Parquet, Arrow, CSV and TSV inputs."""
     id_column: str = "id"
-    """Parquet, Arrow, CSV and TSV inputs: column with the record id. Without a column `id`, ids are
-    empty, and the build prints a warning that names the columns."""
+    """Name of the column with the record ids, for Parquet, Arrow, CSV and TSV inputs. If an input
+    has no such column, its ids are empty, and the build prints a warning that names the
+    columns."""
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -144,7 +145,7 @@ class DatasetOptions(SequenceLimits):
 class PreprocessOptions(DatasetOptions, _Places):
     """Build a dataset from protein sequences: packed, tokenized Arrow shards with cu_seqlens.
 
-    A build reads every input once, removes exact duplicates, shuffles globally, packs sequences
+    A build reads all inputs, removes exact duplicates, shuffles globally, packs sequences
     into buckets of --capacity tokens, verifies all files, and writes manifest.json last. Run the
     same command to resume an interrupted build.
 
@@ -152,8 +153,9 @@ class PreprocessOptions(DatasetOptions, _Places):
     """
 
     executor: ExecutorName = "processes"
-    """Place where tasks run: processes of this machine, or a Ray cluster (extra `ray`). The dataset
-    has the same bytes in both cases. For Slurm and other schedulers, see `thdpack plan-tasks`."""
+    """Place where tasks run: processes of this machine, or a Ray cluster (needs the
+    extra `ray`). The dataset has the same bytes in both cases. For Slurm and other schedulers, see
+    `thdpack plan-tasks`."""
     ray_address: Optional[str] = None  # noqa: UP045
     """Ray cluster to use: `auto`, or the address of a head node, such as head:6379. Default: start
     a cluster on this machine for the build."""
@@ -167,7 +169,8 @@ class PreprocessOptions(DatasetOptions, _Places):
     """Folder on a local disk for intermediate files, if --out is in an object store. Such a build
     is faster, but only this machine can work on the build and resume it."""
     overwrite: bool = False
-    """Replace a dataset that has other inputs or options, or an unfinished task list."""
+    """Replace an existing dataset that has other inputs or options. Also replace an unfinished task
+    list of another plan."""
     allow_nucleotides: bool = False
     """Read inputs that look like nucleotides, and treat A, C, G and T as residues. Without this
     option, such an input is an error."""
@@ -175,8 +178,8 @@ class PreprocessOptions(DatasetOptions, _Places):
     """Read inputs that look like an alignment, and treat gaps as letters. Without this option, such
     an input is an error."""
     ignore: tuple[str, ...] = ()
-    """Leave out files of input folders and globs whose name or folder matches GLOB, such as
-    '*.dna.fa' or old/."""
+    """Leave out files whose name or folder matches GLOB, such as '*.dna.fa' or old/. This applies
+    only to files that were found in an input folder or by a glob."""
     dry_run: bool = False
     """Print the plan of the build, and write nothing."""
     log_json: bool = False
@@ -191,7 +194,7 @@ class PreprocessOptions(DatasetOptions, _Places):
             )
         for pattern in self.ignore:
             if not pattern.strip("./"):
-                raise ValueError(f"--ignore {pattern!r} is no pattern: give a name or '*.dna.fa'")
+                raise ValueError(f"--ignore {pattern!r} is not a pattern: give a name or '*.dna.fa'")
         if self.ray_address is not None and self.executor != "ray":
             raise ValueError("--ray-address is given without --executor ray")
         if self.ray_address is not None and self.memory is not None:
@@ -221,7 +224,7 @@ class PreprocessOptions(DatasetOptions, _Places):
 
     @property
     def of_dataset(self) -> DatasetOptions:
-        """Options that tasks need. The inputs are left out, because there may be ten thousand."""
+        """Options that tasks need. The list of inputs is left out, because it may be long."""
         return DatasetOptions(
             **{field.name: getattr(self, field.name) for field in fields(DatasetOptions)}
         )

@@ -1,4 +1,4 @@
-"""Begin a build: claim the destination, plan, and refuse to replace another dataset."""
+"""Begin a build: claim the destination, plan the tasks, and refuse to replace another dataset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER_OUT: Final = "choose another --out, or replace it with --overwrite"
 def prepared(
     options: PreprocessOptions, destination: Destination, report: Reporter
 ) -> Iterator[tuple[Plan, Manifest | None]]:
-    """Claim the destination; yield the plan of a build, and the existing dataset or None.
+    """Claim the destination; yield the plan of a build, and the existing manifest or None.
 
     Raises:
         InputError: an input cannot be read, or the destination lies inside an input.
@@ -89,7 +89,7 @@ def _refuse_other_dataset(
 ) -> None:
     """Refuse to replace a dataset that differs in options, version, or the inputs' names or sizes.
 
-    The inputs are not read here.
+    This check does not read the inputs.
 
     Raises:
         DatasetError: the dataset differs, and --overwrite was not given.

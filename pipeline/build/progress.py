@@ -1,4 +1,4 @@
-"""Progress of a build: a bar on a terminal, plain lines elsewhere, JSON lines for machines."""
+"""Show the progress of a build: as a bar on a terminal, as plain lines, or as JSON objects."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Reporter(Protocol):
         """Begin a phase. `total_bytes` is the approximate number of bytes to read, 0 if unknown."""
 
     def advance(self, done_bytes: int) -> None:
-        """Count the bytes that were read since the last call."""
+        """Add `done_bytes`, the number of bytes that were read since the last call."""
 
     def note(self, text: str, **values: Any) -> None:
         """Show a line of text. JSON output also holds `values`."""
 
 
 def reporter(*, as_json: bool) -> AbstractContextManager[Reporter]:
-    """Return a context manager of a reporter: for JSON, for a terminal, or for plain text."""
+    """Return a context manager that yields a reporter for JSON, a terminal or plain text."""
     if as_json:
         return nullcontext(JsonReporter())
     return TerminalReporter() if sys.stderr.isatty() else nullcontext(PlainReporter())
@@ -63,7 +63,7 @@ class PlainReporter:
 
 
 class JsonReporter:
-    """Prints one JSON object per line on standard output. `event` is phase, progress or note."""
+    """Prints one JSON object per line on standard output. Values of `event`: phase, progress, note."""
 
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done, self._said = name, total_bytes, 0, time.monotonic()
@@ -83,7 +83,7 @@ class JsonReporter:
 
 
 class TerminalReporter:
-    """A progress bar with rate and remaining time."""
+    """Shows a progress bar with the rate and the remaining time."""
 
     _bar: Progress
     _task: TaskID | None = None

@@ -28,7 +28,8 @@ def mended(
 
     Args:
         run_again: function that reruns the task of a given name. The task's marker has been
-            removed. If `work` itself runs all tasks without markers, `run_again` may do nothing.
+            removed before. The function may do nothing if `work` itself runs all tasks that have
+            no marker.
         folder: folder of the work files.
     Raises:
         DamagedSpillError: `work` found a damaged file in every attempt.
@@ -45,7 +46,7 @@ def mended(
                 raise
             report.note(
                 f"{error.name} is not what was written: "
-                "a disk, memory or another program changed it; "
+                "a disk, memory or another program changed the file; "
                 f"{writer_of(error.name)} runs again"
             )
             damaged.append(writer_of(error.name))

@@ -1,4 +1,4 @@
-"""Run a task, unless an earlier run finished it. This module maps types of tasks to functions."""
+"""Run a task, unless an earlier run finished it. Each type of task has a function here."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def run_once(
     """Run a task, unless its marker file and its outputs show that it has finished.
 
     Args:
-        out: the dataset's folder; names of shards and records/ files are relative to it.
-        durable: sync the files that later tasks read, and only then write the marker. This is
-            needed if another machine uses the result without checking the files' hashes
-            (`task_markers.finished`).
+        out: the dataset's folder; names of shards and records/ files are relative to this folder.
+        durable: True to sync the files that later tasks read before the marker is written. This
+            is needed if another machine uses the result, because that machine does not check the
+            files' hashes (`task_markers.finished`).
     Raises:
         ThdpackError: the task failed.
         BuildError: a file of an earlier task is gone.
@@ -66,7 +66,7 @@ def run_once(
 
 
 def _run(task: Task[Any], on_bytes: OnBytes) -> object:
-    """Call the function that does a task.
+    """Call the function for a task's type.
 
     Raises:
         ThdpackError: an input, the disk or the data has a fault.

@@ -1,6 +1,6 @@
 """Exact statistics of a split's buckets.
 
-Each task computes statistics of the buckets that it writes, and the build adds these up.
+Each task computes statistics of the buckets that it writes. The build adds up all statistics.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class SplitStatistics:
     bucket's tail, the padding after its last sequence, is cut into tail pieces.
 
     capacity: number of tokens per bucket
-    longest: maximum tokens of a sequence, its padding included; `longest` and `capacity` determine
-        the widths of the bins
+    longest: maximum tokens of a sequence, including its padding; `longest` and `capacity`
+        determine the widths of the bins
     cost_sum, cost_square_sum, cost_max: sum, sum of squares and maximum of the buckets' attention
         costs; a bucket's cost is the Σ length² of its sequences
     seqs_max: largest number of sequences in a bucket
@@ -65,8 +65,8 @@ class SplitStatistics:
             spans: int64[N], tokens of each sequence, including the padding that --length-multiple
                 adds. Attention processes this padding, too.
             bucket: int64[N], bucket of each sequence, 0 … B - 1.
-            tail: int64[B], number of padding tokens after the last sequence.
-            tail_pieces: int64[B], number of tail pieces.
+            tail: int64[B], number of padding tokens after the last sequence of each bucket.
+            tail_pieces: int64[B], number of tail pieces of each bucket.
         """
         if tail.size == 0:
             return
@@ -98,7 +98,7 @@ class SplitStatistics:
         self.cost_sum += int(cost.sum())
         self.cost_square_sum += sum(
             c * c for c in cost.tolist()
-        )  # Python integers, because the sum exceeds 64 bits
+        )  # Python integers, because the sum may exceed 64 bits
         self.cost_max = max(self.cost_max, int(cost.max()))
         self._count("cost", np.bincount(self._bin("cost", cost)))
 

@@ -1,8 +1,8 @@
 """The tasks of each stage of a build. All machines derive the same tasks from the plan.
 
-Stages run in this order: map and hash tasks, reduce tasks, and one or more levels of rest tasks. A
-rest is a file of sequences that did not fill a bucket. A rest task packs several rests. The tasks
-of one stage do not depend on each other.
+Map and hash tasks run first, then reduce tasks, then rest tasks. A rest is a file of sequences that
+did not fill a bucket. A rest task packs the sequences of several rests. Rest tasks may have several
+levels. The tasks of one stage, or of one level, do not depend on each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESTS_TOGETHER: Final = 64
 def map_tasks(
     planned: Plan, options: DatasetOptions, work: Folder, allowed: Allowed = ANYTHING
 ) -> list[MapTask]:
-    """Return a task for each range of the plan."""
+    """Return a map task for each range of the inputs that the plan lists."""
     return [
         MapTask(
             index=i,
@@ -41,8 +41,11 @@ def map_tasks(
 
 
 def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[HashTask]:
-    """Return tasks that hash input tables. Map tasks hash all other inputs, but read tables by
-    columns. With `every`, return tasks that hash all inputs."""
+    """Return tasks that hash the input tables. With `every`, return tasks that hash all inputs.
+
+    Map tasks hash all inputs except tables. They read a table by columns, so they cannot hash its
+    bytes.
+    """
     ranges = every_range(planned.sources) if every else planned.hashed
     return [
         HashTask(index=n, source=planned.sources[i], begin=begin, end=end, work=work)
@@ -51,15 +54,15 @@ def hash_tasks(planned: Plan, work: Folder, *, every: bool = False) -> list[Hash
 
 
 def reduce_tasks(job: Job, partitions: int) -> list[ReduceTask]:
-    """Return a task for each partition."""
+    """Return a reduce task for each partition."""
     return [ReduceTask(job=job, partition=p, partitions=partitions) for p in range(partitions)]
 
 
 def rest_levels(job: Job, rests: Sequence[str]) -> Iterator[list[RestTask]]:
     """Yield levels of tasks that pack the rests of partitions.
 
-    A task packs only a few rests, to bound its memory. Each level packs the rests that the previous
-    level wrote. The last level has one task.
+    A task packs at most RESTS_TOGETHER rests, to bound its memory. The first level packs `rests`.
+    Each later level packs the rests that the previous level wrote. The last level has one task.
     """
     if not rests:
         return

@@ -1,9 +1,13 @@
-"""Markers are JSON files that finished tasks leave. They tell a rerun which tasks to skip.
+"""Markers: JSON files that tell a rerun which tasks have finished.
 
-A finished task leaves `<name>.json` in the work folder. This file holds a digest of everything that
-the task depended on, the code included, and the size and hash of every file that the task wrote. A
-rerun skips the task only if the digest and all files still match, and the result has the task's
-type (`task_results.py`).
+A finished task leaves a marker, `<name>.json`, in the work folder. The marker holds:
+
+- a digest of everything that the task depended on, including the source code,
+- the result of the task, with the size and hash of every file that the task wrote,
+- a version tag of each of these files (see `Folder.version_tag`).
+
+A rerun skips the task only if the digest matches, the result has the task's type
+(`task_results.py`), and all files are unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Result]):
-    """Result of a task. `skipped` is True if the result is from the marker of an earlier run."""
+    """Result of a task. `skipped` is True if the task had already finished."""
 
     result: Result
     skipped: bool
@@ -50,7 +54,7 @@ class _Marker(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def believed(task: Task[Result], out: Folder) -> Result | None:
-    """Return the result in a task's marker if task and files are unchanged, otherwise None.
+    """Return the result in a task's marker; None if the task or one of its files has changed.
 
     A marker that does not match is removed.
     """
@@ -78,9 +82,10 @@ def believed(task: Task[Result], out: Folder) -> Result | None:
 
 
 def finished(task: Task[Result], out: Folder) -> Result | None:
-    """Return the result of a task that ran on another machine; None if it has not finished.
+    """Return the result of a task that ran on another machine; None if the task has not finished.
 
-    Only the sizes of the task's files are checked, because `run_once` has made the files durable.
+    Only the sizes of the task's files are checked. This is enough, because that machine synced the
+    files before it wrote the marker.
     """
     marker = read_signed(task.work.content(_marker(task)), _Marker)
     result = (
@@ -98,9 +103,9 @@ def finished(task: Task[Result], out: Folder) -> Result | None:
 
 
 def leave_marker(task: Task[Result], result: Result, out: Folder, *, durable: bool) -> None:
-    """Write the marker of a task, unless the task must run every time.
+    """Write the marker of a task. Write nothing for a task that runs every time.
 
-    durable: sync the files that later tasks read, and only then write the marker.
+    durable: True to sync the files that later tasks read before the marker is written.
     """
     identity = _digest(task)
     if identity is None:
@@ -157,7 +162,7 @@ def _digest(task: Task[Any]) -> str | None:
 
 
 def _result_of(task: Task[Result], result_json: msgspec.Raw) -> Result | None:
-    """Return the result in a marker; None if it is not of the task's type."""
+    """Return the result in a marker; None if its type or its file names are not the task's."""
     try:
         result = decoded(bytes(result_json), task.result_type)
     except ValueError:
@@ -192,7 +197,7 @@ def _names_are_own(task: Task[Any], result: object) -> bool:
 def _outputs(
     task: Task[Any], result: object, out: Folder
 ) -> Iterator[tuple[Folder, ShardEntry | RecordsEntry | WorkFile]]:
-    """Yield the files of a result, each with the folder that its name is relative to."""
+    """Yield each file of a result, with the folder that the file's name is relative to."""
     if isinstance(result, PackResult):
         yield from ((out, entry) for entries in result.shards.values() for entry in entries)
         yield out, result.records

@@ -32,7 +32,8 @@ class MapResult:
     """Result of a map task.
 
     pieces: xxh3_128 of each piece (`Source.piece` bytes) of the task's range; empty for tables
-    columns_without_ids: columns of a table that lacks the column of ids; empty for other inputs
+    columns_without_ids: names of the columns of a table that lacks the column of ids; empty for
+        all other inputs
     """
 
     spill: WorkFile
@@ -54,7 +55,7 @@ class HashResult:
 class PackResult:
     """Result of a task that packs sequences. `shards` and `statistics` have the splits as keys.
 
-    rest: file of the sequences that did not fill a bucket; None if there are none
+    rest: file of the sequences that did not fill a bucket; None if the task wrote no such file
     token_counts: number of occurrences of each token id in the shards
     """
 

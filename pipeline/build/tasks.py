@@ -1,9 +1,9 @@
-"""Tasks: the steps of a build as plain data that can be sent to other processes and machines.
+"""Tasks: the steps of a build, as plain data that can be sent to other processes and machines.
 
-`run_task.py` runs tasks. A task's `identity` holds everything that its result depends on. A digest
-of the identity is stored in the task's marker, a JSON file that records that the task has finished.
-Tasks write two kinds of work files: a map task writes a spill (records sorted by partition), and a
-packing task may write a rest (sequences that did not fill a bucket).
+`run_task.py` runs tasks. A task's `identity` holds everything that its result depends on. A
+finished task leaves a marker, a JSON file that holds a digest of the identity. Tasks write two
+kinds of work files. A map task writes a spill: records sorted by partition. A packing task may
+write a rest: sequences that did not fill a bucket.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Task(Protocol[Result]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapTask:
-    """Read the records in bytes [begin, end) of `source`; tokenize and sort them into partitions.
+    """Read the records in bytes [begin, end) of `source`, tokenize and partition them.
 
     allowed: kinds of suspicious input that the user allows. The identity does not include
-        `allowed`, which does not change the result.
+        `allowed`, because it does not change the result.
     """
 
     result_type: ClassVar[type[MapResult]] = MapResult
@@ -97,7 +97,7 @@ class MapTask:
                 self.source.compression,
                 self.source.piece,
             ],
-            # add the URL: the fingerprint of a web server is unique only within one URL
+            # a fingerprint from a web server is unique only within one URL
             "url": self.source.url if is_url(self.source.url) else "",
             "range": [self.begin, self.end],
             "partitions": self.partitions,
@@ -136,7 +136,7 @@ class Job:
 
     build: digest of inputs, options and version
 
-    The results of the map stage grow with the inputs. Therefore they are in the file `mapped`.
+    The results of the map stage may be large. Therefore tasks read them from the file `mapped`.
     """
 
     build: str
@@ -190,7 +190,7 @@ class ReduceTask(_PackingTask):
 
     @property
     def stem(self) -> str:
-        """Beginning of the names of its shards and its records/ file."""
+        """Beginning of the names of the task's shards and records/ file."""
         return f"{self.job.build}-{self.partition:05d}"
 
     def identity(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class RestTask(_PackingTask):
 
     @property
     def stem(self) -> str:
-        """Beginning of the names of its shards and its records/ file."""
+        """Beginning of the names of the task's shards and records/ file."""
         return (
             f"{self.job.build}-rest"
             if self.final

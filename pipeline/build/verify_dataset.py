@@ -1,8 +1,7 @@
 """`thdpack verify`: compare a dataset with its manifest.
 
---deep also compares records/ with the buckets.
-
-The deep check takes about 60 bytes of memory per record: 4 GB for 60 M records.
+With --deep, records/ is also compared with the buckets. The deep check takes about 60 bytes of
+memory per record: 4 GB for 60 M records.
 """
 
 from __future__ import annotations

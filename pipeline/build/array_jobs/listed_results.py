@@ -33,7 +33,7 @@ _NAMED: Final = 10
 
 
 class _MapStageNote(msgspec.Struct):
-    """Content of the work file that names a plan's build, written after the map stage."""
+    """Content of the work file that is written after the map stage, and names the plan's build."""
 
     build: BuildName
 

@@ -38,7 +38,7 @@ class TasksRun:
 def run_tasks(
     listed: TaskList, stage: str | None, index: int, every: int | None, report: Reporter
 ) -> TasksRun:
-    """Run task `index` of a stage, unless it has finished already.
+    """Run task `index` of a stage, unless the task has finished already.
 
     Args:
         stage: name of the stage. With None, `index` counts the tasks of all stages.
@@ -59,7 +59,7 @@ def run_tasks(
 
 
 def _input_bytes(task: Task[Any]) -> int:
-    """Return the bytes of input that a map or hash task reads; 0 for other tasks."""
+    """Return the number of input bytes that a map or hash task reads; 0 for other tasks."""
     return task.end - task.begin if isinstance(task, MapTask | HashTask) else 0
 
 

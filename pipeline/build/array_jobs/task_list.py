@@ -1,4 +1,4 @@
-"""The task list of a build: planned once, read by every process that a scheduler starts.
+"""The task list of a build. It is written once, and every process of a scheduler reads it.
 
 Every process needs access to the dataset's folder. The list holds map and hash tasks, then reduce
 tasks. A reduce task can run only after all map tasks have finished. A finished task leaves a marker

@@ -1,7 +1,8 @@
 """Convert numpy arrays to Arrow arrays and back.
 
-This module avoids `pyarrow.compute` and `pa.array`. Importing `pyarrow.compute` takes 0.2 s in
-every process. If pandas is installed, `pa.array` imports pandas, which also takes 0.2 s.
+Functions here do not use `pyarrow.compute`, because its import takes 0.2 s in every process. They
+call `pa.array` only for empty columns: it imports pandas if pandas is installed, which also takes
+0.2 s.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def gather_runs(
 
 
 def number_array(values: NDArray[Any], *, valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return numbers as an Arrow array of the same type. Contiguous numbers are not copied.
+    """Return numbers as an Arrow array of the same type. A contiguous numpy array is not copied.
 
     Args:
         valid: bool[N], False for null. By default no value is null.

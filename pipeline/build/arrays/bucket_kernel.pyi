@@ -9,7 +9,7 @@ def gather(
     end: NDArray[np.int64],
     out: NDArray[np.uint8],
 ) -> None:
-    """Copy the runs values[begin[i]:end[i]] end to end into `out`, uint8[Σ (end - begin)]."""
+    """Copy the slices values[begin[i]:end[i]] end to end into `out`, uint8[Σ (end - begin)]."""
 
 def fill_cu_seqlens(
     spans: NDArray[np.int64],
@@ -19,14 +19,14 @@ def fill_cu_seqlens(
     piece: int,
     cu: NDArray[np.int32],
 ) -> None:
-    """Write the cu_seqlens of B buckets end to end.
+    """Write the cu_seqlens of B buckets end to end: the offsets of sequences and tail pieces.
 
     Args:
         spans: int64[N], tokens of each sequence, padding included, in the order of the buckets.
         count: int64[B], number of sequences in each bucket.
         pieces: int64[B], number of tail pieces (parts of the padding at the end) of each bucket.
         capacity: tokens per bucket.
-        piece: tokens in the longest tail piece.
+        piece: maximum length of a tail piece, in tokens.
         cu: int32[Σ (count + pieces + 1)], the output.
     """
 
@@ -52,7 +52,8 @@ def fill_buckets(
         spans: int64[N], tokens of each sequence, padding included.
         bucket: int64[N], index of each sequence's bucket, ascending.
         ids: uint8[B · capacity], the output; every byte is written.
-        token_counts: int64[256], number of occurrences of each token id; this call adds to it.
+        token_counts: int64[256], number of occurrences of each token id; the call adds to these
+            numbers.
     """
 
 def check_buckets(
@@ -69,15 +70,16 @@ def check_buckets(
     specials: NDArray[np.uint8],
     codes: NDArray[np.int64],
 ) -> None:
-    """Check B buckets, and write the code of the first rule that each one breaks to `codes`.
+    """Check B buckets. For each bucket, write the code of the first broken rule to `codes`.
 
     Args:
         ids: uint8[B · capacity], token ids.
         cu, start: all values of the list columns `cu_seqlens` and `start`.
         cu_at, record_at, start_at: int32[B + 1], offsets of the buckets' lists in the columns
             `cu_seqlens`, `record` and `start`.
-        limits: capacity, longest span, length multiple, maximum number of sequences, slots.
-        specials: ids of <cls>, <pad> and <eos>, and the lowest and highest id allowed inside a
-            sequence.
+        limits: int64[5]: capacity, longest span, length multiple, maximum number of sequences,
+            maximum number of slots.
+        specials: uint8[5]: ids of <cls>, <pad> and <eos>, and the lowest and highest id allowed
+            inside a sequence.
         codes: int64[B], the output; 0 if a bucket breaks no rule.
     """

@@ -78,7 +78,7 @@ def fill_buckets(
                 memset(row + size + 2, pad, pad_to)
             at += spans[s]
             k = 0
-            while k + 2 <= size:  # count pairs of tokens, which needs half as many additions
+            while k + 2 <= size:  # count pairs of tokens, to halve the number of additions
                 memcpy(&pair, source + k, 2)
                 pairs[pair] += 1
                 k += 2

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 def xxh3_128_digests(
     values: NDArray[np.uint8], ends: NDArray[np.int64], digests: NDArray[np.uint8]
 ) -> None:
-    """Write the digest of each run values[ends[i-1]:ends[i]] into `digests`, uint8[16 · N].
+    """Write the digest of each slice values[ends[i-1]:ends[i]] into `digests`, uint8[16 · N].
 
     The digests equal those of `xxhash.xxh3_128_digest`.
     """

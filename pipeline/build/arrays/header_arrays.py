@@ -1,4 +1,4 @@
-"""Arrow arrays of texts and of the values that headers state."""
+"""Convert texts, and the values that FASTA headers state, to Arrow arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADER_ARRAYS: Final[dict[str, Callable[[HeaderColumns], pa.Array]]] = {
 
 
 def words_array(codes: NDArray[Any], words: Sequence[str]) -> pa.Array:
-    """Return codes as a dictionary array of words; -1 is null."""
+    """Return a dictionary array of the words at indices `codes`; the code -1 becomes null."""
     return pa.DictionaryArray.from_arrays(
         number_array(codes.astype(np.int32), valid=codes >= 0), string_array(words)
     )

@@ -16,7 +16,7 @@ HASH: Final = np.dtype([("high", ">u8"), ("low", ">u8")])
 
 
 def sequence_hashes(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.void]:
-    """Return the xxh3_128 of each uncropped sequence's residue tokens, without specials.
+    """Return the xxh3_128 of the residue tokens of each uncropped sequence.
 
     Args:
         tokens: uint8[T], all sequences end to end.
@@ -78,7 +78,7 @@ def shuffle_keys(
 ) -> NDArray[np.uint64]:
     """Return sort keys of the global shuffle, uint64[N].
 
-    A key mixes seed, hash, ordinal and piece, one after another, with the finalizer of SplitMix64.
+    The finalizer of SplitMix64 mixes seed, hash, ordinal and piece into a key, one after another.
 
     Args:
         hashes: HASH[N], hash of each sequence's record.

@@ -1,4 +1,4 @@
-"""The place where a dataset is built, named by `--out`: a local folder, or a prefix of a store.
+"""The destination of a build, named by `--out`: a local folder, or a prefix of an object store.
 
 If a user starts two builds with the same `--out`, at most one of them commits:
 
@@ -35,7 +35,7 @@ class Destination(Protocol):
         ...
 
     def manifest(self) -> bytes | None:
-        """Return the existing manifest, or None.
+        """Return the content of the existing manifest, or None.
 
         On an object store, the commit fails if the manifest has changed since the first call of
         this method.
@@ -58,14 +58,18 @@ class Destination(Protocol):
         """Reserve the destination while the context lasts.
 
         Args:
-            shared: True if other processes that run tasks of the same plan may claim it, too.
+            shared: True if other processes that run tasks of the same plan may claim the
+                destination at the same time.
         Raises:
             BuildError: another build runs here, or the folder cannot be created.
         """
         ...
 
     def spool(self, options: PreprocessOptions) -> str | None:
-        """If standard input is an input, save it to a file, and return the file's path or URL."""
+        """Save standard input to a file if it is one of the inputs; return the file's path or URL.
+
+        Return None if standard input is not one of the inputs.
+        """
         ...
 
     def work_folder(self, planned: Plan, options: PreprocessOptions) -> Folder:
@@ -96,7 +100,7 @@ def open_destination(url: str) -> LocalDestination | ObjectDestination:
     """Return the destination that `--out` names.
 
     Raises:
-        InputError: no file system is installed for the protocol.
+        InputError: no file system is installed for the protocol of the URL.
         DatasetError: the name is empty, or it is the name of a file.
     """
     if not url:

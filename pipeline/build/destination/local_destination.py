@@ -64,8 +64,8 @@ class LocalDestination:
 
     @property
     def version_at_start(self) -> None:
-        """None, because the commit need not compare versions of the manifest. A build that replaces
-        the dataset removes older task lists, which then cannot commit."""
+        """None, because a commit to a local folder does not compare versions of the manifest. A
+        build that replaces the dataset removes older task lists, so they cannot commit later."""
 
     def resume(self, version_at_start: str | None) -> None:
         pass
@@ -95,13 +95,14 @@ class LocalDestination:
         finally:
             os.close(descriptor)
         if self._cleared:
-            # rmdir fails if another build has started, or on NFS, which removes open files later
+            # rmdir fails if another build has started; on NFS, it also fails while the removed lock
+            # file is open
             with suppress(OSError):
                 self._work.rmdir()
 
     def _leave_nothing(self, created: Iterable[Path]) -> None:
-        """If the build has no results yet, remove the work folder and the folders that it created,
-        innermost first. Other files and folders stay."""
+        """If the build has no results yet, remove the work folder and the folders that the build
+        created, innermost first. Other files and folders stay."""
         nothing_done = {"lock", "stdin"}  # a rerun reads standard input again
         with suppress(OSError):
             if not nothing_done.issuperset(path.name for path in self._work.iterdir()):
@@ -112,7 +113,7 @@ class LocalDestination:
                 folder.rmdir()
 
     def _refuse_links(self) -> None:
-        """Refuse folders that are links, because a build would remove files outside the dataset.
+        """Refuse folders that are links, because a build would remove files behind the link.
 
         Raises:
             BuildError: a folder is a link.
@@ -179,7 +180,7 @@ class LocalDestination:
             # the build was finished
             (self.path / PLAN).unlink(missing_ok=True)
             obsolete = [*self._obsolete_files(manifest), *self._work_files()]
-            with ThreadPoolExecutor(_REMOVE_THREADS) as threads:  # freeing 1 GB takes 0.1 s
+            with ThreadPoolExecutor(_REMOVE_THREADS) as threads:  # removing 1 GB takes 0.1 s
                 list(threads.map(_remove, obsolete))
         except OSError as error:
             warn_not_removed(error)
@@ -216,9 +217,9 @@ def warn_not_removed(error: Exception) -> None:
 
 
 def spool_stdin(options: PreprocessOptions, folder: Path) -> Path | None:
-    """If standard input is one of the inputs, save it to a file, and return the file's path.
+    """Save standard input to a file if it is one of the inputs. Return the file's path, or None.
 
-    Tasks read the file twice, and a rerun compares the file's content.
+    The file is needed because tasks read it twice, and because a rerun compares its content.
     """
     if "-" not in options.inputs:
         return None

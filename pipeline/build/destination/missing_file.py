@@ -13,10 +13,10 @@ from schemas.manifest import Manifest
 
 
 def missing_file(manifest: Manifest, out: Folder) -> str | None:
-    """Return a message about the first file that is missing or has another size, or None."""
-    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store is slow, but parallel
+    """Return a message about the first file that is missing or has the wrong size, or None."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # a store answers many requests at once
         sizes = threads.map(out.size, (entry.name for entry in manifest.files()))
         for entry, size in zip(manifest.files(), sizes, strict=True):
             if size != entry.bytes:
-                return f"{out.where(entry.name)}: missing or of another size"
+                return f"{out.where(entry.name)}: missing, or its size is wrong"
     return None

@@ -124,7 +124,7 @@ class ObjectDestination:
         """Replace the manifest if its version is still the one at the start.
 
         Raises:
-            BuildError: another build has committed, or removed one of our files.
+            BuildError: another build has committed, or has removed a file of this build.
         """
         self.will_write(manifest.build)
         try:
@@ -134,8 +134,8 @@ class ObjectDestination:
         self._committed = True
         if self.version_at_start is None:
             return
-        # files of an earlier dataset may have the same names as our files; a build that replaced
-        # that dataset may have removed our files
+        # this build's files may have the same names as files of an earlier dataset; a build that
+        # replaced that dataset may have removed them
         problem = missing_file(manifest, self.out)
         if problem is not None:
             raise BuildError(
@@ -153,7 +153,7 @@ class ObjectDestination:
         obsolete = self._replaced - {entry.name for entry in manifest.files()}
         try:
             if self.out.content(MANIFEST_NAME) != ours:
-                # the dataset was replaced again, and the newer one may need these files
+                # another build replaced the dataset again; the newer dataset may need these files
                 obsolete = frozenset()
             spooled = [self._spooled] if self._spooled else []
             names = [*sorted(obsolete), *spooled, *self._own_task_list(manifest)]

@@ -12,12 +12,13 @@ def low_complexity(tokens: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArra
     """Mark the residues that are in a window of low complexity.
 
     A window of 12 residues is of low complexity if the Shannon entropy of its letters is at most
-    2.2 bits. These are the window and the trigger of SEG. A record of fewer residues has no window.
+    2.2 bits. The program SEG uses the same values, which it calls window and trigger. A record of
+    fewer than 12 residues has no window.
 
     Args:
         tokens: uint8[T], residues of all records.
-        ends: int64[R], end of each record.
+        ends: int64[R], index after each record's last residue.
     Returns:
-        bool[T].
+        bool[T], True for a residue in such a window.
     Source: Wootton & Federhen, Computers & Chemistry 17 (1993).
     """

@@ -16,7 +16,7 @@ def low_complexity(const unsigned char[::1] tokens, const long long[::1] ends):
     cdef double total, least
     found = np.zeros(tokens.shape[0], dtype=np.bool_)
     cdef unsigned char[::1] out = found.view(np.uint8)
-    # entropy = log2(window) - Σ n log2(n) / window, so a low entropy is a high sum
+    # entropy = log2(window) - Σ n log2(n) / window, so the entropy is low if the sum is high
     terms[0] = 0
     for i in range(1, window + 1):
         terms[i] = i * log2(<double>i)

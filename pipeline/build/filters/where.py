@@ -1,7 +1,7 @@
 """The filter of `--where`: an SQL expression over the values of a record, evaluated by polars.
 
-A record is kept if the expression is true. If it is false, or null because the header does not
-state a value, the record has the status `filtered`.
+If the expression is true, the record is kept. If the expression is false or null, the record gets
+the status `filtered`. A value that a header does not state is null.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ _FUNCTIONS: Final = (
     *("if", "ifnull", "least", "left", "length", "lower", "ltrim", "nullif", "regexp_like"),
     *("replace", "right", "round", "rtrim", "starts_with", "strpos", "substr", "trim", "upper"),
 )
-"""Functions that an expression may use. Each uses one record at a time. An average over all
-records, for example, would depend on how the input is divided among tasks."""
+"""Functions that an expression may use. Each function uses only the values of one record.
+A function of many records, such as an average, would depend on how the input is divided into
+tasks."""
 _KEYWORDS: Final = ("and", "between", "case", "else", "in", "like", "not", "or", "then", "when")
-"""Keywords that may precede a parenthesis."""
+"""Keywords that may precede a parenthesis and are not functions."""
 _CALL: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _LITERAL: Final = re.compile(r"'(?:[^']|'')*'")
 
@@ -92,7 +93,7 @@ def where(text: str) -> Where:
     for name in _CALL.findall(_LITERAL.sub("''", text)):
         if name.lower() not in (*_FUNCTIONS, *_KEYWORDS):
             raise BuildError(
-                f"--where uses the function {name}, but may only use functions of one record: "
+                f"--where uses the function {name}, but may only use functions of a single record: "
                 f"{', '.join(_FUNCTIONS)}"
             )
     try:
@@ -111,7 +112,7 @@ def where(text: str) -> Where:
             close = difflib.get_close_matches(name, COLUMNS, n=1)
             meant = f" (do you mean {close[0]}?)" if close else ""
             raise BuildError(
-                f"--where names {name!r}{meant}, which is no column; texts need single quotes. "
+                f"--where names {name!r}{meant}, which is not a column; texts need single quotes. "
                 f"Columns: {', '.join(COLUMNS)}"
             )
     try:
@@ -170,7 +171,7 @@ def _is_ambiguous(tokens: NDArray[np.uint8]) -> NDArray[np.bool_]:
 def _count(
     block: RecordBlock, mask: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]
 ) -> NDArray[np.int64]:
-    """Return the number of each record's tokens that are in a mask, int64[R]."""
+    """Return the number of each record's tokens for which `mask` is true, int64[R]."""
     seen = np.concatenate(([0], np.cumsum(mask(block.tokens), dtype=np.int64)))
     return np.diff(seen[block.ends], prepend=0)
 

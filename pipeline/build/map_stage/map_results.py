@@ -37,7 +37,7 @@ class Spill:
 
     name: name of the file in the work folder
     source: index of the input that the task read
-    first_ordinal: ordinal of the spill's first record: its position among the records of all inputs
+    first_ordinal: position of the spill's first record among the records of all inputs
     """
 
     name: WorkName
@@ -67,8 +67,8 @@ class MapOutcome:
         """Write the outcome to the file that the job's tasks read.
 
         Args:
-            durable: sync the file, so that it survives a power cut. This is needed if tasks run
-                later, on other machines.
+            durable: True to sync the file, so that it survives a power cut. This is needed if
+                other machines run tasks later.
         """
         with job.work.written(job.mapped, durable=durable) as file:
             file.write(signed(asdict(self)))
@@ -137,7 +137,7 @@ def input_entries(
     results: Sequence[MapResult | HashResult],
     records: Sequence[int],
 ) -> tuple[InputEntry, ...]:
-    """Return the manifest's entries of the inputs.
+    """Return the manifest entry of each input.
 
     Args:
         tasks: tasks that hash the inputs. Tasks of one input are in the order of their ranges.
@@ -159,15 +159,16 @@ def input_entries(
 
 
 _last_loaded: tuple[str, MapOutcome] | None = None
-"""Path and content of the last file read. One file is enough, because a
-process works on one build at a time."""
+"""Path and content of the last file read. One file is enough, because a process works on one build
+at a time."""
 
 
 def load_map_outcome(work: Folder, name: str) -> MapOutcome:
     """Return the outcome that `MapOutcome.save` wrote; read the file once per process.
 
     Raises:
-        BuildError: the file is damaged, or missing (perhaps because machines share no file system).
+        BuildError: the file is damaged or missing. It may be missing because machines share no file
+            system.
     """
     global _last_loaded
     if _last_loaded is not None and _last_loaded[0] == work.where(name):

@@ -1,7 +1,7 @@
-"""Warn of tables without a column of ids: all their records have empty ids.
+"""Warn of tables that lack the column of ids. All records of such a table have empty ids.
 
-The build does not choose a column whose name looks like an id. Names such as `name` or `entry` may
-hold anything, and a wrong choice would stay in the dataset.
+The build does not guess another column from its name. A column such as `name` or `entry` may hold
+anything, and a wrong choice would stay in the dataset.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def columns_without_ids(task: MapTask) -> tuple[str, ...]:
 def missing_id_warnings(
     options: DatasetOptions, planned: Plan, results: Sequence[MapResult]
 ) -> list[str]:
-    """Return one line about all tables without a column of ids; no line without such a table.
+    """Return one line about all tables that lack the column of ids; [] if no table lacks it.
 
     Args:
         results: results of all map tasks, in the order of the plan's ranges.

@@ -3,8 +3,8 @@
 Steps for each block of records:
 
 1. Read and tokenize the block; compute content hashes of the input's bytes.
-2. Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
-3. Hash each record, and give it a status (kept, invalid, too short, too long).
+2. With `--on-invalid error`, end the build at the first letter outside the vocabulary.
+3. Hash each record, and give it a status (kept, invalid, too short, too long, filtered).
 4. Choose each record's partition by the hash of its first piece, which is the part that cropping
    keeps. Records that are equal after cropping are therefore in the same partition.
 5. Write the records to the output file, sorted by partition, with tokens packed at 5 bits each.
@@ -89,8 +89,8 @@ def partition_records(task: MapTask, on_bytes: OnBytes) -> MapResult:
 def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     """Yield a map task's records in blocks, for any input format, with content hashes of the input.
 
-    The last block comes with the hashes: the xxh3_128 of each piece (`Source.piece` bytes) of the
-    range. For a table, hash tasks compute the hashes.
+    The hashes come with the last block. They are the xxh3_128 of each piece (`Source.piece` bytes)
+    of the range. A table has no hashes here, because hash tasks compute them.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.
@@ -106,11 +106,11 @@ def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
 
 
 def _refuse_unknown(task: MapTask, block: RecordBlock) -> None:
-    """Under `--on-invalid error`, end the build at the first letter outside the vocabulary.
+    """With `--on-invalid error`, end the build at the first letter outside the vocabulary.
 
     Raises:
-        InputError: the block has such a letter. The error names the line of a FASTA file, or the
-            record of another file.
+        InputError: the block has such a letter. The error names the line in a FASTA file, or the
+            record in a file of another format.
     """
     if task.options.on_invalid != "error" or not block.unknown.any():
         return
@@ -189,7 +189,7 @@ def status_of(block: RecordBlock, options: DatasetOptions) -> NDArray[np.int8]:
 def _gathered(
     values: NDArray[np.uint8], ends: NDArray[np.int64], order: NDArray[np.int64]
 ) -> pa.Array:
-    """Return texts that lie end to end as a large_binary array in the order `order`, int64[N]."""
+    """Return the texts at the indices `order`, int64[N], as a large_binary array."""
     return gather_runs(values, _begins(ends)[order], ends[order], pa.large_binary())
 
 

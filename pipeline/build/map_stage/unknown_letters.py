@@ -1,4 +1,4 @@
-"""Count letters outside the vocabulary. Warn of inputs with over 5 %, refuse inputs with over 50 %.
+"""Warn of inputs with over 5 % of letters outside the vocabulary; refuse inputs with over 50 %.
 
 A file of base qualities, or a table, may parse as FASTA but is useless for training.
 """

@@ -18,7 +18,7 @@ DUPLICATE: Final = STATUS_CODES.index(Status.DUPLICATE)
 
 
 def residues_by_status(status: NDArray[np.int8], residues: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of residues of each status, int64[statuses], exact below 2^53."""
+    """Return the number of residues of each status, int64[statuses]. Sums below 2^53 are exact."""
     sums = np.bincount(status, weights=residues, minlength=len(STATUS_CODES))
     return sums.astype(np.int64)
 
@@ -38,8 +38,8 @@ def mark_duplicates(
         hashes: HASH[N], equal for records that are duplicates.
         ordinals: int64[N], ascending.
     Returns:
-        int8[N], the new status; int64[N], for a duplicate the ordinal of the kept record that it
-        repeats, else -1.
+        int8[N], the new status; int64[N], the ordinal of the kept record that a duplicate repeats,
+        -1 for other records.
     """
     status = status.copy()
     duplicate_of = np.full(status.size, -1, dtype=np.int64)
@@ -66,7 +66,7 @@ def cropped_copy_candidates(
     residues: NDArray[np.int64],
     options: DatasetOptions,
 ) -> NDArray[np.int64]:
-    """Return the indices, int64[M], of kept records that may equal another once truncated."""
+    """Return the indices, int64[M], of kept records that truncation may make equal."""
     if options.long != "truncate":
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero((status == KEPT) & (residues >= options.longest_piece))

@@ -4,11 +4,11 @@ Such a partition is read twice from the spills (the map tasks' files), in runs. 
 consecutive records that fit into memory.
 
 1. First pass: for each run, find the sequences that no earlier run had. Keep the residues of these
-   sequences, and one row without id for each kept record.
+   sequences. Also keep a row for each kept record, without id and description.
 2. The caller shuffles, packs and writes the kept sequences, and stores shard and bucket of each
    record's first sequence in the record's row.
 3. Second pass: for each run, mark each duplicate, and name the record that the duplicate repeats.
-   Copy split, shard and bucket to kept records. Yield a row, with id, for every record.
+   Copy split, shard and bucket to kept records. Yield a complete row for every record.
 
 Memory is the sum of three parts: the residues of unique sequences, about 200 bytes for each kept
 record, and about 250 MB for any partition. With `--dedup none` every copy counts as a kept record.
@@ -44,7 +44,7 @@ _COLUMNS = ("ordinal", "source", "offset", "residues", "unknown", "hash", "statu
 
 
 class SeenSequences:
-    """Hash, ordinal of the first record, and position of the residues of each sequence seen."""
+    """The sequences seen so far, each with hash, ordinal of its first record, and position."""
 
     def __init__(self) -> None:
         self._hash = np.empty(0, dtype="S16")  # sorted
@@ -91,8 +91,8 @@ def _as_bytes(hashes: NDArray[np.void]) -> NDArray[np.bytes_]:
 
 
 class LargePartition(Partition):
-    """A partition of many runs. `rows` holds only kept records, without ids. The ids stay in the
-    spills."""
+    """A partition of many runs. `rows` holds only kept records, without ids and descriptions. These
+    texts stay in the spills."""
 
     def __init__(self, spilled: SpilledRecords, options: DatasetOptions, on_bytes: OnBytes) -> None:
         """Do the first pass.

@@ -23,7 +23,7 @@ class RecordRows:
 
     ordinal, offset, residues, unknown: int64[N]
     id:           large_binary[N]
-    description:  large_binary[N], rest of each header
+    description:  large_binary[N], rest of each header, after the id
     source:       int32[N], index into the inputs
     hash:         HASH[N]
     status:       int8[N], index into `Status`

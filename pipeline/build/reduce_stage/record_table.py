@@ -1,4 +1,4 @@
-"""Convert rows of records/ to the Arrow table that is written, with the columns of headers."""
+"""Convert rows of records/ to an Arrow table, and add the columns that headers state."""
 
 from __future__ import annotations
 

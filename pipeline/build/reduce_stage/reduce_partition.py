@@ -100,7 +100,7 @@ def _pack_and_write(
 ) -> PackResult:
     """Pack sequences; write shards, records and rest.
 
-    The task that packs a record's first sequence writes the record.
+    The task that packs a record's first sequence writes the record's row.
 
     Args:
         partition: a ReduceTask's partition has a row for each record. A RestTask's partition has a

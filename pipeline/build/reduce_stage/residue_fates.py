@@ -1,4 +1,4 @@
-"""Numbers of residues in duplicates, in other records that were left out, and in cropped-off ends.
+"""Numbers of residues that a dataset lacks, and why: duplicates, other unused records, cropping.
 
 A build adds these numbers up from the results of its tasks. For an existing dataset, the numbers
 are computed from two columns of records/.
@@ -43,7 +43,7 @@ def fates_in_results(parts: Sequence[PackResult]) -> ResidueFates:
 
 
 def fates_in_records(folder: LocalFolder, manifest: Manifest) -> ResidueFates | None:
-    """Return the fates of all residues, from records/ on a disk; None if that is unreadable."""
+    """Return the fates of all residues, from records/ on a disk; None if a file is unreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

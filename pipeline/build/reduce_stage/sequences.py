@@ -22,7 +22,7 @@ class Sequences:
     begin:    int64[N], index of a sequence's first residue in the token array
     residues: int64[N], number of residues, after cropping, without specials
     ordinal:  int64[N], ordinal of the record
-    start:    int64[N], index of the first residue in the record; 0 for a record's first sequence
+    start:    int64[N], index of a sequence's first residue in its record; 0 for a first sequence
     key:      uint64[N], sort key of the shuffle
     """
 

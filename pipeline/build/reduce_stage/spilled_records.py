@@ -1,4 +1,4 @@
-"""Read a partition's records back from the spills: in input order, in runs that fit into memory.
+"""Read a partition's records from the spills: in input order, and in runs that fit into memory.
 
 A spill is the file of a map task, and a run is a number of consecutive records. This module checks
 the values that later steps and kernels rely on: sizes must agree with packed tokens, status codes
@@ -28,7 +28,8 @@ from schemas.errors import DamagedSpillError
 from schemas.records import Status
 
 WHOLE_BYTES: Final = 64 << 20
-"""Maximum bytes of a partition that is read as one run: about 1.5 times its planned size."""
+"""Maximum bytes of a partition that is read as one run: about 1.5 times the planned size
+of a partition."""
 RUN_BYTES: Final = 16 << 20
 """Approximate bytes of spills in one run of a larger partition."""
 _STATUSES: Final = len(Status)

@@ -30,7 +30,7 @@ from schemas.records import STATUS_CODES
 class Partition:
     """Records whose sequences are packed together.
 
-    rows:           rows of kept records, and perhaps of other records, with status and split
+    rows:           a row for each kept record, with status and split; perhaps rows of other records
     tokens:         uint8[T], residue tokens
     begin:          int64[len(rows)], index of each row's first residue in `tokens`
     counts:         int64[statuses], number of records of each status
@@ -52,7 +52,7 @@ class Partition:
 
         Args:
             to_write: bool[len(rows)], mask of the rows to yield.
-            left_over: int64[M], rows that the caller passes to `take` after this iterator ends.
+            left_over: int64[M], indices that the caller passes to `take` after this iterator ends.
         """
         yield self.rows.take(np.flatnonzero(to_write)).sorted_by_ordinal()
 

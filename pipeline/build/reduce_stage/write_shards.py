@@ -3,7 +3,7 @@
 A sequence's span is its tokens, `<cls>` and `<eos>` included, rounded up to a multiple of
 `--length-multiple`. A bucket's tail, the padding after its last span, is cut into tail pieces. No
 tail piece is longer than the longest span. Therefore attention over a tail piece costs no more than
-over the longest sequence.
+attention over the longest sequence.
 """
 
 from __future__ import annotations

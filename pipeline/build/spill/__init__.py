@@ -1,4 +1,4 @@
-"""Spill files: a map task's records sorted by partition, with a hash for each frame of records.
+"""Spill files: a map task's records, sorted by partition. Each batch of records has a hash.
 
 Reduce tasks read a spill in parts of bounded size. `spill_files.py` describes the format.
 """

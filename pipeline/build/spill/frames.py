@@ -20,16 +20,16 @@ from schemas.splitmix import mix
 EXTENT: Final = np.dtype([("begin", "<i8"), ("size", "<i8"), ("check", "<u8")])
 _SIZE_BYTES: Final = 8
 FRAME_HEADER: Final = _SIZE_BYTES + 16
-"""Size of a frame's header in bytes: the size and hash of the message that follows."""
+"""Size of a frame's header in bytes. A header holds the size and the hash of the next message."""
 FRAME_BYTES: Final = 8 << 20
 """Approximate maximum bytes of a frame. A reader holds a whole frame in memory. Without this limit,
-records of one partition with long ids could be a frame of 24 MiB or more."""
+records with long ids could form a frame of 24 MiB or more."""
 
 
 def write_frames(file: HashingWriter, batch: pa.RecordBatch, partition: int) -> int:
     """Write a batch in frames of about FRAME_BYTES; return the position after the last frame.
 
-    An empty batch has no frame.
+    For an empty batch, write nothing.
     """
     rows = max(1, batch.num_rows * FRAME_BYTES // max(batch.nbytes, FRAME_BYTES))
     for first in range(0, batch.num_rows, rows):
@@ -68,8 +68,7 @@ def read_frames(
 
 
 def _decoded(name: str, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a message's record batch, after a check of the offsets and sizes that kernels rely
-    on."""
+    """Return a message's record batch. Check the offsets and sizes that kernels rely on."""
     try:
         batch = pa.ipc.read_record_batch(message, schema)
         batch.validate(full=True)

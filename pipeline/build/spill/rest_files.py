@@ -1,6 +1,6 @@
 """Rest files: a task's sequences that did not fill a bucket, for a later task to pack.
 
-A rest consists of frames, followed by the extent of all frames (see `frames`).
+A rest consists of frames, followed by one extent: the position of all frames (see `frames`).
 """
 
 from __future__ import annotations

@@ -9,13 +9,14 @@ Parts of a spill (see `frames`):
 
 Layouts:
 
-- By block: on a local disk, with fewer than GROUPED_FROM partitions. The file begins with the
-  frames: for each block of records, one frame for each partition. The index follows, a list of the
-  extents of all frames. The extent of the index is last.
-- Grouped by partition: in all other cases. The file begins with the extent of each partition. All
-  frames follow, partition after partition. A reader of a partition sends two requests: one for the
-  extent (24 bytes), and one for the frames. An index of all frames would need more requests, which
-  are slow on an object store. With many partitions, an index is larger than a partition's frames.
+- By block: used on a local disk with fewer than GROUPED_FROM partitions. The file begins with the
+  frames, block after block. The frames of a block are in the order of partitions. The index
+  follows: one extent for each block and partition. The last extent is the position of the index.
+- Grouped by partition: used in all other cases. The file begins with one extent for each partition.
+  All frames follow, partition after partition. A reader of a partition sends two requests: one for
+  the extent (24 bytes), and one for the frames. An index of all frames would need more requests,
+  which are slow on an object store. With many partitions, an index would also be larger than a
+  partition's frames.
 
 Steps of writing a grouped spill:
 
@@ -69,14 +70,14 @@ GROUPED_FROM = 512
 """Minimum number of partitions for grouped spills on a local disk. 30 GB of FASTA have 512
 partitions."""
 _JOINED_BYTES: Final = 16 << 20
-"""Maximum bytes of a partition's frames in a spill that are joined into one batch."""
+"""Frames of a partition are joined into one batch if they have at most this many bytes together."""
 
 
 @dataclass(slots=True)
 class SpillWriter:
     """Writes the records of a spill block by block. `written` is set when the spill is closed.
 
-    extents: EXTENT[partitions] for each block
+    extents: one EXTENT[partitions] for each block
     """
 
     file: HashingWriter

@@ -1,6 +1,6 @@
 """Extract the sequences from a record batch of buckets.
 
-This module finds errors of the kernels that wrote the buckets, because it does not use them.
+This module does not use the kernels that wrote the buckets. Therefore it also finds their errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BucketSequences:
 
 
 def bucket_sequences(batch: pa.RecordBatch, manifest: Manifest) -> BucketSequences:
-    """Return the sequences of a batch. Its buckets must obey the format's rules.
+    """Return the sequences of a batch. The batch's buckets must obey the format's rules.
 
     Raises:
         DatasetError: columns of the batch contradict each other, because the shard has changed

@@ -23,8 +23,8 @@ from schemas.shard import shard_schema
 from schemas.vocabulary import VOCABULARIES
 
 _TASK_BYTES: Final = 96 << 20
-"""Approximate bytes of shards in one task. Checking this many bytes takes some hundredths of a
-second, which is much longer than starting a task."""
+"""Approximate bytes of shards in one task. Checking them takes some hundredths of a second, which
+is much longer than the start of a task."""
 _RULES: Final = (
     "",
     "cu_seqlens does not rise from 0 to the capacity",
@@ -60,7 +60,7 @@ def check_file(folder: Folder, entry: RecordsEntry) -> str | None:
     try:
         if (
             folder.local
-        ):  # read in pieces: a mapping of gigabytes would count as memory of this process
+        ):  # read in pieces, because a mapping of gigabytes would count as memory of this process
             return difference(folder.where(entry.name), *hash_file(folder.where(entry.name)), entry)
         content = folder.buffer(entry.name)
     except InputError as error:
@@ -164,7 +164,7 @@ def check_files(task: VerifyTask, on_bytes: OnBytes) -> VerifyResult:
 
 
 def verify_tasks(manifest: Manifest, out: Folder, work: Folder) -> list[VerifyTask]:
-    """Return tasks for all files. A task has about _TASK_BYTES of shards, and some of records/."""
+    """Return tasks for all files. Each has about _TASK_BYTES of shards and some records/ files."""
     groups: list[list[ShardEntry]] = [[]]
     size = 0
     for entry in (entry for shards in manifest.shards.values() for entry in shards):

@@ -5,9 +5,9 @@
 3. Read every bucket. Compare each sequence with its record's row: shard, bucket, number of
    residues, hash and unknown letters.
 4. Check that each kept residue was found exactly once.
-5. Join the pieces of each record that `--long split` cut, and compare their hash with the record's.
-6. Check splits and deduplication by the hash of each record's first piece, which is the part that
-   cropping keeps.
+5. Join the pieces of each record that `--long split` cut, and check the hash of the joined record.
+6. Check splits and `--dedup cropped` by the hash of each record's first piece. Cropping keeps only
+   the first piece.
 
 This takes about 60 bytes of memory for each record. Under `--long split`, long records are in
 memory as well.
@@ -109,7 +109,7 @@ class _SequenceComparison:
 
     expected: int64[N], number of each record's residues that buckets should hold
     found: int64[N], number of each record's residues found so far
-    first_seen: int64[N], number of first sequences found so far for each record
+    first_seen: int64[N], number of times that each record's first sequence was found so far
     first_piece: HASH[N], hash of the first piece of each record
     long_pieces: start and tokens of each piece, by the ordinal of the record that was split
     """
@@ -162,7 +162,9 @@ class _SequenceComparison:
     def _check_positions(
         self, sequences: BucketSequences, shard: int, name: str, first_bucket: int
     ) -> None:
-        """Check that each sequence has a kept record, whose row names this shard and bucket.
+        """Check that each sequence belongs to a kept record, and that its start is valid.
+
+        For first sequences, also check that the record's row names this shard and bucket.
 
         Args:
             shard: index of the shard.
@@ -185,7 +187,7 @@ class _SequenceComparison:
         )
 
     def _check_residues(self, sequences: BucketSequences) -> None:
-        """Check size, hash and unknown letters of each sequence, and count residues found."""
+        """Check size, hash and unknown letters of each sequence. Count the residues found."""
         records, ordinal = self._records, sequences.ordinal
         size = np.diff(sequences.ends, prepend=0)
         np.add.at(self._found, ordinal, size)

@@ -90,7 +90,7 @@ def read_record_columns(dataset: Folder, manifest: Manifest) -> tuple[RecordColu
         rows += np.bincount(ordinal, minlength=total)
         columns.fill(ordinal, table, list(manifest.splits), shards)
         sources.update(table.column("source").to_pylist())
-    problems = record_problem("not exactly one row", rows != 1)
+    problems = record_problem("a record does not have exactly one row", rows != 1)
     for expected in manifest.inputs:
         if sources[expected.name] != expected.records:
             problems.append(

@@ -1,7 +1,7 @@
 """Parse the headers of many records into columns.
 
 A header is an id (its first word) and a description (the rest). docs/reference/format.md lists the
-families of headers and the values that are read. A header of no family yields no values.
+families of headers and the values that are read. A header outside these families yields no values.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def parse_headers(
 
     Args:
         ids: uint8[…], ids end to end; id i is ids[id_edges[i]:id_edges[i + 1]].
-        id_edges: int64[N + 1].
-        descriptions: uint8[…], the rest of each header, in the same form.
-        description_edges: int64[N + 1].
+        id_edges: int64[N + 1], edges of the ids.
+        descriptions: uint8[…], descriptions end to end.
+        description_edges: int64[N + 1], edges of the descriptions.
     """
     count = id_edges.size - 1
     spans = np.empty((len(_TEXTS), 2, count), dtype=np.int64)

@@ -3,14 +3,15 @@
 
 A header is an id, blanks, and a description. `KEY=` in a description is a key if KEY consists of
 ASCII letters and begins the description or follows a space. A key's value ends at the next key or
-at the end. If a key occurs twice, the last value counts. Families of headers, by id:
+at the end of the description. If a key occurs twice, the last value counts. The id decides the
+family of a header:
 
 | family  | id                           | description                                          |
 |---------|------------------------------|------------------------------------------------------|
 | UniProt | sp|P69905|HBA_HUMAN          | name OS=organism OX=taxid GN=gene PE=1 SV=2          |
 | UniRef  | UniRef50_P69905              | name n=2 Tax=organism TaxID=9606 RepID=HBA_HUMAN     |
 | UniParc | UPI0000000001                | not read                                             |
-| MGnify  | MGYP000000000001             | PL=10 …, where another value than 00 marks fragments |
+| MGnify  | MGYP000000000001             | PL=10 …; any value other than 00 marks a fragment    |
 | NCBI    | NP_000509.1 or gb|AAA12345.1| | name, partial [organism]                         |
 | plain   | any other                    | not read                                             |
 """
@@ -156,7 +157,7 @@ cdef void read_value(
 ) noexcept nogil:
     """Store the value d[at:stop] of the key d[key:key_end].
 
-    `before` is the number of bytes of all ids. Positions in descriptions count from there.
+    `before` is the number of bytes of all ids. It is added to positions in descriptions.
     """
     cdef int which = -1
     if h.family == _UNIPROT_FAMILY:
@@ -189,7 +190,7 @@ cdef void read_value(
 cdef Py_ssize_t read_keys(
     text_t d, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t before, Header* h
 ) noexcept nogil:
-    """Read all keys of the description d[begin:end]; return the index of the first, or `end`."""
+    """Read all keys of the description d[begin:end]; return the first key's index, or `end`."""
     cdef Py_ssize_t first = end, key = -1, sign = -1, i = begin, next_key, at, stop
     while True:
         next_key = end
@@ -221,7 +222,7 @@ cdef Py_ssize_t read_keys(
 cdef void read_title(
     text_t d, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t before, Header* h
 ) noexcept nogil:
-    """Read a description of NCBI: a title, and an organism in brackets."""
+    """Read a description in the style of NCBI: a title, and an organism in brackets."""
     cdef Py_ssize_t stop = begin, at, depth = 0
     while stop < end and d[stop] != 1:  # Ctrl-A separates the titles of equal proteins
         stop += 1

@@ -42,7 +42,7 @@ cdef inline Py_ssize_t digits(text_t t, Py_ssize_t begin, Py_ssize_t end) noexce
 
 
 cdef inline int number(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    """Return the number in [begin, end); -1 unless it consists of digits and is below 2^31."""
+    """Return the number that t[begin:end] states; -1 if it is not a whole number below 2^31."""
     cdef long long value = 0
     if begin == end or end - begin > 10:
         return -1
@@ -55,19 +55,19 @@ cdef inline int number(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept nogi
 
 
 cdef inline bint versioned(text_t t, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """Return whether [at, end) is empty or `.` and digits."""
+    """Return whether t[at:end] is empty, or a `.` followed by digits."""
     return at == end or (t[at] == c'.' and at + 1 < end and digits(t, at + 1, end) == end)
 
 
 cdef inline Py_ssize_t bar(text_t t, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    """Return the index of the first `|` in [begin, end), or `end`."""
+    """Return the index of the first `|` in t[begin:end], or `end`."""
     while begin < end and t[begin] != c'|':
         begin += 1
     return begin
 
 
 cdef inline Py_ssize_t trimmed(text_t t, Py_ssize_t begin, Py_ssize_t stop) noexcept nogil:
-    """Return the end of t[begin:stop] without the blanks at its end."""
+    """Return the end of t[begin:stop] without trailing blanks."""
     while stop > begin and is_blank(t[stop - 1]):
         stop -= 1
     return stop

@@ -97,7 +97,7 @@ def test_a_pattern_that_ignores_nothing_or_everything_is_an_error(folder: Path) 
 def test_an_empty_pattern_is_refused(run: Run, tmp_path: Path, folder: Path) -> None:
     done = run("preprocess", folder, "--out", tmp_path / "out", "--ignore", "/")
     assert done.returncode == 2
-    assert "--ignore '/' is no pattern" in " ".join(done.stderr.split())
+    assert "--ignore '/' is not a pattern" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(
