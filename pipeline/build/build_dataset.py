@@ -53,7 +53,7 @@ from schemas.text.phrases import plural
 Result = TypeVar("Result")
 
 WORKER_BYTES: Final = 400 << 20
-"""Memory in bytes that a worker may need. `workers_of` limits the number of workers with it."""
+"""Memory in bytes that a worker may need. `workers_of` uses it to limit the number of workers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

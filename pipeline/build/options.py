@@ -194,7 +194,9 @@ class PreprocessOptions(DatasetOptions, _Places):
             )
         for pattern in self.ignore:
             if not pattern.strip("./"):
-                raise ValueError(f"--ignore {pattern!r} is not a pattern: give a name or '*.dna.fa'")
+                raise ValueError(
+                    f"--ignore {pattern!r} is not a pattern: give a name or '*.dna.fa'"
+                )
         if self.ray_address is not None and self.executor != "ray":
             raise ValueError("--ray-address is given without --executor ray")
         if self.ray_address is not None and self.memory is not None:

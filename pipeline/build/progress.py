@@ -63,7 +63,10 @@ class PlainReporter:
 
 
 class JsonReporter:
-    """Prints one JSON object per line on standard output. Values of `event`: phase, progress, note."""
+    """Prints one JSON object per line on standard output.
+
+    The key `event` has the value phase, progress or note.
+    """
 
     def phase(self, name: str, total_bytes: int) -> None:
         self._name, self._total, self._done, self._said = name, total_bytes, 0, time.monotonic()

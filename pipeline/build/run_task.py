@@ -1,4 +1,4 @@
-"""Run a task, unless an earlier run finished it. Each type of task has a function here."""
+"""Run a task, unless an earlier run finished it. `_run` chooses the function for each task type."""
 
 from __future__ import annotations
 

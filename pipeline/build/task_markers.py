@@ -162,7 +162,7 @@ def _digest(task: Task[Any]) -> str | None:
 
 
 def _result_of(task: Task[Result], result_json: msgspec.Raw) -> Result | None:
-    """Return the result in a marker; None if its type or its file names are not the task's."""
+    """Return the result in a marker; None if its type or its file names do not fit the task."""
     try:
         result = decoded(bytes(result_json), task.result_type)
     except ValueError:

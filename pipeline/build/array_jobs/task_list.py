@@ -1,4 +1,4 @@
-"""The task list of a build. It is written once, and every process of a scheduler reads it.
+"""The task list of a build. Every process that a scheduler starts reads this list.
 
 Every process needs access to the dataset's folder. The list holds map and hash tasks, then reduce
 tasks. A reduce task can run only after all map tasks have finished. A finished task leaves a marker
@@ -125,7 +125,7 @@ def _refuse_other_name(digest: str, hint: str = "") -> None:
     """
     if not re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]{16}", digest):
         raise BuildError(
-            f"--plan {digest}: not the name of a plan; copy the one that plan-tasks printed{hint}"
+            f"--plan {digest}: not the name of a plan; copy the name that plan-tasks printed{hint}"
         )
 
 

@@ -1,8 +1,8 @@
 """Convert numpy arrays to Arrow arrays and back.
 
-Functions here do not use `pyarrow.compute`, because its import takes 0.2 s in every process. They
-call `pa.array` only for empty columns: it imports pandas if pandas is installed, which also takes
-0.2 s.
+This module does not use `pyarrow.compute`, because its import takes 0.2 s in every process. The
+module calls `pa.array` only for empty columns. If pandas is installed, `pa.array` imports pandas,
+which also takes 0.2 s.
 """
 
 from __future__ import annotations

@@ -78,7 +78,8 @@ def shuffle_keys(
 ) -> NDArray[np.uint64]:
     """Return sort keys of the global shuffle, uint64[N].
 
-    The finalizer of SplitMix64 mixes seed, hash, ordinal and piece into a key, one after another.
+    The finalizer of SplitMix64 mixes four values into a key, one after another: seed, hash, ordinal
+    and index of the piece.
 
     Args:
         hashes: HASH[N], hash of each sequence's record.

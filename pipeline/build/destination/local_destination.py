@@ -95,8 +95,8 @@ class LocalDestination:
         finally:
             os.close(descriptor)
         if self._cleared:
-            # rmdir fails if another build has started; on NFS, it also fails while the removed lock
-            # file is open
+            # rmdir fails if another build has started; on NFS, it also fails while a removed file
+            # is still open
             with suppress(OSError):
                 self._work.rmdir()
 

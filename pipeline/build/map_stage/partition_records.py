@@ -90,7 +90,7 @@ def record_blocks(task: MapTask, on_bytes: OnBytes) -> Blocks:
     """Yield a map task's records in blocks, for any input format, with content hashes of the input.
 
     The hashes come with the last block. They are the xxh3_128 of each piece (`Source.piece` bytes)
-    of the range. A table has no hashes here, because hash tasks compute them.
+    of the range. A table has no hashes here, because hash tasks hash tables.
 
     Raises:
         InputError: the input cannot be read or breaks a rule.

@@ -39,7 +39,7 @@ def unknown_letter_warnings(
         share = f"{count / max(1, total):.0%} of its letters are outside the vocabulary"
         if count > _REFUSE_SHARE * total and options.on_invalid is None:
             refusal = InputError(
-                f"{share}: is this a file of qualities, a table, or another alphabet? To read the "
+                f"{share}: does the file hold qualities, a table, or another alphabet? To read the "
                 "file anyway, give --on-invalid unk; to skip records with such letters, give "
                 "--on-invalid skip",
                 source=source.url,

@@ -66,7 +66,7 @@ def cropped_copy_candidates(
     residues: NDArray[np.int64],
     options: DatasetOptions,
 ) -> NDArray[np.int64]:
-    """Return the indices, int64[M], of kept records that truncation may make equal."""
+    """Return the indices, int64[M], of kept records that may equal another record once cropped."""
     if options.long != "truncate":
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero((status == KEPT) & (residues >= options.longest_piece))

@@ -1,4 +1,4 @@
-"""Numbers of residues that a dataset lacks, and why: duplicates, other unused records, cropping.
+"""Count the residues that a build leaves out: in duplicates, other unused records, cropped ends.
 
 A build adds these numbers up from the results of its tasks. For an existing dataset, the numbers
 are computed from two columns of records/.

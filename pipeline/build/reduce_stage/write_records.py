@@ -20,7 +20,7 @@ from schemas.records import records_schema
 _ROW_GROUP = 1 << 17
 """Maximum number of rows in a row group."""
 _GROUP_ID_BYTES = 16 << 20
-"""A row group ends once its ids and descriptions have this many bytes. This bounds memory."""
+"""A row group ends once its ids and descriptions reach this many bytes. This bounds memory."""
 _DICTIONARIES = ("source", "split", "shard", "status", "organism", "pe", "database")
 _NUMBERS = (
     *("ordinal", "offset", "residues", "unknown", "bucket", "duplicate_of"),
@@ -94,7 +94,7 @@ def _row_groups(blocks: Iterable[RecordRows]) -> Iterator[RecordRows]:
 
 
 def _group_end(rows: RecordRows) -> int | None:
-    """Return the number of rows in the first row group; None if that group may grow."""
+    """Return the number of rows in the first row group; None if later rows may join the group."""
     size = sum(bytes_and_edges(getattr(rows, name))[1][1:] for name in TEXTS)
     end = int(np.searchsorted(size, _GROUP_ID_BYTES)) + 1
     end = min(end, _ROW_GROUP)

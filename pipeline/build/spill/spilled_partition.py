@@ -1,11 +1,12 @@
 """Read one partition's records from all spills (the map tasks' files), in bounded memory.
 
 `spill_files` describes the format. An extent is the position of frames in a spill. The frames of
-one extent are called a part of the spill. A window is an amount of WINDOW_BYTES. Steps:
+one extent are called a part of the spill. At most WINDOW_BYTES are read at once. This
+amount is called a window. Steps:
 
 1. Find the partition's extents in each spill. This reads 24 bytes of a spill that is grouped by
    partition, and the whole index of any other spill.
-2. Read the parts of several spills at once, but at most a window.
+2. Read the parts of several spills at once, up to a window in total.
 3. Read a part that is larger than a window in several steps. Each step reads the complete frames
    that fit into a window.
 4. Check each frame's hash, and yield its record batch.
@@ -124,7 +125,10 @@ def find_partition(
 def _grouped_extents(
     work: Folder, names: Sequence[str], partition: int, partitions: int
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield begin and size of the partition's frames in each spill, for grouped spills."""
+    """Yield begin and size of the partition's frames in each spill.
+
+    The spills are grouped by partition.
+    """
     size = EXTENT.itemsize
     wanted = [Part(name, partition * size, (partition + 1) * size) for name in names]
     for name, buffer in zip(names, work.parts(wanted), strict=True):
@@ -136,7 +140,10 @@ def _grouped_extents(
 def _indexed_extents(
     work: Folder, names: Sequence[str], partition: int, partitions: int
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield begin and size of the partition's frames in each spill, for spills with an index."""
+    """Yield begin and size of the partition's frames in each spill.
+
+    Each spill has an index at its end.
+    """
     for name, buffer in zip(names, work.parts([Part(name) for name in names]), strict=True):
         begin, size = last_extent(name, buffer)
         if (

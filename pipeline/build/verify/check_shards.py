@@ -88,7 +88,7 @@ def check_shard(folder: Folder, entry: ShardEntry, rules: BucketRules) -> list[s
     try:
         reader = pa.ipc.open_file(verified(folder.buffer(entry.name), entry, path))
         if not reader.schema.equals(shard_schema(rules.capacity)):
-            return [f"{path}: its schema is not the schema of --capacity {rules.capacity} shards"]
+            return [f"{path}: its schema is not that of shards with --capacity {rules.capacity}"]
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)
             batch.validate(full=True)

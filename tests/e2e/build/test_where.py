@@ -125,7 +125,10 @@ def test_the_bytes_of_a_filtered_dataset_do_not_depend_on_workers(
     [
         ("taxidd = 1", "--where names 'taxidd' (do you mean taxid?)"),
         ("organism = Human", "'Human', which is not a column; texts need single quotes"),
-        ("length > avg(length)", "uses the function avg, but may only use functions of a single record"),
+        (
+            "length > avg(length)",
+            "uses the function avg, but may only use functions of a single record",
+        ),
         ("length > (select 1)", "--where"),
         ("taxid = 'x'", "cannot be evaluated: cannot compare string with numeric type"),
         ("length", "'length' is neither true nor false"),

@@ -47,7 +47,7 @@ def test_an_invalid_plan_name_and_a_replaced_plan_have_different_errors(
 ) -> None:
     assert run("plan-tasks", corpus, "--out", tmp_path / "out").returncode == 0
     words = ("run-task", tmp_path / "out", "--index", "0", "--plan")
-    assert "copy the one that plan-tasks printed; the plan here is" in run(*words, "dead").stderr
+    assert "copy the name that plan-tasks printed; the plan here is" in run(*words, "dead").stderr
     assert "somebody planned with --overwrite" in run(*words, "0" * 16 + "-" + "0" * 16).stderr
 
 
