@@ -63,8 +63,8 @@ class DatasetOptions(SequenceLimits):
     seed: int = 0
     """Seed of the global shuffle."""
     packer: PackerName = "balanced"
-    """Algorithm that packs sequences into buckets. `balanced` reaches a fill of 99.99 % and gives
-    all buckets nearly the same attention cost. The other algorithms are for comparison."""
+    """Algorithm that packs sequences into buckets. `balanced` fills 99.99 % of bucket tokens and
+    gives all buckets nearly the same attention cost. The other algorithms are for comparison."""
     max_seqs: Optional[int] = None  # noqa: UP045 (tyro needs 0.1 s to understand `int | None`)
     """Maximum number of sequences in a bucket. Default: max(127, capacity / 128 - 1). More
     sequences make attention kernels slower."""
