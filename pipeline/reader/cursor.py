@@ -85,7 +85,7 @@ class Ranks:
 class GlobalCursor(Iterator[Bucket]):
     """An endless iterator over this rank's buckets. Its state is the same on all ranks."""
 
-    def __init__(
+    def _begin(
         self,
         ranks: Ranks,
         *,
@@ -96,7 +96,8 @@ class GlobalCursor(Iterator[Bucket]):
         stop: Callable[[], None],
         block: int,
     ) -> None:
-        """
+        """Start at position 0. As `__init__`, it would lend its docstring to the readers.
+
         Args:
             digest: digest of all inputs that determine the order, except the seed.
             take: function that yields the buckets at ascending positions.

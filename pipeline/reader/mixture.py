@@ -41,8 +41,22 @@ _TABLE: Final = 1 << 16
 class Mixture(ReaderOptions, GlobalCursor):
     """This rank's buckets of several datasets. `shares` are the datasets' whole-number proportions.
 
-    See `ReaderOptions` for the keyword arguments.
-
+    Args:
+        datasets: a pair (url, weight) for each dataset, or a dict from url to weight. Weights are
+            above 0 and need not sum to 1. The weight 0.1 means exactly a tenth, not the nearest
+            float. For a third, give Fraction(1, 3) or "1/3".
+        split: split to read, train or valid.
+        changes: a pair (position, weights) for each change of weights. The weights of the datasets
+            hold from this position on. Positions are ascending.
+        seed: seed of the order, the same on every rank.
+        rank: rank of this process, as in torch.distributed.
+        world_size: number of ranks.
+        context_parallel: number of consecutive ranks that get the same buckets.
+        buckets_per_step: number of buckets in a step of all ranks; 0 means one for each rank, or
+            for each context-parallel group.
+        cache_dir: local folder for shards of remote datasets; None means $XDG_CACHE_HOME/thdpack.
+        cache_bytes: maximum size of the shards in cache_dir, such as "20G"; by default, 32 GiB.
+        prefetch: number of shards to fetch before they are needed; 0 starts no threads.
     Raises:
         DatasetError: one of the datasets is missing, damaged, or cannot be reached.
         InputError: no file system is installed for a URL's protocol.
@@ -52,14 +66,8 @@ class Mixture(ReaderOptions, GlobalCursor):
     """
 
     datasets: Sequence[tuple[str | Path, Weight]] | Mapping[str, Weight]
-    """A pair (url, weight) for each dataset, or a dict from url to weight. Weights are above 0 and
-    need not sum to 1. The weight 0.1 means exactly a tenth, not the nearest float. For a third,
-    give Fraction(1, 3) or "1/3"."""
     split: str = "train"
-    """Split to read: train or valid."""
     changes: Sequence[tuple[int, Sequence[Weight]]] = ()
-    """A pair (position, weights) for each change of weights. The weights of the datasets hold from
-    this position on. Positions are ascending."""
 
     def __post_init__(self) -> None:
         datasets = _pairs(self.datasets)
@@ -79,8 +87,7 @@ class Mixture(ReaderOptions, GlobalCursor):
         except BaseException:
             _stop(splits)
             raise
-        GlobalCursor.__init__(
-            self,
+        self._begin(
             ranks,
             digest=_digest(splits, phases),
             split=self.split,
@@ -153,7 +160,6 @@ def _stop(splits: Sequence[SplitReader]) -> None:
 
 
 def _common_shape(splits: Sequence[SplitReader]) -> BucketShape:
-    """Return a shape with room for the buckets of all datasets."""
     for other in splits[1:]:
         for field in ("capacity", "vocabulary"):
             ours, theirs = getattr(splits[0].manifest, field), getattr(other.manifest, field)

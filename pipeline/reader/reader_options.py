@@ -12,7 +12,10 @@ from schemas.text.byte_size import parse_bytes
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ReaderOptions:
-    """Keyword arguments of `ShardReader` and `Mixture`, which inherit this class."""
+    """Keyword arguments of `ShardReader` and `Mixture`, which inherit this class.
+
+    The docstrings of those classes have one line for each argument, for `help` and editors.
+    """
 
     seed: int = 0
     """Seed of the order. It must be the same on every rank."""

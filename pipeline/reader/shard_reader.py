@@ -40,8 +40,18 @@ class ShardReader(ReaderOptions, GlobalCursor):
 
     `len` is the number of buckets in an epoch on all ranks.
 
-    See `ReaderOptions` for the keyword arguments.
-
+    Args:
+        url: folder of the dataset, or a URL of any protocol that fsspec supports.
+        split: split to read, train or valid.
+        seed: seed of the order, the same on every rank.
+        rank: rank of this process, as in torch.distributed.
+        world_size: number of ranks.
+        context_parallel: number of consecutive ranks that get the same buckets.
+        buckets_per_step: number of buckets in a step of all ranks; 0 means one for each rank, or
+            for each context-parallel group.
+        cache_dir: local folder for shards of remote datasets; None means $XDG_CACHE_HOME/thdpack.
+        cache_bytes: maximum size of the shards in cache_dir, such as "20G"; by default, 32 GiB.
+        prefetch: number of shards to fetch before they are needed; 0 starts no threads.
     Raises:
         DatasetError: the dataset or split is missing, damaged, or cannot be reached.
         InputError: no file system is installed for the URL's protocol. The message names the
@@ -51,15 +61,12 @@ class ShardReader(ReaderOptions, GlobalCursor):
     """
 
     url: str | Path
-    """Folder of the dataset, or a URL of any protocol that fsspec supports."""
     split: str = "train"
-    """Split to read: train or valid."""
 
     def __post_init__(self) -> None:
         ranks, limit = self.topology(), self.cache_limit
         self._split = SplitReader(str(self.url), self.split, self)
-        GlobalCursor.__init__(
-            self,
+        self._begin(
             ranks,
             digest=self._split.manifest.digest,
             split=self.split,

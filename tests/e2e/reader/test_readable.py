@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
+from pydoc import plain, render_doc
 
 import pytest
 
 from pipeline.reader import ShardReader
 from pipeline.reader.adapters import merge
 from pipeline.reader.mixture import Mixture
+from pipeline.reader.reader_options import ReaderOptions
 from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.processes.command_line import preprocess
@@ -63,3 +68,29 @@ def test_a_mixture_accepts_a_dict_and_its_error_names_the_expected_types(dataset
     for wrong in ("data/a", ["data/a"], [("a", 1, 2)], {"a", "b"}):
         with pytest.raises(ValueError, match=r"expected \(url, weight\) pairs or a dict"):
             Mixture(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reader", [ShardReader, Mixture])
+def test_the_help_of_a_reader_explains_each_of_its_arguments_and_no_others(
+    reader: type[ShardReader | Mixture],
+) -> None:
+    assert documented(reader).keys() == inspect.signature(reader).parameters.keys()
+    shown = plain(render_doc(reader))
+    methods = shown.partition("__init__(self")[2].partition("\n |  __")[0]
+    assert "digest" not in methods
+    assert "ReaderOptions" not in str(inspect.getdoc(reader))
+
+
+def test_the_two_readers_explain_their_common_arguments_in_the_same_words() -> None:
+    common = {field.name for field in fields(ReaderOptions)}
+    first, second = (
+        {name: line for name, line in documented(reader).items() if name in common}
+        for reader in (ShardReader, Mixture)
+    )
+    assert first == second != {}
+
+
+def documented(reader: type[ShardReader | Mixture]) -> dict[str, str]:
+    """Return the text of each argument in a class's docstring, by name."""
+    args = str(inspect.getdoc(reader)).partition("Args:\n")[2].partition("\nRaises:")[0]
+    return dict(re.findall(r"^    (\w+): ((?:.|\n     )+)", args, flags=re.MULTILINE))
