@@ -149,8 +149,8 @@ def verified_mapping(path: Path, entry: ShardEntry) -> pa.Buffer:
         # the mapping stays valid after the file's descriptor is closed
         with pa.memory_map(str(path)) as file:
             content = file.read_buffer()
-    except FileNotFoundError as error:
-        raise DamagedShardError(f"{path}: missing") from error
+    except FileNotFoundError:
+        raise DamagedShardError(f"{path}: missing") from None
     except OSError as error:
         raise DatasetError(f"{path}: cannot be mapped: {error.strerror or error}") from error
     return verified(content, entry, str(path))

@@ -157,9 +157,8 @@ class SplitReader:
             for shard, row, label in zip(
                 shards.tolist(), rows.tolist(), labels[in_window].tolist(), strict=True
             ):
-                try:
-                    found = open_shards[shard]
-                except KeyError:
+                found = open_shards.get(shard)
+                if found is None:  # no `except KeyError`: tracebacks of damage would begin with it
                     found = open_shards[shard] = self._loader.get(shard)
                 yield found.bucket(row, label)
             done = in_window.stop

@@ -32,22 +32,22 @@ def read_manifest(url: str | Path, *, stopped: threading.Event | None = None) ->
             )
         except DatasetError as error:
             if is_missing(error.__cause__):
-                raise _no_manifest(url) from error
+                raise _no_manifest(url) from None
             raise
         return Manifest.from_json(text, where=f"{remote.url}/{MANIFEST_NAME}")
     path = folder / MANIFEST_NAME
     try:
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1)
-    except FileNotFoundError as error:
-        raise _no_manifest(url) if folder.exists() else _no_folder(url, folder) from error
-    except NotADirectoryError as error:
+    except FileNotFoundError:
+        raise _no_manifest(url) if folder.exists() else _no_folder(url, folder) from None
+    except NotADirectoryError:
         raise ManifestError(
             f"{url}: a file, not a dataset: build a dataset with "
             f"`thdpack preprocess {url} --out DATASET`"
-        ) from error
+        ) from None
     except OSError as error:
-        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from None
     return Manifest.from_json(text, where=str(path))
 
 

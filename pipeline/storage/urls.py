@@ -89,7 +89,7 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
         remedy = (
             install_command(extra) if extra else f"install the fsspec package for {protocol}://"
         )
-        raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from error
+        raise InputError(f"cannot open {protocol}:// ({error}); {remedy}", source=url) from None
 
 
 def _options(url: str) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def whole_shares(weights: Sequence[Weight]) -> tuple[int, ...]:
         try:
             # use the decimal that the user wrote, not the nearest float
             exact.append(Fraction(str(weight)))
-        except (ValueError, ZeroDivisionError) as error:
-            raise ValueError(f"weight {weight!r} is not a number") from error
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"weight {weight!r} is not a number") from None
         if exact[-1] <= 0:
             raise ValueError(f"weight {weight!r} is not above 0")
     if not exact:

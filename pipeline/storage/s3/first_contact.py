@@ -44,7 +44,7 @@ def refuse_unreachable(url: str, *, reading: str | None = None) -> None:
         refuse_closed_endpoint(url)
         said = _fault_of_store(url, reading) if url.startswith((*_S3, *_GCS)) else None
     except InputError as error:
-        raise DatasetError(str(error)) from error
+        raise DatasetError(str(error)) from None
     if said is not None:
         raise DatasetError(f"{url}: {said}")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
+from collections.abc import Callable
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from pydoc import plain, render_doc
+from traceback import format_exception
 
 import pytest
 
@@ -15,6 +18,7 @@ from pipeline.reader import ShardReader
 from pipeline.reader.adapters import merge
 from pipeline.reader.mixture import Mixture
 from pipeline.reader.reader_options import ReaderOptions
+from schemas.errors import ThdpackError
 from schemas.vocabulary import ESM2
 from tests.helpers.data.corpus import fasta, made_records
 from tests.helpers.processes.command_line import preprocess
@@ -68,6 +72,33 @@ def test_a_mixture_accepts_a_dict_and_its_error_names_the_expected_types(dataset
     for wrong in ("data/a", ["data/a"], [("a", 1, 2)], {"a", "b"}):
         with pytest.raises(ValueError, match=r"expected \(url, weight\) pairs or a dict"):
             Mixture(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("opened", "last"),
+    [
+        (lambda d: ShardReader(d / "nowhere"), "there is no such folder"),
+        (lambda d: ShardReader(d / "train"), "no manifest.json"),
+        (lambda d: ShardReader(d / "manifest.json"), "a file, not a dataset"),
+        (lambda d: ShardReader("unknown://data"), "cannot open unknown://"),
+        (lambda d: ShardReader("http://127.0.0.1:1/data"), "nothing answers"),
+        (lambda d: Mixture([(d, "a lot")]), "is not a number"),
+        (lambda d: next(ShardReader(d)), "missing"),
+        (lambda d: next(ShardReader(d, prefetch=0)), "missing"),
+    ],
+)
+def test_an_error_of_a_reader_has_a_single_traceback(
+    dataset: Path, tmp_path: Path, opened: Callable[[Path], object], last: str
+) -> None:
+    copy = tmp_path / "out"
+    shutil.copytree(dataset, copy)
+    for shard in (copy / "train").iterdir():
+        shard.unlink()
+    with pytest.raises((ThdpackError, ValueError)) as raised:
+        opened(copy)
+    shown = "".join(format_exception(raised.value))
+    assert last in shown.splitlines()[-1]
+    assert shown.count("Traceback (most recent call last)") == 1
 
 
 @pytest.mark.parametrize("reader", [ShardReader, Mixture])
