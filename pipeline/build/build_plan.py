@@ -13,6 +13,7 @@ import xxhash
 
 from pipeline.build.filters.where import where
 from pipeline.build.options import PreprocessOptions
+from pipeline.inputs.file_names import Skipped
 from pipeline.inputs.find import cut, every_range, find_sources, task_bytes
 from pipeline.inputs.formats.registry import FORMATS
 from pipeline.inputs.source import Source
@@ -38,8 +39,8 @@ class Plan:
     """The inputs of a build, the range of each map and hash task, and the number of partitions."""
 
     sources: tuple[Source, ...]
-    passed_over: tuple[str, ...]
-    """Skipped files of the input folders: one line for each file, with the reason."""
+    passed_over: tuple[Skipped, ...]
+    """Skipped files of the input folders and globs."""
     ranges: tuple[tuple[int, int, int], ...]
     """Range of each map task: index of the source, first byte, and the byte after the last one."""
     hashed: tuple[tuple[int, int, int], ...]

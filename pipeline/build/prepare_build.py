@@ -47,8 +47,8 @@ def prepared(
                 f"{MANIFEST_NAME}, records/ and the splits will lie beside them. A prefix such as "
                 f"{options.out.rstrip('/')}/dataset keeps them apart"
             )
-        for line in planned.passed_over:
-            report.note(f"skipped {without_credentials(line)}")
+        for skipped in planned.passed_over:
+            report.note(f"skipped {without_credentials(skipped.line)}")
         _refuse_other_plan(destination, options, planned)
         if existing is not None:
             _refuse_other_dataset(existing, options, planned.sources, destination.out.where())

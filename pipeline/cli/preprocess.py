@@ -47,8 +47,8 @@ def _dry_run(options: PreprocessOptions) -> int:
     for source in planned.sources:
         kind = f"{source.format}, {source.compression}"
         print(f"{source.bytes:>16,} bytes  {kind}  {without_credentials(source.url)}")
-    for line in planned.passed_over:
-        print(f"         skipped  {without_credentials(line)}")
+    for skipped in planned.passed_over:
+        print(f"         skipped  {without_credentials(skipped.line)}")
     tasks = plural(len(planned.ranges), "task")
     tasks += f", and divide the records into {plural(planned.partitions, 'partition')} by hash"
     print(f"would read {planned.input_bytes:,} bytes in {tasks}")

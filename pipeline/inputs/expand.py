@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.inputs.file_names import only_sequences
+from pipeline.inputs.file_names import Skipped, as_text, below, only_sequences
 from pipeline.inputs.formats.registry import Format
 from pipeline.storage.interrupt import INTERRUPTED
 from pipeline.storage.open_input import input_errors, open_input
@@ -64,11 +64,11 @@ def listed(inputs: tuple[str, ...]) -> Iterator[str]:
         yield from named
 
 
-def expand(text: str, format: Format) -> tuple[list[Named], list[str]]:
+def expand(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
     """Expand one argument.
 
     Returns:
-        Files, and one line for each skipped file of a folder, with the reason.
+        Files, and the skipped files of a folder.
     """
     if not text:
         raise InputError("an empty name among the inputs: is a variable unset?", source='""')
@@ -126,7 +126,7 @@ def _is_inside(out: Path, text: str) -> bool:
     return folder is not None and folder.is_dir() and out.resolve().is_relative_to(folder.resolve())
 
 
-def _expand_url(text: str, format: Format) -> tuple[list[Named], list[str]]:
+def _expand_url(text: str, format: Format) -> tuple[list[Named], list[Skipped]]:
     """Expand a URL into objects, each with its entry in a listing, which saves a later request."""
     if text.startswith(("http://", "https://")):
         return [(text, None)], []
@@ -185,9 +185,8 @@ def _urls(text: str, path: str, found: dict[str, Any]) -> dict[str, Any]:
     return {url: urls[url] for url in sorted(urls, key=os.fsencode)}
 
 
-def _files_in(folder: Path) -> tuple[list[str], list[str]]:
-    """Return all files below a folder, in byte order, and a line for every entry that is not a
-    file.
+def _files_in(folder: Path) -> tuple[list[str], list[Skipped]]:
+    """Return all files below a folder, in byte order, and every entry that is not a file.
 
     Hidden files and folders are skipped.
 
@@ -198,17 +197,22 @@ def _files_in(folder: Path) -> tuple[list[str], list[str]]:
     def refused(error: OSError) -> None:
         raise InputError(f"cannot be read: {error.strerror}", source=str(error.filename))
 
-    files, odd = [], []
+    files: list[str] = []
+    odd: dict[str, str] = {}
     for place, folders, names in os.walk(folder, onerror=refused):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in [*folders, *(name for name in names if not name.startswith("."))]:
             path = str(Path(place, name))
             reason = _not_a_file(path)
             if reason is not None:
-                odd.append(f"{path}: {reason}")
+                odd[path] = reason
             elif name not in folders:
                 files.append(path)
-    return sorted(files, key=os.fsencode), sorted(odd, key=os.fsencode)
+    skipped = [
+        Skipped(names=(below(str(folder), path),), line=as_text(f"{path}: {odd[path]}"))
+        for path in sorted(odd, key=os.fsencode)
+    ]
+    return sorted(files, key=os.fsencode), skipped
 
 
 def _not_a_file(path: str) -> str | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
 from pipeline.inputs.formats.registry import FORMATS, Format
+from pipeline.storage.urls import is_url
 from schemas.errors import InputError
 
 _IN_FOLDERS: Final = tuple(
@@ -28,13 +31,25 @@ _MOST_SKIPPED: Final = 8
 """Maximum number of skipped files that a message lists by name."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """Files of an input folder or glob that are not read.
+
+    names: paths below the folder.
+    line: message that names some of the files, and the reason.
+    """
+
+    names: tuple[str, ...]
+    line: str
+
+
 def only_sequences(
-    folder: str, files: list[str], odd: list[str], format: Format
-) -> tuple[list[str], list[str]]:
-    """Return the sequence files of a folder, and messages about the paths that are skipped.
+    folder: str, files: list[str], odd: Sequence[Skipped], format: Format
+) -> tuple[list[str], list[Skipped]]:
+    """Return the sequence files of a folder, and the paths that are skipped.
 
     Args:
-        odd: one message for each path that is not a regular file.
+        odd: paths that are not regular files.
     Raises:
         InputError: the folder has no sequence file.
     """
@@ -43,7 +58,7 @@ def only_sequences(
     left.sort(key=lambda f: suffix(f) not in _LIKELY)
     if not chosen:
         kinds = " ".join(_IN_FOLDERS)
-        also = "".join(f"; skipped {line}" for line in odd[:_MOST_NAMED])
+        also = "".join(f"; skipped {each.line}" for each in odd[:_MOST_NAMED])
         also += f"; the folder holds {some_names(folder, left)}" if left else ""
         named = {_NOT_IN_FOLDERS[suffix(f)] for f in left if suffix(f) in _NOT_IN_FOLDERS}
         if named:
@@ -56,23 +71,30 @@ def only_sequences(
             f"also followed by {' '.join(_PACKED)}{also}",
             source=folder,
         )
-    others = [_left_out(folder, left)] if left else []
-    return chosen, [as_text(line) for line in (*others, *odd)]
+    return chosen, [*([_left_out(folder, left)] if left else []), *odd]
 
 
-def _left_out(folder: str, left: list[str]) -> str:
-    """Return a message with the names of files that are not read from a folder."""
-    return (
+def _left_out(folder: str, left: list[str]) -> Skipped:
+    """Return the files of a folder that are not read because of their names."""
+    line = (
         f"{folder}: {some_names(folder, left)}: not named like protein FASTA, Parquet or Arrow; "
         "name a file on the command line to read it"
     )
+    return Skipped(names=tuple(below(folder, f) for f in left), line=as_text(line))
 
 
-def some_names(folder: str, files: list[str]) -> str:
+def some_names(folder: str, files: Sequence[str]) -> str:
     """Return the names of a folder's first files, for a message."""
     root = folder.rstrip("/") + "/"
     more = f" and {len(files) - _MOST_SKIPPED:,} more" if len(files) > _MOST_SKIPPED else ""
     return ", ".join(f.removeprefix(root) for f in files[:_MOST_SKIPPED]) + more
+
+
+def below(root: str, file: str) -> str:
+    """Return the path of a file below a folder."""
+    if is_url(file):
+        return file.removeprefix(root).lstrip("/")
+    return os.path.relpath(file, root or os.curdir)
 
 
 def as_text(name: str) -> str:

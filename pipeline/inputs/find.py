@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from pipeline.inputs.composition.first_letters import LOOK_BYTES, refuse_other_letters
 from pipeline.inputs.decompress import detect
 from pipeline.inputs.expand import Named, expand, listed, special
-from pipeline.inputs.file_names import as_text, suffix
+from pipeline.inputs.file_names import Skipped, as_text, suffix
 from pipeline.inputs.formats.registry import FORMATS, Format, recognised
 from pipeline.inputs.ignore import IgnoredFiles, found_in, with_ignore
 from pipeline.inputs.source import ANYTHING, Allowed, Source
@@ -48,7 +48,7 @@ def find_sources(
     spool: str | None,
     allowed: Allowed = ANYTHING,
     ignore: Sequence[str] = (),
-) -> tuple[list[Source], list[str]]:
+) -> tuple[list[Source], list[Skipped]]:
     """Return the inputs in the order of the command line, and those of a folder in byte order.
 
     Args:
@@ -58,7 +58,7 @@ def find_sources(
         allowed: whether FASTA of nucleotides, and of alignments, is accepted.
         ignore: patterns of files in folders and globs that are left out.
     Returns:
-        Sources, and one line for each skipped file of an input folder, with the reason.
+        Sources, and the skipped files of input folders and globs.
     Raises:
         InputError: no file matches, or an input is named twice, cannot be read, or looks like
             nucleotides or an alignment; or a pattern matches no file.
@@ -66,14 +66,14 @@ def find_sources(
     named: list[Named] = []
     in_folders: set[str] = set()
     ignored = IgnoredFiles(ignore)
-    passed_over: list[str] = []
+    passed_over: list[Skipped] = []
     texts = list(listed(inputs))
     refuse_unreachable_inputs(texts)
     for text in texts:
         found, others = expand(text, format)
-        kept, left_out = ignored.kept(text, found)
+        kept, skipped = ignored.kept(text, found, others)
         named += kept
-        passed_over += others + left_out
+        passed_over += skipped
         if found_in(text, found):
             in_folders.update(url for url, _ in kept)
     ignored.refuse_unused()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import glob
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
 from pipeline.inputs.expand import Named
-from pipeline.inputs.file_names import some_names
-from pipeline.storage.urls import is_url
+from pipeline.inputs.file_names import Skipped, as_text, below, some_names
 from schemas.errors import InputError
 
 
@@ -27,32 +25,43 @@ class IgnoredFiles:
         self._unused: Final = dict.fromkeys(patterns)
         self._patterns: Final = patterns
 
-    def kept(self, text: str, found: list[Named]) -> tuple[list[Named], list[str]]:
-        """Return the files to read, and a line about those that are left out, if there are any.
+    def kept(
+        self, text: str, found: list[Named], skipped: list[Skipped]
+    ) -> tuple[list[Named], list[Skipped]]:
+        """Return the files to read, and the skipped files with those that a pattern leaves out.
 
         Args:
             text: input as the user named it. If this is a file, it is never left out.
             found: files of this input.
+            skipped: files of this input that are skipped for other reasons. A pattern may match
+                only these.
         Raises:
             InputError: no file remains.
         """
         if not self._patterns or not found_in(text, found):
-            return found, []
+            return found, skipped
+        for each in skipped:
+            for name in each.names:
+                self._matches(name)
         root = _root(text)
         kept: list[Named] = []
         left_out: list[str] = []
         for url, listing in found:
-            below = _below(root, url)
-            if self._matches(below):
-                left_out.append(below)
+            name = below(root, url)
+            if self._matches(name):
+                left_out.append(name)
             else:
                 kept.append((url, listing))
         if not kept:
             raise InputError("--ignore leaves out every sequence file", source=text)
-        return kept, [f"{text}: {some_names('', left_out)}: --ignore"] if left_out else []
+        if not left_out:
+            return kept, skipped
+        line = as_text(f"{text}: {some_names('', left_out)}: --ignore")
+        return kept, [*skipped, Skipped(names=tuple(left_out), line=line)]
 
-    def _matches(self, below: str) -> bool:
-        path = PurePosixPath("/", below)
+    def _matches(self, name: str) -> bool:
+        """Whether a pattern matches a path below the folder. The pattern then counts as used."""
+        path = PurePosixPath("/", name)
         matching = [
             pattern
             for pattern in self._patterns
@@ -63,14 +72,14 @@ class IgnoredFiles:
         return bool(matching)
 
     def refuse_unused(self) -> None:
-        """Refuse a pattern that left out no file, because it is probably misspelt.
+        """Refuse a pattern that matched no file, because it is probably misspelt.
 
         Raises:
             InputError: a pattern matched no file of a folder or glob.
         """
         for pattern in self._unused:
             raise InputError(
-                "matches no sequence file of the input folders and globs (files that are named "
+                "matches no file of the input folders and globs (files that are named "
                 "themselves are always read)",
                 source=f"--ignore {shlex.quote(pattern)}",
             )
@@ -99,10 +108,3 @@ def _root(text: str) -> str:
     parts = text.rstrip("/").split("/")
     wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     return "/".join(parts[:wild]) or text[: text.startswith("/")]
-
-
-def _below(root: str, url: str) -> str:
-    """Return the path of a file below a folder."""
-    if is_url(url):
-        return url.removeprefix(root).lstrip("/")
-    return os.path.relpath(url, root or os.curdir)

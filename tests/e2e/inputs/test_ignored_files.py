@@ -53,7 +53,7 @@ def test_a_pattern_matches_the_last_parts_of_a_path_below_the_folder(
             source.url.removeprefix(f"{root.rstrip('/')}/").removeprefix("./") for source in found
         )
         assert names == list(kept)
-        assert sum("--ignore" in line for line in skipped) == 1
+        assert sum("--ignore" in each.line for each in skipped) == 1
 
 
 def test_a_glob_is_filtered_but_a_file_that_is_named_itself_is_not(folder: Path) -> None:
@@ -86,12 +86,24 @@ def test_the_same_files_have_the_same_plan_whether_found_or_named(folder: Path) 
 
 
 def test_a_pattern_that_ignores_nothing_or_everything_is_an_error(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"--ignore '\*.dna': matches no sequence file"):
+    with pytest.raises(InputError, match=r"--ignore '\*.dna': matches no file"):
         find_sources((str(folder),), "auto", spool=None, ignore=("x.fa", "*.dna"))
-    with pytest.raises(InputError, match=r"x\.fa: matches no sequence file"):
+    with pytest.raises(InputError, match=r"x\.fa: matches no file"):
         find_sources((f"{folder}/x.fa",), "auto", spool=None, ignore=("x.fa",))
     with pytest.raises(InputError, match="--ignore leaves out every sequence file"):
         find_sources((str(folder),), "auto", spool=None, ignore=("*.fa",))
+
+
+def test_a_pattern_may_match_only_files_that_are_skipped_anyway(
+    run: Run, tmp_path: Path, folder: Path
+) -> None:
+    (folder / "genome.fna").write_bytes(DNA)
+    (folder / "gone.fa").symlink_to("nowhere")
+    words = ("--ignore", "genome.fna", "--ignore", "gone.fa", "--out", tmp_path / "out")
+    done = run("preprocess", folder, *words)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(InputError, match="genome: matches no file"):
+        find_sources((str(folder),), "auto", spool=None, ignore=("genome.fna", "genome"))
 
 
 def test_an_empty_pattern_is_refused(run: Run, tmp_path: Path, folder: Path) -> None:

@@ -184,7 +184,7 @@ def test_skipped_files_beside_proteins_are_listed_in_one_line(tmp_path: Path) ->
         (tmp_path / name).write_bytes(b">a\nMKT\n")
     chosen, lines = expand(str(tmp_path), "auto")
     assert [name for name, _ in chosen] == [f"{tmp_path}/a.faa"]
-    assert lines == [
+    assert [each.line for each in lines] == [
         f"{tmp_path}: genome.fna, genome.gbff.gz, z.csv, b.txt: not named like protein FASTA, "
         "Parquet or Arrow; name a file on the command line to read it"
     ]
