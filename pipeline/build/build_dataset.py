@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -43,6 +43,7 @@ from pipeline.build.verify.check_shards import check_totals, verify_tasks
 from pipeline.executors.executor import Executor, ExecutorRequest
 from pipeline.executors.processes import cores
 from pipeline.executors.registry import EXECUTORS
+from pipeline.inputs.file_names import Skipped
 from pipeline.storage.urls import is_url
 from schemas.errors import BuildError, DatasetError
 from schemas.manifest import Manifest
@@ -62,11 +63,14 @@ class Built:
 
     fresh: True if this build wrote the dataset, False if the dataset already existed.
     fates: number of residues left out for each reason; None if `fresh` is False.
+    skipped: files of input folders and globs that were not read; empty if array jobs built the
+        dataset.
     """
 
     manifest: Manifest
     fresh: bool
     fates: ResidueFates | None = None
+    skipped: tuple[Skipped, ...] = ()
 
 
 def build(options: PreprocessOptions, report: Reporter) -> Built:
@@ -91,7 +95,8 @@ def build(options: PreprocessOptions, report: Reporter) -> Built:
             address=options.ray_address,
         )
         with kind.open(request) as executor:
-            return Build(options, planned, destination, executor, report).run(existing)
+            built = Build(options, planned, destination, executor, report).run(existing)
+    return replace(built, skipped=planned.passed_over)
 
 
 def workers_of(options: PreprocessOptions) -> int:

@@ -18,7 +18,8 @@ INPUTS_HELP = (
     "Files, folders or globs, on a disk or in a store (s3://…, gs://…); files at https://…; "
     "@LIST for a file that lists inputs, one per line; - for standard input. "
     "FASTA, plain or compressed (gz, bgz, zst, xz, bz2); "
-    "Parquet, Arrow, CSV or TSV with a sequence column."
+    "Parquet, Arrow, CSV or TSV with a sequence column. CSV and TSV files in a folder are skipped: "
+    "name the files themselves."
 )
 
 

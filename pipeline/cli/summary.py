@@ -9,6 +9,7 @@ from typing import Final
 
 from pipeline.build.build_dataset import Built
 from pipeline.build.reduce_stage.residue_fates import ResidueFates, fates_in_records
+from pipeline.inputs.file_names import as_text, some_names
 from pipeline.storage.local_folder import LocalFolder
 from pipeline.storage.open_folder import folder_of
 from schemas.manifest import Manifest
@@ -132,13 +133,17 @@ def print_built(
         }
         timed = {} if seconds is None else {"seconds": round(seconds, 3)}
         records = {"records": dict(manifest.records_by_status), "input_bytes": size}
-        print(json.dumps({**summary, **timed, **records}), flush=True)
+        skipped = {"skipped_files": [as_text(name) for name in _skipped_names(built)]}
+        print(json.dumps({**summary, **timed, **records, **skipped}), flush=True)
         return
     if not built.fresh:
         print(f"{known}; nothing to do")
     fates = built.fates if built.fresh else known_fates(manifest, folder)
     for name, value in summary_lines(manifest, fates):
         print(f"{name:>16}  {value}")
+    if names := _skipped_names(built):
+        files = f"{plural(len(names), 'file')} of input folders"
+        print(f"{'skipped':>16}  {files}: {as_text(some_names('', names))}")
     if built.fresh and seconds is not None:
         rate = f"{_number(size / seconds / 1e6)} MB/s of input"
         print(f"{'speed':>16}  {rate} ({_number(size / 1e6, 1)} MB in {seconds:.1f} s), verified")
@@ -152,3 +157,8 @@ def _number(value: float, digits: int = 0) -> str:
     if float(text.replace(",", "")):
         return text
     return f"{value:.1g}" if value >= 0.001 else "under 0.001"
+
+
+def _skipped_names(built: Built) -> list[str]:
+    """Return the names of the files that a build skipped, each below its input folder."""
+    return [name for skipped in built.skipped for name in skipped.names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -57,3 +58,19 @@ def test_gap_characters_are_counted(run: Run, tmp_path: Path) -> None:
         assert "gaps  3 gap characters (- or .) in buckets, one token each" in run(*words).stdout
     path.write_text(">b\nMKVLTTFGHWY\n")
     assert "gap character" not in run("preprocess", path, "--out", tmp_path / "none").stdout
+
+
+def test_the_summary_names_the_files_of_a_folder_that_were_skipped(
+    run: Run, tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    (folder / "sub").mkdir(parents=True)
+    for name in ("a.fasta", "old.fasta", "export.csv", "sub/genome.fna", ".hidden"):
+        (folder / name).write_bytes(b">a\nMKTAYIAK\n")
+    words = ("preprocess", folder, "--ignore", "old.*", "--out", out)
+    line = "         skipped  3 files of input folders: export.csv, sub/genome.fna, old.fasta"
+    for _ in range(2):  # a finished build shows the same line
+        assert line in run(*words).stdout.splitlines()
+    summary = json.loads(run(*words, "--log-json").stdout.splitlines()[-1])
+    assert summary["skipped_files"] == ["export.csv", "sub/genome.fna", "old.fasta"]
+    assert "skipped" not in run("preprocess", folder / "a.fasta", "--out", tmp_path / "b").stdout
