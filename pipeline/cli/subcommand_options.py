@@ -54,7 +54,9 @@ class PreprocessArguments(PreprocessOptions):
     # PreprocessOptions, and should not have to import tyro.
 
     inputs: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP)
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="INPUT", help=INPUTS_HELP, help_behavior_hint="(required)"),
     ]
     out: Annotated[str, tyro.conf.arg(metavar="DATASET", help=OUT_HELP)]
     ignore: Ignore = ()
@@ -202,7 +204,9 @@ class StatsOptions:
     inputs: Annotated[
         tuple[str, ...],
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="DATASET|INPUT", help=_STATS_INPUTS_HELP),
+        tyro.conf.arg(
+            metavar="DATASET|INPUT", help=_STATS_INPUTS_HELP, help_behavior_hint="(required)"
+        ),
     ]
     json: Annotated[Optional[str], tyro.conf.arg(metavar="[FILE]")] = None  # noqa: UP045
     """Write the report as JSON to FILE, a path or URL. Without FILE, print only the JSON."""

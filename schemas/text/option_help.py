@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import Field
+from types import NoneType
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -28,8 +30,9 @@ class InvalidOptionError(Exception):
 def with_flowing_help(options: type[T]) -> type[T]:
     """Pass each field's docstring to tyro as one paragraph, so that tyro wraps its lines.
 
-    Without this function, the help has the line breaks of the source. A help text in a field's
-    tyro settings takes precedence.
+    Without this function, the help has the line breaks of the source. A help text or a placeholder
+    in a field's tyro settings takes precedence. A word that is no number raises InvalidOptionError
+    instead of tyro's error, and the help of an optional value shows no None.
     """
     import docstring_parser  # a dependency of tyro; imported here, for the command line only
     import tyro
@@ -41,12 +44,66 @@ def with_flowing_help(options: type[T]) -> type[T]:
     for base in reversed(options.__mro__[:-1]):
         for field in docstring_parser.parse_from_object(base).params:
             texts[field.arg_name] = " ".join((field.description or "").split())
-    hints = get_type_hints(options, include_extras=True)
+    known: dict[str, Field[Any]] = getattr(options, "__dataclass_fields__", {})
     options.__annotations__ = {
-        name: Annotated[hint, tyro.conf.arg(help=texts[name])] if name in texts else hint
-        for name, hint in hints.items()
+        name: _with_plain_value(hint, known[name]) if name in known else hint
+        for name, hint in get_type_hints(options, include_extras=True).items()
     }
+    for name, text in texts.items():
+        hint = options.__annotations__.get(name)
+        if hint is not None:
+            options.__annotations__[name] = Annotated[hint, tyro.conf.arg(help=text)]
     return options
+
+
+def _with_plain_value(hint: Any, field: Field[Any]) -> Any:
+    """Return a field's type with settings for tyro: numbers have plain errors, and the placeholder
+    of an optional value is that of its type."""
+    import tyro
+
+    kind, *settings = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    optional = NoneType in get_args(kind) and len(kinds) == 1
+    value = kinds[0] if optional else kind
+    ours: list[Any] = []
+    if optional:
+        choices = get_args(value) if get_origin(value) is Literal else ()
+        shown = f"{{{','.join(choices)}}}" if choices else "STR" if value is str else None
+        hidden = "" if field.default is None else None
+        ours.append(tyro.conf.arg(metavar=shown, help_behavior_hint=hidden))
+    spec = tyro.constructors.PrimitiveConstructorSpec
+    if value in (int, float) and not any(isinstance(each, spec) for each in settings):
+        ours.append(
+            spec(
+                nargs=1,
+                metavar="INT" if value is int else "FLOAT",
+                instance_from_str=_number_of(field, value),
+                is_instance=lambda given: (
+                    isinstance(given, value | int) or (optional and given is None)
+                ),
+                str_from_instance=lambda given: [str(given)],
+            )
+        )
+    return Annotated[(kind, *ours, *settings)] if ours or settings else hint
+
+
+def _number_of(field: Field[Any], kind: type[int] | type[float]) -> Callable[[list[str]], Any]:
+    """Return the function with which tyro reads the number of an option."""
+    option = f"--{field.name.replace('_', '-')}"
+    noun, example = ("whole number", 8) if kind is int else ("number", 0.1)
+    if isinstance(field.default, int | float) and field.default:
+        example = field.default
+
+    def read(words: list[str]) -> int | float | None:
+        if words[0] == "None" and field.default is None:
+            return None
+        try:
+            return kind(words[0])
+        except ValueError:
+            message = f"{option} is {words[0]!r}, expected a {noun}, such as {example}"
+            raise InvalidOptionError(message) from None
+
+    return read
 
 
 def refuse_foreign_options(

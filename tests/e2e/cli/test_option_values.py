@@ -1,0 +1,45 @@
+"""Numbers on the command line: a word that is no number is one plain line, and help is clean."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.processes.command_line import Run
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("preprocess x --out d --capacity 4k", "--capacity is '4k', expected a whole number"),
+        ("preprocess x --out d --workers two", "--workers is 'two', expected a whole number"),
+        (
+            "preprocess x --out d --valid-fraction 5%",
+            "--valid-fraction is '5%', expected a number, such as 0.01",
+        ),
+        ("plan-tasks x --out d --seed=1.5", "--seed is '1.5', expected a whole number"),
+        ("stats x --capacity 4k", "--capacity is '4k', expected a whole number"),
+        ("plan --data d --tokens 5M", "--tokens is '5M', expected a whole number"),
+        ("inspect d --bucket first", "--bucket is 'first', expected a whole number"),
+    ],
+)
+def test_a_word_that_is_no_number_is_one_line_that_names_the_option(
+    run: Run, words: str, said: str
+) -> None:
+    done = run(*words.split())
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"thdpack: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command", ["preprocess", "plan-tasks", "run-task", "commit", "verify", "inspect", "stats"]
+)
+def test_the_help_shows_no_empty_default_and_no_none(run: Run, command: str) -> None:
+    text = " ".join(run(command, "--help").stdout.replace("│", " ").split())
+    assert "(default: )" not in text
+    assert "None" not in text
+
+
+def test_an_optional_number_may_still_be_given_as_none(run: Run) -> None:
+    done = run("preprocess", "--out", "d", "--workers", "None", "--max-seqs", "None")
+    assert "no input given" in done.stderr
