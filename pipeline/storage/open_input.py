@@ -77,9 +77,13 @@ def input_errors(source: str) -> Iterator[None]:
 
 
 def _similar(path: str) -> str:
-    """Return a hint that names a similar file in the same folder; "" without a similar file."""
+    """Return a hint at names joined by commas, or at a file of a similar name in the same folder;
+    "" without either."""
     if is_url(path):
         return ""
+    parts = [part.strip() for part in path.split(",")]
+    if len(parts) > 1 and any(part and os.path.exists(part) for part in parts):
+        return "; separate inputs by spaces, not by commas"
     folder, name = os.path.split(path)
     try:
         names = os.listdir(folder or ".")

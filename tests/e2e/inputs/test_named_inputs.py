@@ -185,3 +185,15 @@ def test_a_dataset_below_an_input_prefix_of_a_store_is_refused() -> None:
         ("in", "s3://b/in"),
     ):
         refuse_inside(out, (text,))
+
+
+def test_the_error_for_inputs_joined_by_commas_says_how_to_separate_them(
+    run: Run, tmp_path: Path
+) -> None:
+    names = [tmp_path / name for name in ("a.fasta", "b.fasta")]
+    for name in names:
+        name.write_bytes(b">a\nMKT\n")
+    for text in (",".join(map(str, names)), ", ".join(map(str, names)), f"{names[0]},"):
+        done = run("preprocess", text, "--out", tmp_path / "out")
+        assert done.returncode == 1
+        assert "no such file; separate inputs by spaces, not by commas" in done.stderr
