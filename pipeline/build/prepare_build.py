@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,6 +12,7 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.build.progress import Reporter
 from pipeline.inputs.error_location import stdin_named
 from pipeline.inputs.expand import refuse_inside
+from pipeline.inputs.file_names import as_text
 from pipeline.inputs.source import Source
 from pipeline.storage.s3.first_contact import refuse_unreachable
 from pipeline.storage.urls import is_url
@@ -20,6 +21,8 @@ from schemas.errors import DatasetError, ManifestError
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.text.redact import without_credentials
 
+_MOST_INPUTS: Final = 3
+"""Maximum number of inputs that the error about other inputs names."""
 OTHER_OUT: Final = "choose another --out, or replace it with --overwrite"
 
 
@@ -101,12 +104,31 @@ def _refuse_other_dataset(
         for name, value in options.shape().items()
         if existing.options.get(name) != value
     ]
-    if [(s.name, s.bytes) for s in sources] != [(e.name, e.bytes) for e in existing.inputs]:
-        changed.append("the inputs differ")
+    ours = [(source.name, source.bytes) for source in sources]
+    theirs = [(entry.name, entry.bytes) for entry in existing.inputs]
+    if ours != theirs:
+        changed.append(f"the inputs differ: {_input_differences(dict(ours), dict(theirs))}")
     if existing.version != __version__:
         changed.append(f"thdpack {existing.version} → {__version__}")
     if changed:
         raise DatasetError(f"{out}: holds another dataset ({'; '.join(changed)}); {OTHER_OUT}")
+
+
+def _input_differences(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
+    """Return the first differences between the inputs of a build and of an existing dataset.
+
+    Args:
+        ours, theirs: size in bytes of each input, by name.
+    """
+    found = [f"{as_text(name)} is new" for name in ours if name not in theirs]
+    found += [f"{as_text(name)} is no longer given" for name in theirs if name not in ours]
+    found += [
+        f"{as_text(name)} had {theirs[name]:,} bytes and has {size:,}"
+        for name, size in ours.items()
+        if theirs.get(name, size) != size
+    ]
+    more = f" and {len(found) - _MOST_INPUTS:,} more" if len(found) > _MOST_INPUTS else ""
+    return f"{', '.join(found[:_MOST_INPUTS])}{more}" if found else "they are in another order"
 
 
 def _refuse_other_plan(destination: Destination, options: PreprocessOptions, planned: Plan) -> None:

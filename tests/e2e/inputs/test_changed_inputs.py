@@ -83,3 +83,23 @@ def test_a_file_rewritten_while_a_task_reads_it_is_an_error_and_the_next_build_r
             run_once(task, on_bytes, out=destination.out)
     assert run("preprocess", path, "--out", out).returncode == 0
     assert run("verify", out, "--deep").returncode == 0
+
+
+def test_the_error_for_other_inputs_names_the_first_that_differ(run: Run, tmp_path: Path) -> None:
+    names = [tmp_path / f"{name}.fasta" for name in "abcdef"]
+    for name in names:
+        name.write_bytes(f">{name.stem}\nMKTAYIAK\n".encode())
+    a, b, *others = names
+    words = ("--dedup", "none", "--out", tmp_path / "out")
+    assert run("preprocess", a, b, *words).returncode == 0
+
+    def said(*inputs: Path) -> str:
+        done = run("preprocess", *inputs, *words)
+        assert done.returncode == 1
+        return done.stderr.partition("the inputs differ: ")[2].partition(");")[0]
+
+    assert said(b, a) == "they are in another order"
+    assert said(a, others[0]) == "c.fasta is new, b.fasta is no longer given"
+    assert said(*names) == "c.fasta is new, d.fasta is new, e.fasta is new and 1 more"
+    b.write_bytes(b">b\nMK\n")
+    assert said(a, b) == "b.fasta had 12 bytes and has 6"
