@@ -16,11 +16,13 @@ from pipeline.build.options import PreprocessOptions
 from pipeline.inputs.file_names import Skipped
 from pipeline.inputs.find import cut, every_range, find_sources, task_bytes
 from pipeline.inputs.formats.registry import FORMATS
-from pipeline.inputs.source import Source
+from pipeline.inputs.ignore import with_ignore
+from pipeline.inputs.source import InputRange, Source
 from pipeline.storage.folder import Folder
 from pipeline.storage.signed_json import read_signed
 from pipeline.storage.urls import is_url
 from schemas import __version__
+from schemas.errors import InputError
 from schemas.manifest import Manifest
 
 PLAN: Final = ".build/plan.json"
@@ -127,7 +129,8 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
     """Find the inputs, read a few bytes of each input, and cut the inputs into tasks.
 
     Raises:
-        InputError: an input is missing, unreadable or named twice.
+        InputError: an input is missing, unreadable or named twice, or a table on a disk lacks a
+            column.
         BuildError: the expression of --where is wrong.
     """
     if options.where is not None:
@@ -139,6 +142,7 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
         allowed=options.allowed,
         ignore=options.ignore,
     )
+    _check_columns(options, sources)
     size = task_bytes(sources)
     ranges = [
         (i, begin, end) for i, source in enumerate(sources) for begin, end in cut(source, size)
@@ -154,3 +158,28 @@ def plan(options: PreprocessOptions, *, spool: str | None = None) -> Plan:
         ),
         partitions=max(1, -(-fasta_bytes(sources) // PARTITION_BYTES)),
     )
+
+
+def _check_columns(options: PreprocessOptions, sources: Sequence[Source]) -> None:
+    """Check the columns of the tables on this machine's disks, before any task runs.
+
+    Tables in stores are checked only by map tasks, because each would cost several requests.
+
+    Raises:
+        InputError: a table cannot be read, or lacks a column.
+    """
+    for source in sources:
+        check = FORMATS[source.format].check_columns
+        if check is None or is_url(source.url):
+            continue
+        part = InputRange(
+            source=source,
+            begin=0,
+            end=source.bytes,
+            sequence_column=options.sequence_column,
+            id_column=options.id_column,
+        )
+        try:
+            check(part)
+        except InputError as error:
+            raise with_ignore(error, source.url, found=source.found) from error

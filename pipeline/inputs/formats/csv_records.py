@@ -73,6 +73,15 @@ def csv_columns(source: Source) -> list[str]:
         return _names(stream.read(_HEADER).removeprefix(_BOM), source)
 
 
+def check_csv_columns(part: InputRange) -> None:
+    """Check the header line of a CSV or TSV file.
+
+    Raises:
+        InputError: the file cannot be read, or a column is missing.
+    """
+    _columns(csv_columns(part.source), part)
+
+
 def _names(head: bytes, source: Source) -> list[str]:
     """Return the names in the header line.
 

@@ -32,6 +32,9 @@ class InputFormat:
     columns: function that returns the names of a file's columns; None if the format has none.
         Raises:
             InputError: the input cannot be read.
+    check_columns: function that reads a file's header or footer; None if the format has no columns.
+        Raises:
+            InputError: the input cannot be read, or lacks a column that the range names.
     """
 
     read: Callable[[InputRange, Vocabulary, Callable[[int], None]], Blocks]
@@ -41,6 +44,7 @@ class InputFormat:
     can_be_cut: bool = False
     is_table: bool = False
     columns: Callable[[Source], list[str]] | None = None
+    check_columns: Callable[[InputRange], None] | None = None
 
 
 def _fasta(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
@@ -62,6 +66,12 @@ def _table_columns(source: Source) -> list[str]:
     return table_columns(source)
 
 
+def _check_table(part: InputRange) -> None:
+    from pipeline.inputs.formats.table_records import check_table_columns
+
+    check_table_columns(part.source, part.sequence_column, part.id_column)
+
+
 def _csv(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
     from pipeline.inputs.formats.csv_records import read_csv
 
@@ -72,6 +82,12 @@ def _csv_columns(source: Source) -> list[str]:
     from pipeline.inputs.formats.csv_records import csv_columns
 
     return csv_columns(source)
+
+
+def _check_csv(part: InputRange) -> None:
+    from pipeline.inputs.formats.csv_records import check_csv_columns
+
+    check_csv_columns(part)
 
 
 def _seqio(part: InputRange, vocabulary: Vocabulary, on_bytes: Callable[[int], None]) -> Blocks:
@@ -90,6 +106,7 @@ FORMATS: Final = {
         in_folders=True,
         is_table=True,
         columns=_table_columns,
+        check_columns=_check_table,
     ),
     "arrow": InputFormat(
         read=_table,
@@ -98,9 +115,14 @@ FORMATS: Final = {
         in_folders=True,
         is_table=True,
         columns=_table_columns,
+        check_columns=_check_table,
     ),
-    "csv": InputFormat(read=_csv, suffixes=(".csv",), columns=_csv_columns),
-    "tsv": InputFormat(read=_csv, suffixes=(".tsv",), columns=_csv_columns),
+    "csv": InputFormat(
+        read=_csv, suffixes=(".csv",), columns=_csv_columns, check_columns=_check_csv
+    ),
+    "tsv": InputFormat(
+        read=_csv, suffixes=(".tsv",), columns=_csv_columns, check_columns=_check_csv
+    ),
     "swiss": InputFormat(read=_seqio, suffixes=(".swiss", ".sprot")),
     "genbank": InputFormat(
         read=_seqio, suffixes=(".gb", ".gbk", ".gbff", ".gp", ".gpff", ".genbank")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -36,15 +37,31 @@ def read_table(
     Raises:
         InputError: a column is missing or holds no text, or the file is damaged.
     """
+    with _table_errors(source), open_input(source.url) as raw:
+        columns, batches = _batches(raw, source)
+        sequences, ids = _checked_columns(columns, source, sequence_column, id_column)
+        number = 0
+        for batch in batches([sequences, *([] if ids is None else [ids])]):
+            on_bytes(batch.nbytes)
+            yield from blocks_of_batch(batch, sequences, ids, number, vocabulary)
+            number += batch.num_rows
+
+
+def check_table_columns(source: Source, sequence_column: str, id_column: str) -> None:
+    """Check the schema of a table.
+
+    Raises:
+        InputError: a column is missing or holds no text, or the file is damaged.
+    """
+    with _table_errors(source), open_input(source.url) as raw:
+        _checked_columns(_batches(raw, source)[0], source, sequence_column, id_column)
+
+
+@contextmanager
+def _table_errors(source: Source) -> Iterator[None]:
+    """Turn errors of pyarrow, of the system and of a record's text into an InputError."""
     try:
-        with open_input(source.url) as raw:
-            columns, batches = _batches(raw, source)
-            sequences, ids = _checked_columns(columns, source, sequence_column, id_column)
-            number = 0
-            for batch in batches([sequences, *([] if ids is None else [ids])]):
-                on_bytes(batch.nbytes)
-                yield from blocks_of_batch(batch, sequences, ids, number, vocabulary)
-                number += batch.num_rows
+        yield
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(
             f"not a readable {source.format} file: {error}", source=source.url

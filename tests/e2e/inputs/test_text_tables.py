@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from pipeline.inputs.expand import expand
 from pipeline.inputs.file_kinds import foreign
@@ -199,3 +201,24 @@ def test_a_named_file_is_read_as_its_suffix_says(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b">a\nMKT\n")
     found, _ = find_sources(tuple(str(tmp_path / name) for name in kinds), "auto", spool=None)
     assert [source.format for source in found] == list(kinds.values())
+
+
+@pytest.mark.parametrize("dry", [("--dry-run",), ()])
+def test_wrong_columns_are_refused_before_any_task_and_in_a_dry_run(
+    run: Run, tmp_path: Path, dry: tuple[str, ...]
+) -> None:
+    (tmp_path / "first.fasta").write_bytes(b">a\nMKT\n")
+    (tmp_path / "x.csv").write_bytes(b"name,seq\na,MKTAYIAK\n")
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"name,seq\na,MKTAYIAK\n"))
+    table = pa.table({"name": ["a"], "seq": ["MKTAYIAK"], "length": [8]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    for name in ("x.csv", "x.csv.gz", "x.parquet"):
+        words = ("preprocess", tmp_path / "first.fasta", tmp_path / name, "--out", tmp_path / "out")
+        for wrong in ((), ("--sequence-column", "seqs"), ("--sequence-column", "length")):
+            done = run(*words, *wrong, *dry)
+            assert done.returncode == 1
+            assert "column" in done.stderr
+            assert "read, tokenize" not in done.stderr  # the first phase of a build
+        done = run(*words, "--sequence-column", "seq", "--id-column", "nam", *dry)
+        assert "no column 'nam'" in done.stderr
+        assert "read, tokenize" not in done.stderr
