@@ -49,7 +49,7 @@ def test_the_code_on_a_page_runs(run: Run, tmp_path: Path, sample: Path, page: s
     assert done.returncode == 0, done.stderr.decode()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/quickstart-finetune.md"])
 def test_commands_on_a_page_print_what_it_shows(tmp_path: Path, sample: Path, page: str) -> None:
     (tmp_path / "data").mkdir()
     shutil.copy(sample, tmp_path / "data" / "sample.fasta")
