@@ -80,8 +80,11 @@ class TrainingRun:
         self.checkpoints.set_aside_after(self.step)
         self.statistics.begin(self.model, self.step)
         if self.topology.is_main:
-            # This file is for people. A resumed run reads its options from the checkpoint.
-            write(self.out / "options.json", self.options.to_json())
+            # This file is for people. A resumed run reads its options from the checkpoint. If no
+            # step is left, the file keeps the options that the model was trained with.
+            finished = start.before if start.is_finished else None
+            trained = finished.options if finished else self.options
+            write(self.out / "options.json", trained.to_json())
         self._build_step()
 
     def _build_model(self, initial: Mapping[str, Tensor]) -> None:

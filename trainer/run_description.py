@@ -16,15 +16,16 @@ def describe(run: StartingPoint) -> str:
     model, data, compute = run.options.model, run.options.data, run.options.compute
     capacity = run.manifest.capacity
     steps = run.options.optimizer.steps
-    if run.step >= steps:
+    if run.is_finished:
+        fewer = f", more than --steps {steps}" if run.step > steps else ""
         start = (
-            f"nothing is left to train: the run has done {run.step:,} of {steps:,} steps (a larger "
-            "--steps continues it)"
+            f"nothing is left to train: the run has done {plural(run.step, 'step')}{fewer} (a "
+            "larger --steps continues it)"
         )
     else:
         start = f"resuming from step {run.step:,} of {steps:,}" if run.step else "starting"
-    if run.changes:
-        start += f", changed from here: {run.changes}"
+        if run.changes:
+            start += f", changed from here: {run.changes}"
     memory = f", {run.memory} each" if run.memory else ""
     if run.readers.valid:
         valid = f"{len(run.readers.valid):,} for validation"
@@ -61,7 +62,7 @@ def notes(run: StartingPoint) -> list[str]:
 
 def time_left(run: StartingPoint) -> str:
     """Return a sentence about the estimated time of the steps that are left."""
-    steps = run.options.optimizer.steps - run.step
+    steps = max(run.options.optimizer.steps - run.step, 0)
     step = seconds_of(run.options, run.manifest, run.topology)
     if math.isnan(step):
         return (

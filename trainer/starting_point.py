@@ -69,6 +69,11 @@ class StartingPoint:
         return self.before.step if self.before else 0
 
     @property
+    def is_finished(self) -> bool:
+        """Whether no step is left."""
+        return self.step >= self.options.optimizer.steps
+
+    @property
     def manifest(self) -> Manifest:
         return self.readers.manifest
 

@@ -166,7 +166,7 @@ def test_a_finished_run_is_not_run_again_and_keeps_the_last_and_best_checkpoint(
 ) -> None:
     out = train(many_shards, shutil.copytree(whole, tmp_path / "run"), "--keep-last", "1")
     said = capsys.readouterr().err
-    assert said.startswith("nothing is left to train: the run has done 16 of 16 steps")
+    assert said.startswith("nothing is left to train: the run has done 16 steps (a larger")
     assert "done: " in said
     assert "resuming" not in said
     assert losses(out) == losses(whole)

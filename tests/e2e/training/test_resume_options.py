@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import fields
 from pathlib import Path
 
@@ -46,6 +47,24 @@ def test_every_changed_option_of_the_optimizer_is_announced(
         assert f"--{name.replace('_', '-')} {then} → {value}" in said
     train(many_shards, out, *flags, "--precision", "bf16")
     assert "changed from here" not in capsys.readouterr().err
+
+
+def test_a_run_without_a_step_left_keeps_its_files_and_announces_no_change(
+    many_shards: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "run")
+    before = contents(out)
+    train(many_shards, out, "--learning-rate", "0.5", "--keep-last", "1", steps=12)
+    said = capsys.readouterr().err
+    assert "the run has done 16 steps, more than --steps 12 (a larger" in said
+    assert "changed from here" not in said
+    assert contents(out) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return the content of each file of a folder, by path in the folder."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder): path.read_bytes() for path in paths}
 
 
 def test_a_run_with_imported_weights_keeps_their_gelu(
